@@ -1,0 +1,1 @@
+"""parashot: how should this few-shot training be parallelised? Measured, on your machine."""

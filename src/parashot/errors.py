@@ -1,0 +1,35 @@
+"""The errors a user sees: one line that says what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+import errno
+
+
+class ParashotError(Exception):
+    """Base of every error whose message is meant for the user. The command line prints it without a traceback."""
+
+
+class ParamsError(ParashotError):
+    """A key of params.yaml is unknown, missing, of the wrong type, or out of range."""
+
+
+class DataError(ParashotError):
+    """Images, archives or splits are not what they should be."""
+
+
+class RecordError(ParashotError):
+    """A result file is missing or is not what it should be."""
+
+
+class DeviceError(ParashotError):
+    """The machine cannot do what was asked of it."""
+
+
+def one_line(error: BaseException) -> str:
+    """Say `error` in one line; system errors get the advice their errno calls for."""
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        where = f" while writing {error.filename}" if error.filename else ""
+        return f"the disk is full{where}; free some space and run again (nothing half-written is left behind)"
+    if isinstance(error, OSError) and error.errno in {errno.EACCES, errno.EROFS, errno.EPERM} and error.filename:
+        return f"no permission to write {error.filename}; make it writable, or work in a folder that is"
+    return " ".join(str(error).split()) or type(error).__name__

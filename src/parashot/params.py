@@ -1,0 +1,362 @@
+"""params.yaml -> one frozen, checked tree of dataclasses. The only reader of YAML, and the list of every knob.
+
+Bounds stand beside the type they bound; what must fit together is checked in `Params.__post_init__`. A key that is
+unknown, missing, of the wrong type or out of range raises `ParamsError`: one line with the key, the value found and
+what is allowed.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+import yaml
+
+from parashot.errors import ParamsError
+
+T = TypeVar("T")
+
+SPLIT_CLASSES = {"train": 64, "val": 16, "test": 20}
+"""Classes per split of miniImageNet (Ravi and Larochelle, ICLR 2017) and of the synthetic set."""
+
+IMAGES_PER_CLASS = 600
+"""Images per class of miniImageNet."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Allowed numbers, both ends included; on a tuple, it bounds each item."""
+
+    low: float
+    high: float | None = None
+
+    def holds(self, value: float) -> bool:
+        """Whether `value` lies within."""
+        return value >= self.low and (self.high is None or value <= self.high)
+
+    def __str__(self) -> str:
+        return f"at least {self.low:g}" if self.high is None else f"from {self.low:g} to {self.high:g}"
+
+
+Positive = Annotated[int, Bounds(1)]
+Auto = Literal["auto"]
+
+
+@dataclass(frozen=True)
+class SyntheticParams:
+    """Size of the procedurally drawn data set."""
+
+    images_per_class: Annotated[int, Bounds(2, 10_000)]
+    image_size: Annotated[int, Bounds(16, 512)]
+
+
+@dataclass(frozen=True)
+class DataParams:
+    """Where the images come from, and what happens to one that cannot be read."""
+
+    source: Literal["synthetic", "miniimagenet", "folder"]
+    archive: str | None
+    on_bad_image: Literal["fail", "skip"]
+    pack_size: Annotated[int, Bounds(8, 1024)]
+    synthetic: SyntheticParams
+
+
+@dataclass(frozen=True)
+class EpisodeParams:
+    """Shape of one few-shot task; k_shot and k_query count images per class."""
+
+    n_way: Annotated[int, Bounds(2, 1000)]
+    k_shot: Positive
+    k_query: Positive
+
+
+@dataclass(frozen=True)
+class ModelParams:
+    """The Relation Network."""
+
+    embedding: Literal["conv4", "bottleneck", "resnet12"]
+    image_size: Annotated[int, Bounds(16, 1024)]
+    pairing: Literal["concat", "split", "auto"]
+    shots: Literal["mean", "sum"]
+    init: Literal["kaiming", "xavier", "normal", "orthogonal"]
+
+
+@dataclass(frozen=True)
+class TrainParams:
+    """One training: its budget of episodes, and how they become steps."""
+
+    episodes: Positive
+    batchsz: Positive
+    batch_per: Literal["global", "rank"]
+    loss: Literal["mse", "cross_entropy"]
+    learning_rate: Annotated[float, Bounds(1e-9, 10)]
+    validate_every: Positive
+    val_episodes: Annotated[int, Bounds(2)]
+
+
+@dataclass(frozen=True)
+class SerialParams:
+    """One replica."""
+
+    enabled: bool
+
+
+@dataclass(frozen=True)
+class DpParams:
+    """DataParallel."""
+
+    enabled: bool
+    loss_in_replica: bool
+
+
+@dataclass(frozen=True)
+class DdpParams:
+    """DistributedDataParallel."""
+
+    enabled: bool
+    bucket_mb: Annotated[float, Bounds(0.001, 4096)]
+
+
+@dataclass(frozen=True)
+class StrategyBenchParams:
+    """Interleaved blocks of steps in `strategy-bench`."""
+
+    blocks: Annotated[int, Bounds(7)]
+    steps: Positive
+    warmup_steps: Positive
+
+
+@dataclass(frozen=True)
+class ParallelParams:
+    """Devices, replicas and the strategies that are compared."""
+
+    device: Literal["auto", "cpu", "cuda"]
+    replicas: Positive | Auto
+    serial: SerialParams
+    dp: DpParams
+    ddp: DdpParams
+    bench: StrategyBenchParams
+
+
+@dataclass(frozen=True)
+class LoaderBenchParams:
+    """The grid of `loader-bench`."""
+
+    workers: tuple[Annotated[int, Bounds(0, 1024)], ...] | Auto
+    backends: tuple[Literal["jpeg", "packed"], ...]
+    batchsz: Positive
+    blocks: Annotated[int, Bounds(7)]
+    batches: Positive
+
+
+@dataclass(frozen=True)
+class LoaderParams:
+    """How a training reads its episodes."""
+
+    backend: Literal["jpeg", "packed"]
+    workers: Annotated[int, Bounds(0, 1024)]
+    prefetch: Positive
+    bench: LoaderBenchParams
+
+
+@dataclass(frozen=True)
+class BatchszStudyParams:
+    """Trainings of the same episodes with several batch sizes under DDP."""
+
+    sizes: tuple[Positive, ...]
+    baseline: Positive
+    episodes: Positive
+    blocks: Annotated[int, Bounds(7)]
+    block_episodes: Positive
+
+
+@dataclass(frozen=True)
+class EvaluateParams:
+    """Episodes behind every reported accuracy."""
+
+    k_query: Positive
+    val_episodes: Annotated[int, Bounds(2)]
+    test_episodes: Annotated[int, Bounds(2)]
+
+
+@dataclass(frozen=True)
+class ClaimsParams:
+    """What a verdict asks for."""
+
+    accuracy_margin: Annotated[float, Bounds(0.0001, 1)]
+    confidence: Annotated[float, Bounds(0.5, 0.9999)]
+    resamples: Annotated[int, Bounds(100)]
+
+
+@dataclass(frozen=True)
+class TrackingParams:
+    """MLflow."""
+
+    experiment: str
+    live_seconds: Annotated[float, Bounds(0)]
+
+
+@dataclass(frozen=True)
+class Params:
+    """The whole of params.yaml."""
+
+    seed: Annotated[int, Bounds(0, 2**31 - 1)]
+    data: DataParams
+    episode: EpisodeParams
+    model: ModelParams
+    train: TrainParams
+    parallel: ParallelParams
+    loader: LoaderParams
+    batchsz_study: BatchszStudyParams
+    evaluate: EvaluateParams
+    claims: ClaimsParams
+    tracking: TrackingParams
+
+    def __post_init__(self) -> None:
+        _check_fit(self)
+
+
+def load_params(path: Path) -> Params:
+    """Read and check `path`. Raises `ParamsError` in one line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ParamsError(f"{path}: cannot be read ({error}); restore it with `git checkout {path.name}`") from error
+    try:
+        tree = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        where = getattr(error, "problem_mark", None)
+        line = f" at line {where.line + 1}" if where else ""
+        raise ParamsError(f"{path.name}: not valid YAML{line}; correct it there") from error
+    return parse(Params, tree)
+
+
+def parse(kind: type[T], value: object, key: str = "") -> T:
+    """Turn plain YAML data into a `kind` (a dataclass of this file), checking every field. Raises `ParamsError`."""
+    if not isinstance(value, Mapping):
+        raise ParamsError(f"{key or 'params.yaml'}: {value!r} found, a section with keys is needed")
+    hints = typing.get_type_hints(kind, include_extras=True)
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    prefix = f"{key}." if key else ""
+    for name in value:
+        if name not in names:
+            raise ParamsError(f"{prefix}{name}: unknown key; known here: {', '.join(names)}")
+    for name in names:
+        if name not in value:
+            raise ParamsError(f"{prefix}{name}: missing; it must be {_allowed(hints[name])}")
+    return kind(**{name: _convert(hints[name], value[name], prefix + name) for name in names})
+
+
+def _convert(hint: Any, value: object, key: str) -> Any:
+    """Return `value` as `hint` wants it, or raise `ParamsError` naming `key`."""
+    if is_dataclass(hint):
+        return parse(typing.cast("type[Any]", hint), value, key)
+    converted = _match(hint, value)
+    if converted is _NO:
+        advice = ""
+        if isinstance(value, str) and _is_number(value):
+            advice = " (it was read as text; YAML wants numbers like 0.001 or 1.0e-3, without quotes)"
+        raise ParamsError(f"{key}: {value!r} is not allowed; it must be {_allowed(hint)}{advice}")
+    return converted
+
+
+_NO: Any = object()
+
+
+def _match(hint: Any, value: object) -> Any:
+    """Return `value` converted to `hint`, or `_NO`."""
+    origin = get_origin(hint)
+    result: Any = _NO
+    if origin is Annotated:
+        base, bounds = get_args(hint)
+        matched = _match(base, value)
+        result = matched if matched is not _NO and bounds.holds(matched) else _NO
+    elif origin in {Union, types.UnionType}:
+        result = next((found for part in get_args(hint) if (found := _match(part, value)) is not _NO), _NO)
+    elif origin is Literal:
+        result = value if isinstance(value, str) and value in get_args(hint) else _NO
+    elif origin is tuple:
+        result = _match_tuple(get_args(hint)[0], value)
+    elif hint is type(None):
+        result = None if value is None else _NO
+    elif hint is float:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and value == value  # noqa: PLR0124
+        result = float(typing.cast("float", value)) if is_number else _NO
+    elif isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
+        result = value if value != "" else _NO
+    return result
+
+
+def _match_tuple(item: Any, value: object) -> Any:
+    """Return a non-empty tuple of distinct items, or `_NO`."""
+    if not isinstance(value, list) or not value:
+        return _NO
+    items = tuple(_match(item, each) for each in value)
+    return _NO if _NO in items or len(set(items)) != len(items) else items
+
+
+def _allowed(hint: Any) -> str:
+    """Say in words what `hint` admits."""
+    origin = get_origin(hint)
+    if origin is Annotated:
+        base, bounds = get_args(hint)
+        return f"{_allowed(base)} {bounds}"
+    if origin in {Union, types.UnionType}:
+        return " or ".join(_allowed(part) for part in get_args(hint))
+    if origin is Literal:
+        return " | ".join(get_args(hint))
+    if origin is tuple:
+        return f"a list of different values, each {_allowed(get_args(hint)[0])}"
+    if is_dataclass(hint):
+        return "a section with keys"
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
+    return names[hint]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_fit(params: Params) -> None:
+    """Raise `ParamsError` where two values, each allowed by itself, do not fit together."""
+    episode, data = params.episode, params.data
+    if data.source == "folder" and data.archive is None:
+        raise ParamsError("data.archive: null, but data.source is folder; give the folder that holds a folder per class")
+    if data.source == "synthetic" and data.archive is not None:
+        raise ParamsError(
+            f"data.archive: {data.archive!r} is not used by data.source synthetic; "
+            "set data.source to miniimagenet or folder, or data.archive to null"
+        )
+    if params.batchsz_study.baseline not in params.batchsz_study.sizes:
+        sizes = ", ".join(map(str, params.batchsz_study.sizes))
+        raise ParamsError(f"batchsz_study.baseline: {params.batchsz_study.baseline} must be one of the sizes ({sizes})")
+    if data.source != "folder":
+        _check_fits_known_set(params)
+    if episode.k_shot * episode.n_way > 10_000:
+        raise ParamsError(f"episode.k_shot: {episode.k_shot} × {episode.n_way} classes is no few-shot task; at most 10000")
+
+
+def _check_fits_known_set(params: Params) -> None:
+    """For sets whose size is known before they are there: classes per split and images per class suffice."""
+    episode, source = params.episode, params.data.source
+    smallest = min(SPLIT_CLASSES, key=lambda split: SPLIT_CLASSES[split])
+    if episode.n_way > SPLIT_CLASSES[smallest]:
+        raise ParamsError(
+            f"episode.n_way: {episode.n_way}, but split {smallest} has {SPLIT_CLASSES[smallest]} classes; "
+            f"it must be at most {SPLIT_CLASSES[smallest]}"
+        )
+    images = params.data.synthetic.images_per_class if source == "synthetic" else IMAGES_PER_CLASS
+    for key, k_query in (("episode.k_query", episode.k_query), ("evaluate.k_query", params.evaluate.k_query)):
+        if episode.k_shot + k_query > images:
+            raise ParamsError(
+                f"{key}: {k_query} with episode.k_shot {episode.k_shot} needs {episode.k_shot + k_query} images per "
+                f"class, but {source} has {images}; it must be at most {images - episode.k_shot}"
+            )

@@ -1,0 +1,350 @@
+"""What every stage reports: dataclasses with units in their names, and the only reader and writer of result files.
+
+A result folder holds
+    metrics.json    a flat dict of numbers and short texts, for `dvc metrics`
+    result.json     one dataclass of this file, where the stage has a single result
+    *.csv           one row per dataclass of this file (raw measurements, histories, per-episode accuracies)
+    records.jsonl   one `Run` per line: what MLflow is told (`parashot.tracking`)
+A missing or malformed file raises `RecordError` naming the file and the stage that writes it.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import time
+import types
+import typing
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from parashot.errors import RecordError
+from parashot.files import replacing_file, write_text
+
+T = TypeVar("T")
+
+Status = Literal["ok", "skipped", "stopped"]
+"""`skipped`: it could not run here, or was switched off; `stopped`: it ran into its time limit. Both have a reason."""
+
+
+# --- MLflow runs ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One value of one metric; `time_ms` is milliseconds since the epoch."""
+
+    key: str
+    value: float
+    step: int = 0
+    time_ms: int = 0
+
+
+@dataclass(frozen=True)
+class Run:
+    """One line of records.jsonl: one run as MLflow shows it.
+
+    `artifacts` are paths relative to the folder of records.jsonl; `model` is the saved model among them, if any.
+    `parent` is the uuid of another run of the same file, or None: then it belongs directly under the study.
+    `skipped` and `stopped` runs say why in the tag `reason`.
+    """
+
+    name: str
+    stage: str
+    status: Literal["ok", "skipped", "stopped", "running", "failed"]
+    start_ms: int
+    end_ms: int | None
+    params: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    metrics: tuple[Metric, ...] = ()
+    artifacts: tuple[str, ...] = ()
+    model: str | None = None
+    parent: str | None = None
+    uuid: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+
+def now_ms() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+# --- the machine ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """hardware.json: stable facts of this machine; free memory, time and host name are left out on purpose."""
+
+    cpu_model: str
+    cores: int  # physical
+    threads: int  # hardware threads this process may use
+    memory_gib: int
+    gpus: tuple[str, ...]
+    platform: str
+    python: str
+    torch: str
+    cuda: str | None
+
+
+# --- loader-bench: results/loader/blocks.csv -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LoaderBlock:
+    """One timed block of one loader setting in one round; warm-up batches are not in it."""
+
+    round: int
+    backend: str
+    workers: int
+    batchsz: int
+    batches: int
+    seconds: float
+    first_batch_seconds: float  # from making the loader to its first batch
+    memory_bytes: int  # summed PSS of the process tree above the same process without a loader
+
+
+# --- strategy-bench: results/strategies/{blocks,anatomy,variants}.csv ----------------------------------------------
+
+
+@dataclass(frozen=True)
+class StrategyBlock:
+    """One timed block of training steps of one variant in one round."""
+
+    round: int
+    variant: str  # `StrategyVariant.variant`
+    steps: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class StrategyVariant:
+    """What one row of the strategy comparison is: a strategy with its replicas and threads.
+
+    The base case of every speedup is the variant `serial`: one replica with as many threads as any replica has.
+    `serial-all-cores` is one replica with all cores (CPU only).
+    """
+
+    variant: str
+    strategy: str
+    status: Status
+    reason: str
+    replicas: int
+    threads_per_replica: int
+    batchsz: int  # episodes per step, over all replicas
+
+
+@dataclass(frozen=True)
+class StepAnatomy:
+    """What one training step of a variant was seen to do."""
+
+    variant: str
+    processes: int  # processes that ran a forward pass
+    threads: int  # threads, over all processes, that ran a forward pass
+    all_reduces: int  # collective calls of one process in one step, by kind
+    broadcasts: int
+    scatters: int  # input shards sent to replicas by hand (dp)
+    gathers: int  # outputs or gradients brought back by hand (dp)
+    gradient_bytes: int  # bytes of gradients one replica contributes
+
+
+# --- train-NAME: results/train/NAME/{result.json,history.csv,val_episodes.csv,model.pt} ----------------------------
+
+
+@dataclass(frozen=True)
+class HistoryRow:
+    """One step of a training, or one validation where `val_accuracy` is set."""
+
+    step: int  # optimizer steps done
+    episodes: int  # episodes seen, over all replicas
+    seconds: float  # of training so far; validations are not in it
+    step_seconds: float
+    data_seconds: float  # of step_seconds, spent waiting for the batch
+    loss: float
+    train_accuracy: float
+    val_accuracy: float | None
+    val_accuracy_ci95: float | None
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """One whole training; where `status` is skipped, every number is 0 or None."""
+
+    strategy: str
+    status: Status
+    reason: str
+    device: str = ""
+    how: str = ""  # in words: what the strategy really ran, e.g. "1 process, 2 replica threads (CPU)"
+    replicas: int = 0
+    threads_per_replica: int = 0
+    batchsz: int = 0  # episodes per step, over all replicas
+    batch_per: str = ""
+    steps: int = 0
+    episodes: int = 0
+    seconds: float = 0.0  # training steps with their loading, without validations and process start
+    seconds_per_step: float = 0.0  # median over steps, the first ones left out
+    data_share: float = 0.0  # share of `seconds` spent waiting for batches
+    val_accuracy: float | None = None  # after the last step, on `val_episodes` packed episodes
+    val_accuracy_ci95: float | None = None  # half width
+    val_episodes: int = 0
+    peak_memory_bytes: int | None = None  # CPU: summed PSS above idle; CUDA: the largest rank
+    memory_by_device: tuple[int, ...] = ()  # CUDA only: max_memory_allocated of each device
+    ranks_identical: bool | None = None  # after training, all replicas held the same parameters, bit for bit
+    parameters: int = 0
+
+
+@dataclass(frozen=True)
+class EpisodeAccuracy:
+    """Accuracy of one packed episode; paired over strategies by `episode`."""
+
+    episode: int
+    accuracy: float
+
+
+# --- batchsz: results/batchsz/{runs,blocks,accuracies}.csv ---------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BatchszRun:
+    """One training of the batch-size study under DDP, with the study's limit: the baseline's time."""
+
+    batchsz: int
+    status: Status
+    reason: str
+    replicas: int
+    seconds: float
+    limit_seconds: float | None  # None for the baseline
+    episodes: int  # done
+    episodes_budget: int
+    projected_seconds: float  # of the whole budget at the rate seen; equals `seconds` where it was finished
+    val_accuracy: float | None
+    val_accuracy_ci95: float | None
+
+
+@dataclass(frozen=True)
+class BatchszBlock:
+    """One timed block of steps of one size; `synchronised` False leaves the gradient exchange out."""
+
+    round: int
+    batchsz: int
+    synchronised: bool
+    episodes: int
+    steps: int
+    seconds: float
+
+
+# --- evaluate: results/evaluate/{result.json,test_episodes.csv} ----------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EvaluateResult:
+    """The chosen model on the test split, once."""
+
+    strategy: str  # whose model was chosen
+    chosen_by: str  # in words
+    n_way: int
+    k_shot: int
+    k_query: int
+    episodes: int
+    test_accuracy: float
+    test_accuracy_ci95: float  # half width
+
+
+# --- reading and writing -------------------------------------------------------------------------------------------
+
+
+def write_result(path: Path, result: Any) -> None:
+    """Write one dataclass as JSON."""
+    write_text(path, json.dumps(dataclasses.asdict(result), indent=2, sort_keys=True, allow_nan=False) + "\n")
+
+
+def read_result(kind: type[T], path: Path) -> T:
+    """Read one dataclass. Raises `RecordError`."""
+    tree = read_json(path)
+    if not isinstance(tree, dict):
+        raise RecordError(f"{path}: an object is needed; {_remedy(path)}")
+    return _build(kind, tree, path)
+
+
+def write_rows(path: Path, kind: type[T], rows: Iterable[T]) -> None:
+    """Write dataclasses as CSV: a header, then a row each; None is an empty cell."""
+    names = [each.name for each in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    with replacing_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(names)
+        writer.writerows([[_cell(getattr(row, name)) for name in names] for row in rows])
+
+
+def read_rows(kind: type[T], path: Path) -> list[T]:
+    """Read dataclasses from CSV. Raises `RecordError`."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            return [_build(kind, row, path) for row in csv.DictReader(file)]
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read; {_remedy(path)}") from error
+
+
+def write_metrics(path: Path, metrics: Mapping[str, float | int | str | None]) -> None:
+    """Write metrics.json: a flat dict; None values are left out, since DVC compares numbers."""
+    kept = {key: value for key, value in metrics.items() if value is not None}
+    write_text(path, json.dumps(kept, indent=2, sort_keys=True, allow_nan=False) + "\n")
+
+
+def write_runs(path: Path, runs: Sequence[Run]) -> None:
+    """Write records.jsonl."""
+    write_text(path, "".join(json.dumps(dataclasses.asdict(run), allow_nan=False) + "\n" for run in runs))
+
+
+def read_runs(path: Path) -> list[Run]:
+    """Read records.jsonl. Raises `RecordError`."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        trees = [json.loads(line) for line in lines if line]
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path}: cannot be read; {_remedy(path)}") from error
+    return [_build(Run, tree, path) for tree in trees]
+
+
+def read_json(path: Path) -> Any:
+    """Read any JSON result. Raises `RecordError`."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path}: cannot be read; {_remedy(path)}") from error
+
+
+def _remedy(path: Path) -> str:
+    return f"run `dvc repro` to make {path.parent.as_posix()} again"
+
+
+def _cell(value: Any) -> Any:
+    """Floats keep their full precision; None becomes an empty cell."""
+    if value is None:
+        return ""
+    return repr(value) if isinstance(value, float) else value
+
+
+def _build(kind: type[T], tree: Mapping[str, Any], path: Path) -> T:
+    """Make a `kind` from JSON values or CSV cells, converting by its type hints."""
+    hints = typing.get_type_hints(kind)
+    try:
+        return kind(**{name: _value(hints[name], tree[name]) for name in hints if name in tree})
+    except (TypeError, ValueError, KeyError) as error:
+        raise RecordError(f"{path}: not a {kind.__name__} ({error}); {_remedy(path)}") from error
+
+
+def _value(hint: Any, raw: Any) -> Any:
+    origin = typing.get_origin(hint)
+    if origin in {types.UnionType, typing.Union}:
+        inner = next(each for each in typing.get_args(hint) if each is not type(None))
+        return None if raw is None or raw == "" else _value(inner, raw)
+    if origin is tuple:
+        return tuple(_value(typing.get_args(hint)[0], each) for each in raw)
+    if dataclasses.is_dataclass(hint):
+        return hint(**raw)
+    if hint is bool and isinstance(raw, str):
+        return {"True": True, "False": False}[raw]
+    return hint(raw) if hint in {int, float, str, bool} else raw
