@@ -1,0 +1,125 @@
+"""Embeddings f: images to maps, for square images of 16 pixels or more.
+
+m images, C channels of a map, h × w pixels. Each turns images [m, 3, h, w] into maps [m, C, h', w'] and tells
+its number of `channels` C. No convolution has a bias where a batch norm follows: the norm takes it away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+from torch import Tensor, nn
+
+BOTTLENECK_EXPANSION = 4
+"""Channels out of a bottleneck per plane inside it (He et al., CVPR 2016)."""
+
+
+class Embedding(nn.Sequential):
+    """Layers from images [m, 3, h, w] to maps [m, `channels`, h', w']."""
+
+    def __init__(self, channels: int, *layers: nn.Module) -> None:
+        super().__init__(*layers)
+        self.channels = channels
+
+
+def conv4() -> Embedding:
+    """Four 3×3 convolutions of 64, the first two pooled (Sung et al., CVPR 2018, section 3.4); h' = h / 4.
+
+    The paper pads only the last two; here all are padded by 1, so that images of any size keep a map.
+    """
+    blocks = (conv_block(3, 64), nn.MaxPool2d(2), conv_block(64, 64), nn.MaxPool2d(2))
+    return Embedding(64, *blocks, conv_block(64, 64), conv_block(64, 64))
+
+
+def bottleneck() -> Embedding:
+    """The study's: a ResNet of bottlenecks [3, 4, 6] of 64, 128 and 256 planes; C = 1024, h' = h / 16.
+
+    Its first activation is a sigmoid, where ResNets (He et al., CVPR 2016) have a ReLU.
+    """
+    convolution = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
+    stem = nn.Sequential(convolution, nn.BatchNorm2d(64), nn.Sigmoid(), nn.MaxPool2d(3, stride=2, padding=1))
+    first = bottlenecks(3, 64, planes=64, stride=1)
+    second = bottlenecks(4, 256, planes=128, stride=2)
+    third = bottlenecks(6, 512, planes=256, stride=2)
+    return Embedding(1024, stem, first, second, third)
+
+
+def resnet12() -> Embedding:
+    """Four residual blocks of three 3×3 convolutions, 64 to 512 channels; C = 512, h' = h / 16.
+
+    Oreshkin et al., TADAM, NeurIPS 2018; with the LeakyReLU of Chen et al., Meta-Baseline, ICCV 2021.
+    """
+    return Embedding(512, *(ResidualBlock(*channels) for channels in pairwise((3, 64, 128, 256, 512))))
+
+
+def conv_block(in_channels: int, out_channels: int) -> nn.Sequential:
+    """3×3 convolution, batch norm, ReLU; the size stays."""
+    convolution = nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(out_channels), nn.ReLU(inplace=True))
+
+
+def bottlenecks(count: int, in_channels: int, planes: int, stride: int) -> nn.Sequential:
+    """A group of `count` bottlenecks, the first with `stride`; gives 4 × `planes` channels."""
+    out_channels = BOTTLENECK_EXPANSION * planes
+    rest = (Bottleneck(out_channels, planes, stride=1) for _ in range(count - 1))
+    return nn.Sequential(Bottleneck(in_channels, planes, stride), *rest)
+
+
+class Bottleneck(nn.Module):
+    """1×1, 3×3 (with the stride) and 1×1 convolutions around a shortcut (He et al., CVPR 2016, figure 5)."""
+
+    def __init__(self, in_channels: int, planes: int, stride: int) -> None:
+        super().__init__()
+        out_channels = BOTTLENECK_EXPANSION * planes
+        self.conv1 = nn.Conv2d(in_channels, planes, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(planes)
+        self.conv2 = nn.Conv2d(planes, planes, 3, stride, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(planes)
+        self.conv3 = nn.Conv2d(planes, out_channels, 1, bias=False)
+        self.norm3 = nn.BatchNorm2d(out_channels)
+        self.relu = nn.ReLU(inplace=True)
+        self.shortcut: nn.Module = nn.Identity()
+        self.shortcut_norm: nn.Module = nn.Identity()
+        if stride != 1 or in_channels != out_channels:
+            self.shortcut = nn.Conv2d(in_channels, out_channels, 1, stride, bias=False)
+            self.shortcut_norm = nn.BatchNorm2d(out_channels)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Maps [m, in_channels, h, w] to [m, 4 planes, h / stride, w / stride]."""
+        return self.join(self.conv1(maps), self.shortcut(maps))
+
+    def join(self, first: Tensor, shortcut: Tensor) -> Tensor:
+        """All that follows the convolutions of the input, so that these can be computed in another way."""
+        maps = self.relu(self.norm1(first))
+        maps = self.relu(self.norm2(self.conv2(maps)))
+        result: Tensor = self.relu(self.norm3(self.conv3(maps)) + self.shortcut_norm(shortcut))
+        return result
+
+
+class ResidualBlock(nn.Module):
+    """Three 3×3 convolutions around a 1×1 shortcut, LeakyReLU of slope 0.1, 2×2 max-pool."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for channels in (in_channels, out_channels, out_channels):
+            convolution = nn.Conv2d(channels, out_channels, 3, padding=1, bias=False)
+            layers += [convolution, nn.BatchNorm2d(out_channels), nn.LeakyReLU(0.1, inplace=True)]
+        self.residual = nn.Sequential(*layers[:-1])  # the last activation comes after the sum
+        shortcut = nn.Conv2d(in_channels, out_channels, 1, bias=False)
+        self.shortcut = nn.Sequential(shortcut, nn.BatchNorm2d(out_channels))
+        self.after = nn.Sequential(nn.LeakyReLU(0.1, inplace=True), nn.MaxPool2d(2))
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Maps [m, in_channels, h, w] to [m, out_channels, h / 2, w / 2]."""
+        result: Tensor = self.after(self.residual(maps) + self.shortcut(maps))
+        return result
+
+
+EMBEDDINGS: dict[str, Callable[[], Embedding]] = {
+    "conv4": conv4,
+    "bottleneck": bottleneck,
+    "resnet12": resnet12,
+}
+"""By the name of `model.embedding`."""

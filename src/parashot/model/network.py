@@ -1,0 +1,78 @@
+"""The Relation Network (Sung et al., CVPR 2018): a query belongs to the class it is most related to.
+
+b episodes, n classes (n_way), k support images per class (k_shot), q = n k_query queries of an episode,
+m images, C channels of a map, h × w pixels. Scores are relation scores before the sigmoid.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from parashot.model.embeddings import EMBEDDINGS
+from parashot.model.init import initialise
+from parashot.model.pairing import PAIRINGS, choose_pairing
+from parashot.model.relation import HEADS
+from parashot.params import ModelParams
+
+
+class RelationNetwork(nn.Module):
+    """Embedding and head: a function of images; it knows no device, rank, label or loss, and keeps nothing."""
+
+    def __init__(self, params: ModelParams) -> None:
+        super().__init__()
+        embedding = EMBEDDINGS[params.embedding]()
+        self.embedding = embedding
+        self.relation = HEADS[params.embedding](embedding.channels)
+        self.pairing = params.pairing
+        self.shots = params.shots
+
+    def forward(self, support: Tensor, query: Tensor) -> Tensor:
+        """Scores [b, q, n] of support [b, n, k, 3, h, w] and query [b, q, 3, h, w].
+
+        All images pass the embedding at once, so that batch norm sees them together. Images whose memory is
+        ordered [..., h, w, 3] stay so throughout.
+        """
+        maps = self.embed(torch.cat((support.flatten(0, 2), query.flatten(0, 1))))
+        supports = support.shape[:3].numel()
+        support_maps = maps[:supports].view(*support.shape[:3], *maps.shape[1:])
+        query_maps = maps[supports:].view(*query.shape[:2], *maps.shape[1:])
+        return self.relate(support_maps, query_maps)
+
+    def embed(self, images: Tensor) -> Tensor:
+        """Maps [m, C, h', w'] of images [m, 3, h, w]."""
+        maps: Tensor = self.embedding(images)
+        return maps
+
+    def relate(self, support_maps: Tensor, query_maps: Tensor) -> Tensor:
+        """Scores [b, q, n] of support maps [b, n, k, C, h', w'] and query maps [b, q, C, h', w']."""
+        classes = support_maps.mean(2) if self.shots == "mean" else support_maps.sum(2)
+        b, n = classes.shape[:2]
+        q = query_maps.shape[1]
+        pairing = choose_pairing(n, q) if self.pairing == "auto" else self.pairing
+        scores: Tensor = self.relation(PAIRINGS[pairing](classes, query_maps))
+        return scores.view(b, q, n)
+
+
+class EpisodeModel(nn.Module):
+    """A Relation Network whose input is one array: an episode's support, class by class, then its queries."""
+
+    def __init__(self, network: RelationNetwork, n_way: int, k_shot: int) -> None:
+        super().__init__()
+        self.network = network
+        self.n_way, self.k_shot = n_way, k_shot
+
+    def forward(self, episode: Tensor) -> Tensor:
+        """Scores [b, q, n] of episodes [b, n k + q, 3, h, w]."""
+        supports = self.n_way * self.k_shot
+        support = episode[:, :supports].view(-1, self.n_way, self.k_shot, *episode.shape[2:])
+        scores: Tensor = self.network(support, episode[:, supports:])
+        return scores
+
+
+def build_network(params: ModelParams, seed: int) -> RelationNetwork:
+    """Build a network on the CPU, its weights a function of `seed`; torch's random state stays as it is."""
+    with torch.random.fork_rng(devices=[]):  # modules draw first weights when they are made
+        network = RelationNetwork(params)
+    initialise(network, params.init, torch.Generator().manual_seed(seed))
+    return network

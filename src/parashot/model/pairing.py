@@ -1,0 +1,78 @@
+"""How every query meets every class: the first convolutions of the head, over concat(support, query).
+
+b episodes, n classes, q queries of an episode, C channels, h × w pixels. A pair's map has 2C channels. Both
+ways are the same function of the same weights:
+
+concat: the pairs are built, b q n maps of 2C channels, and convolved.
+split:  a convolution is linear, so conv(concat(s, q)) = conv_s(s) + conv_q(q), where conv_s has the weights
+        of the first C input channels and conv_q those of the others. Each is computed once per map, not once
+        per pair, and the sums are formed by broadcasting; the pairs never exist.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class Pairs(Protocol):
+    """All pairs of support [b, n, C, h, w] and query [b, q, C, h, w], ready to be convolved."""
+
+    def convolve(self, conv: nn.Conv2d) -> Tensor:
+        """Return [b q n, out_channels, h', w'] of a `conv` of 2C input channels, without groups."""
+        ...
+
+
+class ConcatPairs:
+    """Pairs that are built once, for all convolutions over them."""
+
+    def __init__(self, support: Tensor, query: Tensor) -> None:
+        left = support.unsqueeze(1).expand(-1, query.shape[1], -1, -1, -1, -1)
+        right = query.unsqueeze(2).expand(-1, -1, support.shape[1], -1, -1, -1)
+        if _is_channels_last(query):  # torch.cat would not keep it: it knows the format of 4 dimensions only
+            pairs = torch.cat((left.movedim(3, 5), right.movedim(3, 5)), dim=5).movedim(5, 3)
+        else:
+            pairs = torch.cat((left, right), dim=3)
+        self.maps = pairs.flatten(0, 2)
+
+    def convolve(self, conv: nn.Conv2d) -> Tensor:
+        """See `Pairs`."""
+        maps: Tensor = conv(self.maps)
+        return maps
+
+
+class SplitPairs:
+    """Pairs that are never built."""
+
+    def __init__(self, support: Tensor, query: Tensor) -> None:
+        self.support, self.query = support, query
+
+    def convolve(self, conv: nn.Conv2d) -> Tensor:
+        """See `Pairs`."""
+        support_weight, query_weight = conv.weight.chunk(2, dim=1)
+        left = _convolve(conv, self.support, support_weight, None)
+        right = _convolve(conv, self.query, query_weight, conv.bias)
+        return (left.unsqueeze(1) + right.unsqueeze(2)).flatten(0, 2)
+
+
+def _convolve(conv: nn.Conv2d, maps: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Convolve [b, i, C, h, w] with some of the weights of `conv`."""
+    convolved = F.conv2d(maps.flatten(0, 1), weight, bias, conv.stride, conv.padding, conv.dilation)
+    return convolved.view(*maps.shape[:2], *convolved.shape[1:])
+
+
+def _is_channels_last(maps: Tensor) -> bool:
+    """Whether maps [b, i, C, h, w] lie in memory as [b, i, h, w, C]."""
+    return maps.flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
+
+
+PAIRINGS: dict[str, type[ConcatPairs] | type[SplitPairs]] = {"concat": ConcatPairs, "split": SplitPairs}
+"""By the name of `model.pairing`; `auto` is one of them, by `choose_pairing`."""
+
+
+def choose_pairing(n_way: int, queries: int) -> str:
+    """Say which of `PAIRINGS` is faster for episodes of `queries` queries and `n_way` classes."""
+    return "split"

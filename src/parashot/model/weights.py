@@ -1,0 +1,73 @@
+"""A trained network as one plain file that loads anywhere: {"format", "model": params, "state": tensors}."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from parashot.errors import ParashotError
+from parashot.files import replacing_file
+from parashot.model.network import RelationNetwork
+from parashot.params import ModelParams, parse
+
+FORMAT = 1
+ADVICE = "give the file that a training has written"
+
+
+def save_weights(path: Path, params: ModelParams, state: Mapping[str, Tensor]) -> None:
+    """Write `state`, the state dict of a `RelationNetwork(params)`, atomically; the same gives the same bytes.
+
+    Raises `ParashotError` where the names in `state` are those of a wrapper around the network.
+    """
+    _refuse_wrapper_names(path, state)
+    tensors = {name: tensor.detach().cpu() for name, tensor in state.items()}
+    content = {"format": FORMAT, "model": asdict(params), "state": tensors}
+    with replacing_file(path) as temporary, temporary.open("wb") as file:
+        torch.save(content, file)  # given a path, torch would write its name into the file
+
+
+def load_network(path: Path) -> RelationNetwork:
+    """Read a network onto the CPU, in eval mode. Nothing in the file is executed.
+
+    Raises `ParashotError` where the file is missing, damaged, or not one of `save_weights`.
+    """
+    content = _read(path)
+    found = content.get("format")
+    if found != FORMAT:
+        raise ParashotError(f"{path}: its format is {found!r}, not {FORMAT}; train again with this version")
+    state = content.get("state")
+    if not isinstance(state, Mapping):
+        raise ParashotError(f"{path}: it holds no weights; {ADVICE}")
+    _refuse_wrapper_names(path, state)
+    with torch.random.fork_rng(devices=[]):
+        network = RelationNetwork(parse(ModelParams, content.get("model"), f"{path}: model"))
+    try:
+        network.load_state_dict(state)
+    except RuntimeError as error:
+        raise ParashotError(f"{path}: its weights are not those of the network it names; {ADVICE}") from error
+    return network.eval()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return the file's content, a dict, or raise `ParashotError`."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise ParashotError(f"{path}: cannot be read ({error.strerror}); {ADVICE}") from error
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        raise ParashotError(f"{path}: not a model of parashot, or damaged; {ADVICE}") from error
+    if not isinstance(content, dict):
+        raise ParashotError(f"{path}: not a model of parashot; {ADVICE}")
+    return content
+
+
+def _refuse_wrapper_names(path: Path, state: Mapping[str, Tensor]) -> None:
+    wrapped = next((name for name in state if "module" in name.split(".")), None)
+    if wrapped is not None:
+        raise ParashotError(f"{path}: {wrapped} is a parallel wrapper's name; save the state of its `.module`")
