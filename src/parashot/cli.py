@@ -1,0 +1,80 @@
+"""The command `parashot`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import metadata
+
+from parashot.errors import ParamsError, ParashotError, one_line
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line (this process's where None is given) and return its exit status."""
+    command = _parser().parse_args(arguments)
+    return guarded(lambda: command.run(command))
+
+
+def guarded(run: Callable[[], None]) -> int:
+    """Call `run`; what the user can mend becomes one line on stderr. Return the exit status."""
+    try:
+        run()
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader has gone: what is still buffered must not be written again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (ParashotError, OSError) as error:
+        print(f"error: {one_line(error)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="parashot",
+        description="How should this few-shot training be parallelised? Measured, on your machine.",
+    )
+    parser.add_argument("--version", action="version", version=f"parashot {_version()}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    recipe = commands.add_parser(
+        "recipe",
+        help="print a whole set of knobs for dvc exp run, or list the sets",
+        description="Print a recipe as arguments for dvc exp run $(parashot recipe NAME), or list all.",
+    )
+    recipe.add_argument("name", nargs="?", metavar="NAME", help="the recipe to print")
+    recipe.set_defaults(run=_recipe)
+    return parser
+
+
+def _version() -> str:
+    try:
+        return metadata.version("parashot")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def _recipe(command: argparse.Namespace) -> None:
+    from parashot import recipes
+
+    if command.name is None:
+        known = [recipes.load_recipe(name) for name in recipes.recipe_names()]
+        width = max(len(each.name) for each in known)
+        for each in known:
+            print(f"{each.name:<{width}}  {each.description} ({each.hardware})")
+        return
+    try:
+        print(" ".join(recipes.arguments(recipes.load_recipe(command.name))))
+    except ParamsError:
+        if not sys.stdout.isatty():
+            # `dvc exp run $(parashot recipe TYPO)` would otherwise run with no argument at all.
+            print("--no-such-recipe")
+        raise
+
+
+if __name__ == "__main__":
+    sys.exit(main())

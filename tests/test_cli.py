@@ -1,0 +1,225 @@
+"""The command line: what the user can mend is one line, and recipes survive the shell and DVC."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parashot import recipes
+from parashot.cli import guarded, main
+from parashot.errors import DataError, ParamsError
+from parashot.params import Params, load_params, parse, read_yaml
+from parashot.recipes import DEFAULT, apply, arguments, load_recipe, recipe_names
+
+PARAMS = Path(__file__).parents[1] / "params.yaml"
+COMMAND = [sys.executable, "-m", "parashot.cli"]
+
+
+def _params_tree() -> dict[str, Any]:
+    tree = read_yaml(PARAMS)
+    assert isinstance(tree, dict)
+    return tree
+
+
+def _find(tree: dict[str, Any], dotted: str) -> Any:
+    found: Any = tree
+    for key in dotted.split("."):
+        found = found[key]
+    return found
+
+
+# --- the command ------------------------------------------------------------------------------------
+
+
+def _raise(error: BaseException) -> Callable[[], None]:
+    def run() -> None:
+        raise error
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (DataError("train.csv:\n has no column label"), "error: train.csv: has no column label\n"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "a.bin"),
+            "error: the disk is full while writing a.bin; ",
+        ),
+        (PermissionError(errno.EACCES, "Permission denied", "b"), "error: no permission to write b; "),
+    ],
+    ids=["ours", "disk full", "permission"],
+)
+def test_what_the_user_can_mend_is_one_line(
+    error: Exception, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert guarded(_raise(error)) == 1
+    printed = capsys.readouterr()
+    assert printed.err.startswith(line)
+    assert printed.err.count("\n") == 1
+    assert printed.out == ""
+
+
+def test_success_and_interrupt_have_their_status(capsys: pytest.CaptureFixture[str]) -> None:
+    assert guarded(lambda: None) == 0
+    assert guarded(_raise(KeyboardInterrupt())) == 130
+    assert capsys.readouterr().err == ""
+
+
+def test_a_fault_of_ours_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError):
+        guarded(_raise(ZeroDivisionError()))
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    program = "import sys; from parashot.cli import main; sys.stdin.read(); sys.exit(main(['recipe']))"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdin and process.stdout and process.stderr
+    process.stdout.close()
+    process.stdin.close()
+    assert process.wait() == 1
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["recipe", "--help"]])
+def test_help_and_version(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(words)
+    assert exit_.value.code == 0
+    assert "parashot" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [[], ["nonsense"], ["recipe", "quick", "study"]])
+def test_wrong_usage_exits_with_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(words)
+    assert exit_.value.code == 2
+    assert "usage: parashot" in capsys.readouterr().err
+
+
+def test_heavy_packages_stay_out() -> None:
+    program = (
+        "import sys; from parashot.cli import main; main(['recipe', 'study']); main(['recipe'])\n"
+        "print(*{'torch', 'mlflow', 'numpy', 'dvc', 'matplotlib'} & set(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == "\n"
+
+
+# --- recipes ----------------------------------------------------------------------------------------
+
+
+def test_recipes_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipe"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == recipe_names()
+    assert recipe_names()[0] == DEFAULT
+    assert {"quick", "miniimagenet", "study"} <= set(recipe_names())
+
+
+def test_unknown_recipe_is_one_line_and_stops_the_command_around_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from dvc.cli import DvcParserError, parse_args
+
+    assert main(["recipe", "miniimagnet"]) == 1
+    printed = capsys.readouterr()
+    assert printed.err.startswith("error: recipe 'miniimagnet' is unknown; choose one of: quick, ")
+    assert printed.err.count("\n") == 1
+    with pytest.raises(DvcParserError):
+        parse_args(["exp", "run", *printed.out.split()])
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_is_a_valid_set_of_params(name: str) -> None:
+    recipe = load_recipe(name)
+    parse(Params, apply(_params_tree(), recipe.settings))
+    assert recipe.description and recipe.hardware
+
+
+@pytest.mark.parametrize("first", recipe_names())
+@pytest.mark.parametrize("second", recipe_names())
+def test_one_recipe_can_follow_another(first: str, second: str) -> None:
+    after_first = apply(_params_tree(), load_recipe(first).settings)
+    assert apply(after_first, load_recipe(second).settings) == apply(
+        _params_tree(), load_recipe(second).settings
+    )
+
+
+def test_quick_is_the_default_study() -> None:
+    tree = _params_tree()
+    settings = load_recipe(DEFAULT).settings
+    assert settings == {key: _find(tree, key) for key in settings}
+
+
+def test_the_users_copy_of_the_images_outlives_a_recipe() -> None:
+    owned = apply(_params_tree(), {"data.source": "miniimagenet", "data.archive": "/somewhere/mini"})
+    for name in set(recipe_names()) - {DEFAULT}:
+        assert apply(owned, load_recipe(name).settings)["data"]["archive"] == "/somewhere/mini"
+    assert apply(owned, load_recipe(DEFAULT).settings)["data"]["archive"] is None
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_dvc_reads_a_recipe_with_its_types(name: str, tmp_path: Path) -> None:
+    from dvc.utils.hydra import apply_overrides
+
+    copied = Path(shutil.copy(PARAMS, tmp_path))
+    words = arguments(load_recipe(name))
+    assert words[::2] == ["-S"] * (len(words) // 2)
+    apply_overrides(copied, words[1::2])
+    assert load_params(copied) == parse(Params, apply(_params_tree(), load_recipe(name).settings))
+
+
+def test_every_kind_of_value_survives_dvc(tmp_path: Path) -> None:
+    from dvc.utils.hydra import apply_overrides
+
+    file = tmp_path / "params.yaml"
+    file.write_text("a:\n  b: 0\n  c: 0\n  d: 0\n  e: 0\n  f: 0\n  g: 0\n  h: 0\n", encoding="utf-8")
+    settings: dict[str, recipes.Value] = {
+        "a.b": [2, 30, 60],
+        "a.c": True,
+        "a.d": None,
+        "a.e": 0.001,
+        "a.f": ["jpeg", "packed"],
+        "a.g": "../shared/data/mini-imagenet",
+        "a.h": 0.00001,
+    }
+    recipe = recipes.Recipe("any", "", "", settings)
+    apply_overrides(file, arguments(recipe)[1::2])
+    assert read_yaml(file) == apply({"a": dict.fromkeys("bcdefgh")}, settings)
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_shell_hands_a_recipe_on_unchanged(name: str) -> None:
+    script = f'set -- $({" ".join(COMMAND)} recipe {name}); printf "%s\\n" "$@"'
+    done = subprocess.run(["sh", "-c", script], env=os.environ, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == arguments(load_recipe(name))
+
+
+@pytest.mark.parametrize("value", ["two words", "a$b", "a;b", "x*", "", "{a: 1}"])
+def test_a_value_that_a_shell_would_change_is_refused(value: str) -> None:
+    with pytest.raises(ParamsError, match="unquoted"):
+        arguments(recipes.Recipe("any", "", "", {"a": value}))
+
+
+@pytest.mark.parametrize("key", ["train.batchszs", "nothing.at.all", "seed.deeper"])
+def test_a_key_that_params_do_not_have_is_refused(key: str) -> None:
+    with pytest.raises(ParamsError, match=f"{key}: unknown key"):
+        apply(_params_tree(), {key: 1})
+
+
+def test_apply_leaves_its_argument_alone() -> None:
+    tree = _params_tree()
+    apply(tree, {"train.batchsz": 60})
+    assert tree == _params_tree()
