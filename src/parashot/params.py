@@ -7,6 +7,7 @@ what is allowed.
 
 from __future__ import annotations
 
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -222,17 +223,30 @@ class Params:
 
 def load_params(path: Path) -> Params:
     """Read and check `path`. Raises `ParamsError` in one line."""
+    return parse(Params, read_yaml(path))
+
+
+def read_yaml(path: Path) -> object:
+    """Read a YAML file as plain data. Raises `ParamsError` in one line."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ParamsError(f"{path}: cannot be read ({error}); restore it with `git checkout {path.name}`") from error
     try:
-        tree = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        return yaml.load(text, Loader=_Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         where = getattr(error, "problem_mark", None)
         line = f" at line {where.line + 1}" if where else ""
         raise ParamsError(f"{path.name}: not valid YAML{line}; correct it there") from error
-    return parse(Params, tree)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1, except that 1e-05 is a number as in YAML 1.2: so DVC writes what `-S key=0.00001` gave it."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
 
 
 def parse(kind: type[T], value: object, key: str = "") -> T:
