@@ -1,0 +1,214 @@
+"""What to use on this machine, read out of the measurements alone: what it buys, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from parashot.findings.accuracy import AccuracyComparison, compare_accuracy
+from parashot.findings.batchsz import BatchszRow, episode_seconds
+from parashot.findings.evidence import Evidence, UntestableError
+from parashot.findings.loader import batch_seconds
+from parashot.findings.statistics import Interval, tied_with_best
+from parashot.findings.strategies import BASE, StrategyRow, step_seconds
+from parashot.findings.text import counted, listed, number, points, times
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One choice. Where nothing could be measured `choice` is empty and `sure` says what is missing."""
+
+    topic: str
+    choice: str
+    setting: str  # for `dvc exp run -S`; empty where no parameter makes the choice
+    phrase: str  # the choice as a part of a sentence
+    buys: str
+    sure: str
+    decided: bool  # whether the intervals separate it from every other choice
+
+
+def advise(evidence: Evidence) -> list[Advice]:
+    """Advise on strategy, loader workers and batch size."""
+    topics = {"strategy": _strategy, "loader workers": _loader, "batch size": _batchsz}
+    found = []
+    for topic, choose in topics.items():
+        try:
+            found.append(choose(evidence))
+        except UntestableError as reason:
+            found.append(Advice(topic, "", "", "", "", str(reason), False))
+    return found
+
+
+def answer(advice: Iterable[Advice]) -> str:
+    """The study's answer in one sentence."""
+    phrases = [each.phrase for each in advice if each.choice]
+    if not phrases:
+        return "Nothing was measured yet: run `dvc repro`."
+    return f"On this machine, {'; '.join(phrases)}."
+
+
+def _strategy(evidence: Evidence) -> Advice:
+    """The fastest variant whose accuracy is not shown to be worse than serial's."""
+    if evidence.results.strategies is None:
+        raise UntestableError(evidence.why_missing("strategies"))
+    steps = step_seconds(evidence.results.strategies.blocks)
+    rows = {name: row for name, row in evidence.strategies.items() if row.seconds_per_step}
+    sound = {name: steps[name] for name, row in rows.items() if not _worse(evidence, row)}
+    if not sound:
+        raise UntestableError("no strategy was timed; run `dvc repro`")
+    best, ratios = tied_with_best(sound, evidence.resampling)
+    row = rows[best]
+    replicas = counted(row.replicas, "replica")
+    on = f"{best} ({replicas}, {counted(row.threads_per_replica, 'thread')} each)"
+    gain = f"{times(row.speedup)} as fast as one replica" if row.speedup and best != BASE else ""
+    return Advice(
+        topic="strategy",
+        choice=best,
+        setting="",
+        phrase=f"train with {on}" + (f", {gain}" if gain else ": nothing was faster"),
+        buys=gain or "nothing was faster",
+        sure=_sure(ratios, "strategy") + _accuracy_words(evidence, row),
+        decided=_decided(ratios),
+    )
+
+
+def _loader(evidence: Evidence) -> Advice:
+    """The fewest workers that cannot be told from the fastest setting of the training's backend."""
+    backend = evidence.params.loader.backend
+    if evidence.results.loader is None:
+        raise UntestableError(evidence.why_missing("loader"))
+    seconds = batch_seconds(evidence.results.loader.blocks, backend)
+    if not seconds:
+        raise UntestableError(f"the backend {backend} was not measured; add it to loader.bench.backends")
+    best, ratios = tied_with_best(seconds, evidence.resampling)
+    tied = [best, *(workers for workers, ratio in ratios.items() if ratio.side_of(1) == "around")]
+    workers = min(tied)
+    row = next(row for row in evidence.loader if (row.backend, row.workers) == (backend, workers))
+    gain = "no workers are as fast as any number of them"
+    if workers and row.speedup:
+        gain = f"{times(row.speedup)} the episodes per second of none"
+    others = [str(each) for each in sorted(tied) if each != workers]
+    sure = f"faster than every other number of workers with {backend}"
+    if others:
+        sure = f"as fast as {listed(others)} as far as these blocks tell; the fewest take the least memory"
+    return Advice(
+        topic="loader workers",
+        choice=str(workers),
+        setting=f"loader.workers={workers}",
+        phrase=f"read with {counted(workers, 'worker')} ({backend})",
+        buys=gain,
+        sure=sure + _supply(evidence, row.episodes_per_second),
+        decided=not others,
+    )
+
+
+def _batchsz(evidence: Evidence) -> Advice:
+    """The size with the least time per episode, among those finished and not shown to be less accurate."""
+    if evidence.results.batchsz is None:
+        raise UntestableError(evidence.why_missing("batchsz"))
+    baseline = evidence.params.batchsz_study.baseline
+    base = evidence.batchsz.get(baseline)
+    if base is None or base.status == "skipped":
+        raise UntestableError(
+            f"batchsz was skipped: {base.reason}" if base else "the baseline was not measured"
+        )
+    sound = [
+        row.batchsz
+        for row in evidence.batchsz.values()
+        if row.status == "ok" and row.seconds_per_episode and not _less_accurate(row, base)
+    ]
+    blocks = evidence.results.batchsz.blocks
+    if not sound:
+        raise UntestableError("no batch size finished with timed blocks; run `dvc repro`")
+    best, ratios = tied_with_best(
+        {size: episode_seconds(blocks, size) for size in sound}, evidence.resampling
+    )
+    row = evidence.batchsz[best]
+    gain = (
+        "nothing was faster"
+        if best == baseline or not row.speedup
+        else f"{times(row.speedup)} as fast as {baseline}"
+    )
+    return Advice(
+        topic="batch size",
+        choice=str(best),
+        setting=f"train.batchsz={best}",
+        phrase=f"take {best} episodes per step" + ("" if best == baseline else f", {gain}"),
+        buys=gain,
+        sure=_sure(ratios, "size") + _batchsz_accuracy(row, base),
+        decided=_decided(ratios),
+    )
+
+
+def _sure(ratios: Mapping[Any, Interval], noun: str) -> str:
+    """How far the fastest is from the others."""
+    if not ratios:
+        return f"the only {noun} that was measured"
+    tied = [name for name, ratio in ratios.items() if ratio.side_of(1) == "around"]
+    if tied:
+        return f"the fastest median, but not to be told from {listed(tied)}"
+    name, ratio = min(ratios.items(), key=lambda item: item[1].value)
+    return f"faster than every other {noun}: the next, {name}, takes {times(ratio)} its time"
+
+
+def _decided(ratios: Mapping[Any, Interval]) -> bool:
+    return all(ratio.side_of(1) != "around" for ratio in ratios.values())
+
+
+def _worse(evidence: Evidence, row: StrategyRow) -> bool:
+    """Whether its accuracy is shown to lie below serial's by more than the margin."""
+    outcome = _against_serial(evidence, row)
+    return outcome is not None and outcome.verdict == "different" and outcome.difference.value < 0
+
+
+def _against_serial(evidence: Evidence, row: StrategyRow) -> AccuracyComparison | None:
+    own, serial = evidence.results.training.get(row.strategy), evidence.results.training.get(BASE)
+    if own is None or serial is None or row.strategy == BASE:
+        return None
+    claims = evidence.params.claims
+    return compare_accuracy(own, serial, claims.accuracy_margin, claims.confidence)
+
+
+def _accuracy_words(evidence: Evidence, row: StrategyRow) -> str:
+    """How its accuracy stands to serial's."""
+    outcome = _against_serial(evidence, row)
+    if outcome is None:
+        return ""
+    margin = f"{100 * outcome.margin:g} points"
+    words = {
+        "equivalent": f"equivalent to serial's within {margin}",
+        "different": f"more than {margin} from serial's",
+        "undecided": f"neither shown to be within {margin} of serial's nor outside",
+    }
+    return f"; its accuracy is {words[outcome.verdict]}: {points(outcome.difference)}"
+
+
+def _supply(evidence: Evidence, supply: Interval) -> str:
+    """How what the loader delivers stands to what the fastest strategy consumes."""
+    rates = [row.episodes_per_second.value for row in evidence.strategies.values() if row.episodes_per_second]
+    if not rates:
+        return ""
+    ratio = supply.value / max(rates)
+    verb = "about" if ratio > 1 else "only"
+    return f"; it delivers {verb} {number(ratio)} times what the fastest strategy consumes"
+
+
+def _less_accurate(row: BatchszRow, base: BatchszRow) -> bool:
+    """Whether it is shown to be less accurate than the baseline, unpaired: its episodes are not kept."""
+    difference = _accuracy_difference(row, base)
+    return difference is not None and difference.high < 0
+
+
+def _accuracy_difference(row: BatchszRow, base: BatchszRow) -> Interval | None:
+    if row.val_accuracy is None or base.val_accuracy is None or row.batchsz == base.batchsz:
+        return None
+    half = math.hypot(row.val_accuracy_ci95 or 0, base.val_accuracy_ci95 or 0)
+    difference = row.val_accuracy - base.val_accuracy
+    return Interval(difference, difference - half, difference + half)
+
+
+def _batchsz_accuracy(row: BatchszRow, base: BatchszRow) -> str:
+    difference = _accuracy_difference(row, base)
+    return f"; accuracy against batchsz {base.batchsz}: {points(difference)}" if difference else ""

@@ -1,0 +1,165 @@
+"""Everything the stages measured, read once: the input of every finding and of the report.
+
+A part whose files are not there can be left out (`partial`), so that an unfinished study still has a report;
+`missing` then says why, in one line that names the file and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from parashot.errors import RecordError
+from parashot.records import (
+    BatchszBlock,
+    BatchszRun,
+    EpisodeAccuracy,
+    EvaluateResult,
+    Hardware,
+    HistoryRow,
+    LoaderBlock,
+    StepAnatomy,
+    StrategyBlock,
+    StrategyVariant,
+    TrainResult,
+    read_json,
+    read_result,
+    read_rows,
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class LoaderResults:
+    """`results/loader`."""
+
+    blocks: tuple[LoaderBlock, ...]
+    metrics: Mapping[str, float | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StrategyResults:
+    """`results/strategies`."""
+
+    variants: tuple[StrategyVariant, ...]
+    blocks: tuple[StrategyBlock, ...]
+    anatomy: tuple[StepAnatomy, ...]
+    metrics: Mapping[str, float | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Training:
+    """`results/train/NAME`; a skipped training has neither history nor episodes."""
+
+    result: TrainResult
+    history: tuple[HistoryRow, ...] = ()
+    val_episodes: tuple[EpisodeAccuracy, ...] = ()
+
+
+@dataclass(frozen=True)
+class BatchszResults:
+    """`results/batchsz`."""
+
+    runs: tuple[BatchszRun, ...]
+    blocks: tuple[BatchszBlock, ...]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """`results/evaluate`."""
+
+    result: EvaluateResult
+    test_episodes: tuple[EpisodeAccuracy, ...]
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """The whole study. A part is None where `missing` (by folder, `train/NAME` for a training) says why."""
+
+    hardware: Hardware | None = None
+    loader: LoaderResults | None = None
+    strategies: StrategyResults | None = None
+    training: Mapping[str, Training] = field(default_factory=dict)
+    batchsz: BatchszResults | None = None
+    evaluate: Evaluation | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+
+def load_results(root: Path, strategies: Sequence[str], *, partial: bool = False) -> StudyResults:
+    """Read the results of a study under `root`; `strategies` names the trainings to look for.
+
+    Raises `RecordError` for a missing or malformed file; with `partial` that part is None, and `missing` has
+    the reason.
+    """
+    missing: dict[str, str] = {}
+
+    def part(name: str, read: Callable[[Path], T], path: Path) -> T | None:
+        try:
+            return read(path)
+        except RecordError as error:
+            if not partial:
+                raise
+            missing[name] = str(error).replace(f"{root.as_posix()}/", "")
+            return None
+
+    folder = root / "results"
+    trainings = {name: part(f"train/{name}", _training, folder / "train" / name) for name in strategies}
+    return StudyResults(
+        hardware=part("hardware", _hardware, root / "hardware.json"),
+        loader=part("loader", _loader, folder / "loader"),
+        strategies=part("strategies", _strategies, folder / "strategies"),
+        training={name: training for name, training in trainings.items() if training is not None},
+        batchsz=part("batchsz", _batchsz, folder / "batchsz"),
+        evaluate=part("evaluate", _evaluation, folder / "evaluate"),
+        missing=missing,
+    )
+
+
+def _hardware(path: Path) -> Hardware:
+    return read_result(Hardware, path)
+
+
+def _loader(folder: Path) -> LoaderResults:
+    return LoaderResults(
+        tuple(read_rows(LoaderBlock, folder / "blocks.csv")), read_json(folder / "metrics.json")
+    )
+
+
+def _strategies(folder: Path) -> StrategyResults:
+    variants = tuple(read_rows(StrategyVariant, folder / "variants.csv"))
+    metrics = read_json(folder / "metrics.json")
+    if all(variant.status == "skipped" for variant in variants):
+        return StrategyResults(variants, (), (), metrics)
+    return StrategyResults(
+        variants,
+        tuple(read_rows(StrategyBlock, folder / "blocks.csv")),
+        tuple(read_rows(StepAnatomy, folder / "anatomy.csv")),
+        metrics,
+    )
+
+
+def _training(folder: Path) -> Training:
+    result = read_result(TrainResult, folder / "result.json")
+    if result.status == "skipped":
+        return Training(result)
+    return Training(
+        result,
+        tuple(read_rows(HistoryRow, folder / "history.csv")),
+        tuple(read_rows(EpisodeAccuracy, folder / "val_episodes.csv")),
+    )
+
+
+def _batchsz(folder: Path) -> BatchszResults:
+    runs = tuple(read_rows(BatchszRun, folder / "runs.csv"))
+    ran = any(run.status != "skipped" for run in runs)
+    return BatchszResults(runs, tuple(read_rows(BatchszBlock, folder / "blocks.csv")) if ran else ())
+
+
+def _evaluation(folder: Path) -> Evaluation:
+    return Evaluation(
+        read_result(EvaluateResult, folder / "result.json"),
+        tuple(read_rows(EpisodeAccuracy, folder / "test_episodes.csv")),
+    )

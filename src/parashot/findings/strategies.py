@@ -1,0 +1,129 @@
+"""Strategies: interleaved blocks and whole trainings -> one row per variant, and the study's Table 1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from parashot.errors import RecordError
+from parashot.findings.results import StrategyResults, StudyResults, Training
+from parashot.findings.statistics import Interval, Resampling, median_interval, paired, ratio_interval
+from parashot.records import StrategyBlock, StrategyVariant, TrainResult
+
+BASE = "serial"
+"""The variant behind every speedup: one replica with as many threads as any replica has."""
+
+
+@dataclass(frozen=True)
+class StrategyRow:
+    """One variant: its step timed in interleaved blocks, and the whole training of its strategy beside it."""
+
+    variant: str
+    strategy: str
+    status: str
+    reason: str
+    how: str  # what the training really ran, in words
+    replicas: int
+    threads_per_replica: int
+    batchsz: int
+    blocks: int
+    seconds_per_step: Interval | None
+    episodes_per_second: Interval | None
+    speedup: Interval | None  # S_p against `base`
+    efficiency: Interval | None  # S_p / replicas
+    base: str
+    training_status: str  # of the whole training; empty where the variant has none of its own
+    training_reason: str
+    training_seconds: float | None
+    training_episodes: int | None
+    data_share: float | None
+    val_accuracy: float | None
+    val_accuracy_ci95: float | None
+    val_episodes: int | None
+    peak_memory_bytes: int | None
+    ranks_identical: bool | None
+
+
+def strategy_rows(results: StudyResults, resampling: Resampling) -> list[StrategyRow]:
+    """One row per variant timed, then one per training that has no variant of its own."""
+    bench = results.strategies
+    rows = (
+        [_row(each, bench, results.training.get(each.variant), resampling) for each in bench.variants]
+        if bench
+        else []
+    )
+    timed = {row.variant for row in rows}
+    rest = [training for name, training in results.training.items() if name not in timed]
+    return rows + [_row(_untimed(training.result), None, training, resampling) for training in rest]
+
+
+def step_seconds(blocks: Iterable[StrategyBlock]) -> dict[str, dict[int, float]]:
+    """Seconds per step: by variant, then by round."""
+    seconds: dict[str, dict[int, float]] = {}
+    for block in blocks:
+        seconds.setdefault(block.variant, {})[block.round] = block.seconds / block.steps
+    return seconds
+
+
+def _row(
+    variant: StrategyVariant, bench: StrategyResults | None, training: Training | None, resampling: Resampling
+) -> StrategyRow:
+    times = step_seconds(bench.blocks) if bench else {}
+    own = times.get(variant.variant) if variant.status == "ok" else None
+    seconds = median_interval(_enough(variant.variant, own), resampling) if own else None
+    speedup = ratio_interval(*paired(times[BASE], own), resampling) if own and BASE in times else None
+    result = training.result if training else None
+    trained = result if result and result.status == "ok" else None
+    return StrategyRow(
+        variant=variant.variant,
+        strategy=variant.strategy,
+        status=variant.status,
+        reason=variant.reason,
+        how=trained.how if trained else "",
+        replicas=variant.replicas,
+        threads_per_replica=variant.threads_per_replica,
+        batchsz=variant.batchsz,
+        blocks=len(own or ()),
+        seconds_per_step=seconds,
+        episodes_per_second=seconds.reciprocal(variant.batchsz) if seconds else None,
+        speedup=speedup,
+        efficiency=speedup.scaled(1 / variant.replicas) if speedup else None,
+        base=BASE,
+        training_status=result.status if result else "",
+        training_reason=result.reason if result else "",
+        training_seconds=trained.seconds if trained else None,
+        training_episodes=trained.episodes if trained else None,
+        data_share=trained.data_share if trained else None,
+        val_accuracy=trained.val_accuracy if trained else None,
+        val_accuracy_ci95=trained.val_accuracy_ci95 if trained else None,
+        val_episodes=trained.val_episodes if trained else None,
+        peak_memory_bytes=trained.peak_memory_bytes if trained else None,
+        ranks_identical=trained.ranks_identical if trained else None,
+    )
+
+
+def _untimed(result: TrainResult) -> StrategyVariant:
+    """A variant of which only the training is known."""
+    reason = (
+        result.reason
+        if result.status == "skipped"
+        else "its step was not timed: results/strategies has no such variant"
+    )
+    return StrategyVariant(
+        result.strategy,
+        result.strategy,
+        "skipped",
+        reason,
+        result.replicas,
+        result.threads_per_replica,
+        result.batchsz,
+    )
+
+
+def _enough(variant: str, rounds: Mapping[int, float]) -> list[float]:
+    if len(rounds) < 2:
+        raise RecordError(
+            f"results/strategies/blocks.csv: one block of {variant}, at least 2 are needed; "
+            "run `dvc repro -f -s strategy-bench`"
+        )
+    return list(rounds.values())

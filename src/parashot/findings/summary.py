@@ -1,0 +1,156 @@
+"""The whole study as plain JSON: what the report shows, `results/summary.json` holds, and flat metrics."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from parashot.errors import RecordError
+from parashot.findings.accuracy import compare_accuracy
+from parashot.findings.advice import advise, answer
+from parashot.findings.claims import judge_claims
+from parashot.findings.comparison import comparison_rows
+from parashot.findings.evidence import Evidence
+from parashot.findings.results import StudyResults
+from parashot.findings.statistics import Interval
+from parashot.findings.strategies import BASE
+from parashot.params import Params
+
+Tree = dict[str, Any]
+
+LONG_RUN_EPISODES = 200_000
+"""Below this many training episodes a run is short, and its accuracy is not comparable with published ones:
+LibFewShot trains a Relation Network for 100 epochs of 2000 episodes; the study used ten times as many."""
+
+
+def summarize(results: StudyResults, params: Params) -> Tree:
+    """Summarize a study as plain JSON; a part that is missing is None or empty, and `missing` says why.
+
+    An interval is three keys: `speedup`, `speedup_low`, `speedup_high`. Raises `RecordError` for a number
+    that is not finite.
+    """
+    evidence = Evidence.of(results, params)
+    advice = advise(evidence)
+    summary: Tree = {
+        "answer": answer(advice),
+        "source": params.data.source,
+        "synthetic": params.data.source == "synthetic",
+        "short_run": params.train.episodes < LONG_RUN_EPISODES,
+        "missing": dict(results.missing),
+        "hardware": dataclasses.asdict(results.hardware) if results.hardware else None,
+        "method": _method(params),
+        "loader": [flat(row) for row in evidence.loader],
+        "strategies": {name: flat(row) for name, row in evidence.strategies.items()},
+        "accuracy": _accuracy(results, params),
+        "batchsz": [flat(row) for _, row in sorted(evidence.batchsz.items())],
+        "evaluate": dataclasses.asdict(results.evaluate.result) if results.evaluate else None,
+        "table1": [flat(row) for row in comparison_rows(results)],
+        "claims": [flat(claim) for claim in judge_claims(evidence)],
+        "advice": [flat(each) for each in advice],
+    }
+    _check_finite(summary, "summary")
+    return summary
+
+
+def flat(row: Any) -> Tree:
+    """Turn a row into a flat dict; an `Interval` becomes NAME, NAME_low and NAME_high."""
+    result: Tree = {}
+    for each in dataclasses.fields(row):
+        value = getattr(row, each.name)
+        result[each.name] = value.value if isinstance(value, Interval) else value
+        if "Interval" in str(each.type):
+            result[f"{each.name}_low"] = value.low if value else None
+            result[f"{each.name}_high"] = value.high if value else None
+    return result
+
+
+def summary_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
+    """Pick the numbers worth comparing between studies: flat, for DVC and MLflow."""
+    metrics: dict[str, float | None] = {}
+    for name, row in summary["strategies"].items():
+        metrics |= {f"strategies.{name}.{key}": row[key] for key in STRATEGY_METRICS}
+    for row in summary["loader"]:
+        metrics |= {f"loader.{row['backend']}.{row['workers']}.{key}": row[key] for key in LOADER_METRICS}
+    for row in summary["batchsz"]:
+        metrics |= {f"batchsz.{row['batchsz']}.{key}": row[key] for key in BATCHSZ_METRICS}
+    evaluate = summary["evaluate"] or {}
+    metrics |= {f"evaluate.{key}": evaluate.get(key) for key in ("test_accuracy", "test_accuracy_ci95")}
+    for verdict in ("holds", "does not hold", "undecided", "cannot be tested here"):
+        count = sum(claim["verdict"] == verdict for claim in summary["claims"])
+        metrics[f"claims.{verdict.replace(' ', '_')}"] = count
+    return {key: float(value) for key, value in metrics.items() if value is not None}
+
+
+STRATEGY_METRICS = (
+    "seconds_per_step",
+    "episodes_per_second",
+    "speedup",
+    "efficiency",
+    "val_accuracy",
+    "val_accuracy_ci95",
+    "training_seconds",
+    "peak_memory_bytes",
+)
+LOADER_METRICS = ("episodes_per_second", "speedup", "efficiency", "memory_bytes")
+BATCHSZ_METRICS = ("seconds_per_episode", "speedup", "communication_share", "val_accuracy")
+
+
+def _method(params: Params) -> Tree:
+    """What a reader must know to judge the numbers, or to measure them again."""
+    return {
+        "n_way": params.episode.n_way,
+        "k_shot": params.episode.k_shot,
+        "k_query": params.episode.k_query,
+        "eval_k_query": params.evaluate.k_query,
+        "embedding": params.model.embedding,
+        "image_size": params.model.image_size,
+        "train_episodes": params.train.episodes,
+        "batchsz": params.train.batchsz,
+        "batch_per": params.train.batch_per,
+        "seed": params.seed,
+        "loader_backend": params.loader.backend,
+        "loader_workers": params.loader.workers,
+        "loader_blocks": params.loader.bench.blocks,
+        "loader_batches": params.loader.bench.batches,
+        "loader_batchsz": params.loader.bench.batchsz,
+        "strategy_blocks": params.parallel.bench.blocks,
+        "strategy_steps": params.parallel.bench.steps,
+        "strategy_warmup_steps": params.parallel.bench.warmup_steps,
+        "batchsz_blocks": params.batchsz_study.blocks,
+        "batchsz_block_episodes": params.batchsz_study.block_episodes,
+        "batchsz_episodes": params.batchsz_study.episodes,
+        "batchsz_baseline": params.batchsz_study.baseline,
+        "val_episodes": params.evaluate.val_episodes,
+        "test_episodes": params.evaluate.test_episodes,
+        "accuracy_margin": params.claims.accuracy_margin,
+        "confidence": params.claims.confidence,
+        "resamples": params.claims.resamples,
+    }
+
+
+def _accuracy(results: StudyResults, params: Params) -> list[Tree]:
+    """Every finished training against serial's, and DDP's against DP's, on the same episodes."""
+    pairs = [(name, BASE) for name in results.training if name != BASE] + [("ddp", "dp")]
+    rows = []
+    for first, second in pairs:
+        ours, theirs = results.training.get(first), results.training.get(second)
+        if ours and theirs:
+            rows.append(
+                compare_accuracy(ours, theirs, params.claims.accuracy_margin, params.claims.confidence)
+            )
+    return [flat(row) for row in rows if row]
+
+
+def _check_finite(tree: Any, key: str) -> None:
+    if isinstance(tree, Mapping):
+        for name, value in tree.items():
+            _check_finite(value, f"{key}.{name}")
+    elif isinstance(tree, Iterable) and not isinstance(tree, str):
+        for place, value in enumerate(tree):
+            _check_finite(value, f"{key}.{place}")
+    elif isinstance(tree, float) and not math.isfinite(tree):
+        raise RecordError(
+            f"{key} is {tree}: a result file holds a number that is not finite; run `dvc repro -f`"
+        )
