@@ -1,0 +1,97 @@
+"""Encoded bytes -> uint8 RGB arrays [h, w, 3], whatever the image looked like before.
+
+Grey, palette, CMYK and 16 bit are converted, alpha is laid over white, EXIF rotation is applied, and of an
+animation the first frame is taken.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from parashot.errors import DataError
+
+Pixels = NDArray[np.uint8]
+
+MAX_PIXELS = 64 * 10**6
+"""A picture that claims more is taken for a decompression bomb."""
+
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
+"""Raster formats only: among the others are some, like EPS, whose reader starts a program."""
+
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+"""Endings, in lower case, of files that are taken for images."""
+
+
+def decode(data: bytes) -> Pixels:
+    """Decode one image to uint8 [h, w, 3].
+
+    Raises `DataError` with the reason alone: the caller knows the name.
+    """
+    if not data:
+        raise DataError("the file is empty")
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            width, height = image.size
+            if width * height > MAX_PIXELS:
+                raise DataError(f"{width}×{height} pixels, more than {MAX_PIXELS // 10**6} million: refused")
+            return np.asarray(_to_rgb(image))
+    except DataError:
+        raise
+    except Image.DecompressionBombError as error:
+        raise DataError(f"more than {MAX_PIXELS // 10**6} million pixels: refused") from error
+    except UnidentifiedImageError as error:
+        raise DataError("not an image in a known format") from error
+    except Exception as error:  # on malformed bytes, decoders raise almost anything
+        raise DataError(f"damaged image ({' '.join(str(error).split()) or type(error).__name__})") from error
+
+
+def verify(data: bytes) -> None:
+    """Decode `data` wholly and forget it. Raises `DataError` with the reason."""
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore"
+        )  # remarks on odd but readable files would drown the one line that matters
+        decode(data)
+
+
+def resize_square(pixels: Pixels, size: int) -> Pixels:
+    """Cut the centre square out of [h, w, 3] and bring it to [size, size, 3], bilinear with antialiasing."""
+    height, width = pixels.shape[:2]
+    side = min(height, width)
+    if (height, width) == (size, size):
+        return pixels
+    top, left = (height - side) // 2, (width - side) // 2
+    square = Image.fromarray(pixels[top : top + side, left : left + side])
+    return np.asarray(square.resize((size, size), Image.Resampling.BILINEAR))
+
+
+def encode_jpeg(pixels: Pixels, quality: int = 90) -> bytes:
+    """Encode uint8 [h, w, 3] as JPEG."""
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG", quality=quality)
+    return buffer.getvalue()
+
+
+def encode_png(pixels: Pixels) -> bytes:
+    """Encode uint8 [h, w, 3] as PNG: lossless, compressed fast rather than small."""
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG", compress_level=1)
+    return buffer.getvalue()
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    """Load `image`, turn it upright and bring it to mode RGB."""
+    upright = ImageOps.exif_transpose(image)
+    if upright.mode.startswith("I"):  # I;16 and its kin; older decoders widen 16 bit to I
+        return Image.fromarray((np.asarray(upright).clip(0, 65535) >> 8).astype(np.uint8)).convert("RGB")
+    if upright.mode == "F":
+        raise DataError("floating point pixels have no agreed range; convert it to 8 or 16 bit")
+    if upright.has_transparency_data:
+        white = Image.new("RGBA", upright.size, "white")
+        return Image.alpha_composite(white, upright.convert("RGBA")).convert("RGB")
+    return upright.convert("RGB")

@@ -1,0 +1,100 @@
+"""100 classes of procedurally drawn images: real JPEGs, each a pure function of (seed, class, index).
+
+A class is the look of one figure: its outline, and a texture whose frequency and direction are fixed against
+it. All else varies freely within a class: pose, every colour and which of them is bright, the ground, further
+figures of no class, noise. So neither single pixels nor colours tell the classes apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from parashot.data.images import Pixels, encode_jpeg
+from parashot.data.raw import ImageStream, RawImage
+from parashot.data.sources.figures import Floats, Looks, Poses, draw_looks, paint
+from parashot.params import SPLIT_CLASSES, SyntheticParams
+
+CLASSES = sum(SPLIT_CLASSES.values())
+
+_LOOKS, _SPLIT, _IMAGE = range(3)  # first word of each random stream's key, after the seed
+_DISTRACTORS = 3
+
+
+def synthetic(params: SyntheticParams, seed: int) -> ImageStream:
+    """Return the whole set, drawn while it is consumed, and its class split."""
+    return ImageStream(_images(params, seed), class_splits(seed))
+
+
+def class_splits(seed: int) -> dict[str, tuple[str, ...]]:
+    """Shuffle the classes by `seed` and cut them into 64/16/20."""
+    order = np.random.default_rng((seed, _SPLIT)).permutation(CLASSES)
+    parts = np.split(order, np.cumsum([*SPLIT_CLASSES.values()])[:-1])
+    return {
+        split: tuple(_label(index) for index in sorted(part.tolist()))
+        for split, part in zip(SPLIT_CLASSES, parts, strict=True)
+    }
+
+
+def draw_image(looks: Looks, seed: int, index: int, number: int, size: int) -> Pixels:
+    """Draw image `number` of class `index`: uint8 [size, size, 3]. `looks` has a row per class."""
+    rng = np.random.default_rng((seed, _IMAGE, index, number))
+    everything = draw_looks(rng, _DISTRACTORS) + looks.row(index)
+    cover, texture = paint(everything, _poses(rng), size)
+    ground, colours = _colours(rng)
+    canvas = _ground(rng, ground, size)
+    for layer, pattern, (light, dark) in zip(cover, texture, colours, strict=True):
+        paint_colour = light + (dark - light) * pattern[..., None]
+        canvas += (paint_colour - canvas) * layer[..., None]
+    canvas *= rng.uniform(0.75, 1.15)
+    canvas += 0.07 * rng.standard_normal(canvas.shape, np.float32)
+    return (canvas.clip(0, 1) * 255).astype(np.uint8)
+
+
+def _images(params: SyntheticParams, seed: int) -> Iterator[RawImage]:
+    looks = draw_looks(np.random.default_rng((seed, _LOOKS)), CLASSES)
+    digits = len(str(params.images_per_class - 1))
+    for index in range(CLASSES):
+        for number in range(params.images_per_class):
+            pixels = draw_image(looks, seed, index, number, params.image_size)
+            yield RawImage(_label(index), f"{number:0{digits}d}.jpg", encode_jpeg(pixels))
+
+
+def _label(index: int) -> str:
+    return f"figure{index:02d}"
+
+
+def _poses(rng: np.random.Generator) -> Poses:
+    """Distractors: anywhere, small, any way up; last the figure: large, near the middle, near upright."""
+    reach = np.array([0.95] * _DISTRACTORS + [0.25])
+    low, high = (np.array([few] * _DISTRACTORS + [own]) for few, own in ((0.2, 0.55), (0.42, 0.85)))
+    turn = np.array([np.pi] * _DISTRACTORS + [0.5])
+    return Poses(
+        centre=rng.uniform(-reach, reach, (2, _DISTRACTORS + 1)).T.astype(np.float32),
+        radius=rng.uniform(low, high).astype(np.float32),
+        rotation=rng.uniform(-turn, turn).astype(np.float32),
+    )
+
+
+def _colours(rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Return the colour of the ground [3] and a pair per figure [m, 2, 3], RGB from 0 to 1.
+
+    The ground and the figure's two colours differ in brightness, so that it can be seen; in any order, so
+    that brightness says nothing.
+    """
+    distractors = rng.random((_DISTRACTORS, 2, 3), np.float32)
+    levels = rng.permutation(np.array([0.12, 0.5, 0.88], np.float32))
+    ground, *own = levels[:, None] + rng.uniform(-0.3, 0.3, (3, 3)).astype(np.float32)
+    return ground, np.concatenate([distractors, np.array([own])])
+
+
+def _ground(rng: np.random.Generator, colour: Floats, size: int) -> Floats:
+    """Paint the ground [size, size, 3]: one colour, a slope of brightness, faint waves."""
+    grid = np.linspace(-1, 1, size, dtype=np.float32)
+    slope, turn = rng.uniform(-0.2, 0.2, 2), rng.uniform(0, np.pi)
+    shade = slope[0] * grid[None, :] + slope[1] * grid[:, None]
+    wave = np.cos(turn) * grid[None, :] + np.sin(turn) * grid[:, None]
+    shade += rng.uniform(0, 0.16) * np.sin(rng.uniform(3, 14) * wave + rng.uniform(0, 2 * np.pi))
+    canvas: Floats = (colour + shade[..., None]).astype(np.float32)
+    return canvas

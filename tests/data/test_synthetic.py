@@ -1,0 +1,150 @@
+"""The synthetic set: the same everywhere, and hard for anything that does not learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from parashot.data.images import decode
+from parashot.data.raw import RawStore, write_raw
+from parashot.data.sources.figures import draw_looks
+from parashot.data.sources.synthetic import class_splits, draw_image, synthetic
+from parashot.params import SPLIT_CLASSES, SyntheticParams
+
+Vectors = NDArray[np.float32]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> RawStore:
+    """The default set."""
+    out = tmp_path_factory.mktemp("synthetic") / "raw"
+    write_raw(out, synthetic(SyntheticParams(60, 32), seed=0), "synthetic", "fail", lambda _: None)
+    return RawStore.open(out)
+
+
+@pytest.fixture(scope="module")
+def test_classes(store: RawStore) -> NDArray[np.uint8]:
+    return _images_of(store, "test")
+
+
+def _images_of(store: RawStore, split: str) -> NDArray[np.uint8]:
+    """Images of one split, [classes, images, s, s, 3]."""
+    assert store.manifest.splits is not None
+    images: dict[str, list[NDArray[np.uint8]]] = {label: [] for label in store.manifest.splits[split]}
+    for entry in store.entries:
+        if entry.label in images:
+            images[entry.label].append(decode(store.read(entry)))
+    return np.array(list(images.values()))
+
+
+def test_default_set_is_whole(store: RawStore) -> None:
+    assert store.manifest.classes == 100
+    assert set(store.manifest.images_per_class.values()) == {60}
+    assert all(store.read(entry).startswith(b"\xff\xd8") for entry in store.entries[::500])
+
+
+def test_splits_are_disjoint_and_follow_the_seed(store: RawStore) -> None:
+    splits = store.manifest.splits
+    assert splits == class_splits(0)
+    assert splits != class_splits(1)
+    assert {split: len(labels) for split, labels in splits.items()} == SPLIT_CLASSES
+    assert set().union(*splits.values()) == set(store.manifest.images_per_class)
+
+
+def test_an_image_is_a_function_of_seed_class_and_number() -> None:
+    looks = draw_looks(np.random.default_rng(0), 100)
+
+    def draw(*key: int) -> bytes:
+        return draw_image(looks, *key, 32).tobytes()
+
+    assert draw(0, 1, 2) == draw(0, 1, 2)
+    assert len({draw(0, 1, 2), draw(1, 1, 2), draw(0, 2, 2), draw(0, 1, 3)}) == 4
+
+
+def test_more_images_leave_the_first_as_they_were() -> None:
+    few = list(synthetic(SyntheticParams(2, 16), seed=3).images)
+    many = {(i.label, i.name): i.data for i in synthetic(SyntheticParams(3, 16), seed=3).images}
+    assert len(many) == 300
+    assert all(many[image.label, image.name] == image.data for image in few)
+
+
+@pytest.mark.parametrize("size", [16, 100])
+def test_any_size(size: int) -> None:
+    image = next(iter(synthetic(SyntheticParams(2, size), seed=0).images))
+    assert decode(image.data).shape == (size, size, 3)
+
+
+def _nearest_neighbour_accuracy(vectors: Vectors, episodes: int = 300, k_query: int = 15) -> float:
+    """5-way 1-shot accuracy of the nearest support vector; `vectors` is [classes, images, d]."""
+    rng = np.random.default_rng(0)
+    hits = []
+    for _ in range(episodes):
+        classes = rng.permutation(len(vectors))[:5, None]
+        images = np.array([rng.permutation(vectors.shape[1])[: 1 + k_query] for _ in range(5)])
+        chosen = vectors[classes, images]
+        distance = np.square(chosen[:, 1:, None] - chosen[None, None, :, 0]).sum(-1)
+        hits.append(distance.argmin(-1) == np.arange(5)[:, None])
+    return float(np.mean(hits))
+
+
+def _pixels(images: NDArray[np.uint8]) -> Vectors:
+    return images.reshape(*images.shape[:2], -1).astype(np.float32)
+
+
+def _colour_histogram(images: NDArray[np.uint8]) -> Vectors:
+    """Joint histogram of 4×4×4 colours, as square roots (Hellinger)."""
+    code = (images // 64) @ np.array([16, 4, 1])
+    counts = (code.reshape(*images.shape[:2], -1, 1) == np.arange(64)).sum(2)
+    return np.sqrt(counts).astype(np.float32)
+
+
+def _channel_histograms(images: NDArray[np.uint8]) -> Vectors:
+    """8 bins of each channel, as square roots."""
+    bins = (images // 32).reshape(*images.shape[:2], -1, 3, 1) == np.arange(8)
+    return np.sqrt(bins.sum(2)).reshape(*images.shape[:2], -1).astype(np.float32)
+
+
+Features = Callable[[NDArray[np.uint8]], Vectors]
+
+
+@pytest.mark.parametrize("features", [_pixels, _colour_histogram, _channel_histograms])
+def test_no_shortcut_by_pixels_or_colours(test_classes: NDArray[np.uint8], features: Features) -> None:
+    assert _nearest_neighbour_accuracy(features(test_classes)) <= 0.30
+
+
+@pytest.mark.slow
+def test_a_network_learns_what_carries_over_to_new_classes(
+    store: RawStore, test_classes: NDArray[np.uint8]
+) -> None:
+    """A small prototypical network, 1,500 episodes of 5-way 1-shot from the train classes."""
+    torch.manual_seed(0)
+    train = _tensor(_images_of(store, "train"))
+    network = nn.Sequential(*[layer for width in (3, 64, 64, 64) for layer in _block(width)], nn.Flatten())
+    optimizer = torch.optim.Adam(network.parameters(), 1e-3)
+    rng = np.random.default_rng(0)
+    labels = torch.arange(5).repeat_interleave(5)
+    for _ in range(1_500):
+        classes = rng.permutation(len(train))[:5, None]
+        images = np.array([rng.permutation(60)[:6] for _ in range(5)])
+        embedded = network(train[classes, images].flatten(0, 1)).unflatten(0, (5, 6))
+        support, query = embedded[:, 0], embedded[:, 1:].flatten(0, 1)
+        scores = -torch.cdist(query, support).square() / 32
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(scores, labels).backward()
+        optimizer.step()
+    with torch.no_grad():
+        vectors = network.eval()(_tensor(test_classes).flatten(0, 1)).unflatten(0, (20, 60))
+    assert _nearest_neighbour_accuracy(vectors.numpy()) >= 0.45
+
+
+def _block(width: int) -> list[nn.Module]:
+    return [nn.Conv2d(width, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2)]
+
+
+def _tensor(images: NDArray[np.uint8]) -> torch.Tensor:
+    return torch.from_numpy(images).movedim(-1, -3).float() / 127.5 - 1
