@@ -102,7 +102,7 @@ def load_results(root: Path, strategies: Sequence[str], *, partial: bool = False
         except RecordError as error:
             if not partial:
                 raise
-            missing[name] = str(error).replace(f"{root.as_posix()}/", "")
+            missing[name] = _relative(str(error), root)
             return None
 
     folder = root / "results"
@@ -116,6 +116,12 @@ def load_results(root: Path, strategies: Sequence[str], *, partial: bool = False
         evaluate=part("evaluate", _evaluation, folder / "evaluate"),
         missing=missing,
     )
+
+
+def _relative(message: str, root: Path) -> str:
+    """Name files from the study's root, so that a report can be handed on."""
+    at = root.as_posix()
+    return message.replace(f"make {at} again", "make it again").replace(f"{at}/", "")
 
 
 def _hardware(path: Path) -> Hardware:

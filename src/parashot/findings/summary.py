@@ -17,6 +17,7 @@ from parashot.findings.results import StudyResults
 from parashot.findings.statistics import Interval
 from parashot.findings.strategies import BASE
 from parashot.params import Params
+from parashot.records import Hardware
 
 Tree = dict[str, Any]
 
@@ -39,7 +40,7 @@ def summarize(results: StudyResults, params: Params) -> Tree:
         "synthetic": params.data.source == "synthetic",
         "short_run": params.train.episodes < LONG_RUN_EPISODES,
         "missing": dict(results.missing),
-        "hardware": dataclasses.asdict(results.hardware) if results.hardware else None,
+        "hardware": _hardware(results.hardware) if results.hardware else None,
         "method": _method(params),
         "loader": [flat(row) for row in evidence.loader],
         "strategies": {name: flat(row) for name, row in evidence.strategies.items()},
@@ -95,6 +96,10 @@ STRATEGY_METRICS = (
 )
 LOADER_METRICS = ("episodes_per_second", "speedup", "efficiency", "memory_bytes")
 BATCHSZ_METRICS = ("seconds_per_episode", "speedup", "communication_share", "val_accuracy")
+
+
+def _hardware(hardware: Hardware) -> Tree:
+    return dataclasses.asdict(hardware) | {"gpus": list(hardware.gpus)}
 
 
 def _method(params: Params) -> Tree:

@@ -1,0 +1,271 @@
+"""A small study whose every answer is known: synthetic records, shaped like those of a machine with 2 cores.
+
+Round r of any timing is `seconds × (1 + jitter × offset[r])`: all settings of a round are slowed alike, as on
+a real machine, plus a little noise of their own where `own` is above 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+
+from parashot.findings.results import (
+    BatchszResults,
+    Evaluation,
+    LoaderResults,
+    StrategyResults,
+    StudyResults,
+    Training,
+)
+from parashot.params import Params, load_params
+from parashot.records import (
+    BatchszBlock,
+    BatchszRun,
+    EpisodeAccuracy,
+    EvaluateResult,
+    Hardware,
+    HistoryRow,
+    LoaderBlock,
+    StepAnatomy,
+    StrategyBlock,
+    StrategyVariant,
+    TrainResult,
+)
+
+ROUNDS = 9
+MIB = 2**20
+HARDWARE = Hardware("Test CPU @ 2.00GHz <fast>", 2, 2, 8, (), "Linux-x86_64", "3.11.9", "2.15.0", None)
+STEPS = {"serial": 0.40, "serial-all-cores": 0.22, "dp": 0.205, "ddp": 0.19}
+LOADER = {
+    "jpeg": {0: 0.20, 1: 0.22, 2: 0.11, 4: 0.125, 7: 0.16},
+    "packed": {0: 0.004, 1: 0.006, 2: 0.005, 4: 0.006, 7: 0.008},
+}
+
+
+def params() -> Params:
+    """The project's own defaults."""
+    return load_params(Path(__file__).parents[2] / "params.yaml")
+
+
+def slow_rounds(rounds: int = ROUNDS) -> np.ndarray:
+    """How much each round slows everything that runs in it."""
+    return 1 + 0.08 * np.abs(np.sin(np.arange(rounds) * 1.7))
+
+
+def own_noise(key: str, rounds: int = ROUNDS, own: float = 0.01) -> np.ndarray:
+    """Noise that belongs to one setting; the same in every call."""
+    return 1 + own * np.random.default_rng(crc32(key.encode())).standard_normal(rounds)
+
+
+def loader_results(
+    seconds: Mapping[str, Mapping[int, float]] = LOADER,
+    *,
+    memory_per_worker: float = 60 * MIB,
+    own: float = 0.01,
+    metrics: Mapping[str, float | str] | None = None,
+) -> LoaderResults:
+    """Blocks of `seconds` per batch by backend and workers; 24 batches of 30 episodes each."""
+    blocks = []
+    for backend, settings in seconds.items():
+        for workers, per_batch in settings.items():
+            times = per_batch * slow_rounds() * own_noise(f"{backend}{workers}", own=own)
+            memory = (20 * MIB + memory_per_worker * workers) * own_noise(f"m{backend}{workers}")
+            for number in range(ROUNDS):
+                first = 0.03 + 0.4 * min(workers, 1)
+                blocks.append(
+                    LoaderBlock(
+                        number,
+                        backend,
+                        workers,
+                        30,
+                        24,
+                        24 * float(times[number]),
+                        first,
+                        int(memory[number]),
+                    )
+                )
+    return LoaderResults(tuple(blocks), {"ddp_workers_ok": 1} if metrics is None else metrics)
+
+
+def strategy_results(
+    steps: Mapping[str, float] = STEPS,
+    *,
+    skipped: Mapping[str, str] | None = None,
+    replicas: int = 2,
+    own: float = 0.01,
+    metrics: Mapping[str, float | str] | None = None,
+) -> StrategyResults:
+    """Blocks of 4 steps of batchsz 16; `skipped` maps a variant to its reason."""
+    skipped = skipped or {}
+    variants = [
+        _variant(name, replicas, skipped.get(name)) for name in (*steps, *(set(skipped) - set(steps)))
+    ]
+    blocks = [
+        StrategyBlock(number, name, 4, 4 * float(times[number]))
+        for name, seconds in steps.items()
+        if name not in skipped
+        for times in [seconds * slow_rounds() * own_noise(name, own=own)]
+        for number in range(ROUNDS)
+    ]
+    anatomy = [
+        each
+        for each in (
+            StepAnatomy("serial", 1, 1, 0, 0, 0, 0, 460_000),
+            StepAnatomy("dp", 1, replicas, 0, 0, 2, 2, 460_000),
+            StepAnatomy("ddp", replicas, replicas, 3, 1, 0, 0, 460_000),
+        )
+        if each.variant in steps and each.variant not in skipped
+    ]
+    pairing = {
+        "concat_split_max_difference": 3e-16,
+        "concat_split_ratio": 1.6,
+        "concat_split_ratio_low": 1.5,
+        "concat_split_ratio_high": 1.7,
+    }
+    return StrategyResults(
+        tuple(variants), tuple(blocks), tuple(anatomy), pairing if metrics is None else metrics
+    )
+
+
+def training(
+    strategy: str,
+    *,
+    accuracy: float = 0.45,
+    shift: Sequence[float] | None = None,
+    seconds: float = 21.0,
+    episodes: int = 600,
+    **changes: object,
+) -> Training:
+    """One finished training. Episode accuracies are the same for all strategies, plus `shift` per episode."""
+    base = np.random.default_rng(7).normal(accuracy, 0.1, episodes).round(3)
+    accuracies = base + (0 if shift is None else np.asarray(shift))
+    mean = float(accuracies.mean())
+    half = 1.96 * float(accuracies.std(ddof=1)) / episodes**0.5
+    replicas = 1 if strategy == "serial" else 2
+    result = TrainResult(
+        strategy=strategy,
+        status="ok",
+        reason="",
+        device="cpu",
+        how=f"{replicas} replicas of {strategy} (CPU)",
+        replicas=replicas,
+        threads_per_replica=1,
+        batchsz=16,
+        batch_per="global",
+        steps=100,
+        episodes=1600,
+        seconds=seconds,
+        seconds_per_step=seconds / 100,
+        data_share=0.02,
+        val_accuracy=mean,
+        val_accuracy_ci95=half,
+        val_episodes=episodes,
+        peak_memory_bytes=400 * MIB * replicas,
+        ranks_identical=True if strategy == "ddp" else None,
+        parameters=115_000,
+    )
+    history = [
+        HistoryRow(
+            step=step,
+            episodes=16 * step,
+            seconds=seconds * step / 100,
+            step_seconds=seconds / 100,
+            data_seconds=0.001,
+            loss=1.6 - 0.004 * step + 0.02 * float(np.sin(step)),
+            train_accuracy=0.2 + 0.0025 * step,
+            val_accuracy=0.2 + 0.0025 * step if step % 25 == 0 else None,
+            val_accuracy_ci95=0.018 if step % 25 == 0 else None,
+        )
+        for step in range(1, 101)
+    ]
+    rows = tuple(EpisodeAccuracy(number, float(each)) for number, each in enumerate(accuracies))
+    return Training(replace(result, **changes), tuple(history), rows)  # type: ignore[arg-type]
+
+
+def skipped_training(strategy: str, reason: str) -> Training:
+    """A training that could not run."""
+    return Training(TrainResult(strategy, "skipped", reason))
+
+
+def batchsz_results(
+    per_episode: Mapping[int, float] | None = None,
+    *,
+    stopped: Sequence[int] = (2,),
+    share: float = 0.2,
+    own: float = 0.01,
+    accuracies: Mapping[int, float] | None = None,
+) -> BatchszResults:
+    """Runs of 600 episodes and blocks of 60, at `per_episode` seconds; without the exchange `share` less."""
+    per_episode = per_episode or {2: 0.050, 30: 0.0125, 60: 0.0105}
+    accuracies = accuracies or {}
+    limit = 600 * per_episode[30]
+    runs, blocks = [], []
+    for size, seconds in per_episode.items():
+        whole, halted = 600 * seconds, size in stopped
+        done = int(600 * limit / whole) if halted else 600
+        runs.append(
+            BatchszRun(
+                batchsz=size,
+                status="stopped" if halted else "ok",
+                reason="it reached the time of batchsz 30" if halted else "",
+                replicas=2,
+                seconds=limit if halted else whole,
+                limit_seconds=None if size == 30 else limit,
+                episodes=done,
+                episodes_budget=600,
+                projected_seconds=whole,
+                val_accuracy=None if halted else accuracies.get(size, 0.4),
+                val_accuracy_ci95=None if halted else 0.01,
+            )
+        )
+        for synchronised in (True, False):
+            factor = 60 * seconds * (1 if synchronised else 1 - share)
+            times = factor * slow_rounds() * own_noise(f"{size}{synchronised}", own=own)
+            blocks += [
+                BatchszBlock(number, size, synchronised, 60, -(-60 // size), float(times[number]))
+                for number in range(ROUNDS)
+            ]
+    return BatchszResults(tuple(runs), tuple(blocks))
+
+
+def evaluation() -> Evaluation:
+    """DDP's model on 1000 test episodes."""
+    accuracies = np.random.default_rng(11).normal(0.44, 0.1, 1000).round(3)
+    half = 1.96 * float(accuracies.std(ddof=1)) / 1000**0.5
+    result = EvaluateResult("ddp", "validation accuracy", 5, 1, 15, 1000, float(accuracies.mean()), half)
+    return Evaluation(result, tuple(EpisodeAccuracy(i, float(each)) for i, each in enumerate(accuracies)))
+
+
+def study(**parts: object) -> StudyResults:
+    """The whole study; a part can be replaced by keyword."""
+    wiggle = 0.004 * np.random.default_rng(3).standard_normal(600)
+    whole = StudyResults(
+        hardware=HARDWARE,
+        loader=loader_results(),
+        strategies=strategy_results(),
+        training={
+            "serial": training("serial", seconds=41.0),
+            "dp": training("dp", shift=wiggle, seconds=21.5),
+            "ddp": training("ddp", shift=-wiggle, seconds=20.1),
+        },
+        batchsz=batchsz_results(),
+        evaluate=evaluation(),
+    )
+    return replace(whole, **parts)  # type: ignore[arg-type]
+
+
+def _variant(name: str, replicas: int, reason: str | None) -> StrategyVariant:
+    alone = name.startswith("serial")
+    return StrategyVariant(
+        variant=name,
+        strategy="serial" if alone else name,
+        status="skipped" if reason else "ok",
+        reason=reason or "",
+        replicas=1 if alone else replicas,
+        threads_per_replica=2 if name == "serial-all-cores" else 1,
+        batchsz=16,
+    )

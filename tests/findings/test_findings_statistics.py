@@ -1,0 +1,193 @@
+"""Intervals cover what they claim to cover, and the equivalence test decides as it should."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from parashot.findings import statistics
+from parashot.findings.statistics import (
+    Interval,
+    Resampling,
+    equivalence,
+    mean_interval,
+    median_interval,
+    paired,
+    ratio_interval,
+    slope_interval,
+    tied_with_best,
+)
+
+FEW = Resampling(0.95, 300)
+ENOUGH = Resampling(0.95, 1500)
+positive = st.floats(1e-3, 1e3)
+blocks = arrays(np.float64, st.integers(2, 15), elements=positive)
+
+
+@given(blocks)
+def test_median_interval_surrounds_the_median_within_the_data(values: np.ndarray) -> None:
+    interval = median_interval(values, FEW)
+    assert interval.value == np.median(values)
+    assert values.min() <= interval.low <= interval.value <= interval.high <= values.max()
+
+
+@given(blocks, positive)
+def test_ratio_of_paired_rounds_cancels_what_slows_both(values: np.ndarray, factor: float) -> None:
+    ratio = ratio_interval(values * factor, values, FEW)
+    assert ratio.low == pytest.approx(factor) and ratio.high == pytest.approx(factor)
+
+
+@given(blocks)
+def test_ratio_is_inverse_when_both_are_exchanged(values: np.ndarray) -> None:
+    other = np.roll(values, 1)
+    forward, back = ratio_interval(values, other, FEW), ratio_interval(other, values, FEW)
+    assert forward.value * back.value == pytest.approx(1)
+
+
+def test_intervals_repeat_and_depend_on_the_seed() -> None:
+    values = np.random.default_rng(0).lognormal(size=40)
+    assert median_interval(values, FEW) == median_interval(values, FEW)
+    assert median_interval(values, FEW) != median_interval(values, Resampling(0.95, 300, seed=1))
+
+
+@pytest.mark.parametrize("rounds", [7, 9, 15])
+def test_median_interval_covers_the_true_median_of_skewed_times(rounds: int) -> None:
+    generator = np.random.default_rng(rounds)
+    samples = generator.lognormal(sigma=0.3, size=(400, rounds))  # true median 1
+    hits = [i.low <= 1 <= i.high for i in (median_interval(each, ENOUGH) for each in samples)]
+    assert 0.93 <= np.mean(hits) <= 1
+
+
+def test_ratio_interval_covers_the_true_ratio_of_interleaved_blocks() -> None:
+    generator = np.random.default_rng(5)
+    drift = generator.lognormal(sigma=0.3, size=(400, 9))
+    noise = generator.lognormal(sigma=0.05, size=(2, 400, 9))
+    hits = [
+        interval.low <= 1.5 <= interval.high
+        for a, b in zip(1.5 * drift * noise[0], drift * noise[1], strict=True)
+        for interval in [ratio_interval(a, b, ENOUGH)]
+    ]
+    assert 0.93 <= np.mean(hits) <= 1
+
+
+def test_joint_resampling_is_tighter_than_the_drift_of_the_machine() -> None:
+    drift = np.array([1, 3, 1.1, 2.5, 1.3, 1.9, 1.05, 2.2, 1.6])
+    ratio = ratio_interval(2 * drift, drift, FEW)
+    assert ratio.high - ratio.low < 1e-12
+    alone = median_interval(drift, FEW)
+    assert alone.high / alone.low > 1.5
+
+
+@pytest.mark.parametrize(("freedom", "table"), [(6, 2.4469), (8, 2.3060), (14, 2.1448), (29, 2.0452)])
+def test_student_quantile_agrees_with_the_tables(freedom: int, table: float) -> None:
+    assert statistics._student_quantile(0.975, freedom) == pytest.approx(table, abs=2e-3)
+
+
+def test_mean_interval_by_hand() -> None:
+    interval = mean_interval([0.2, 0.4, 0.6])
+    half = 1.96 * 0.2 / math.sqrt(3)  # std with n - 1 is 0.2
+    assert interval.value == pytest.approx(0.4)
+    assert (interval.low, interval.high) == pytest.approx((0.4 - half, 0.4 + half))
+
+
+@pytest.mark.parametrize("values", [[], [1.0]])
+def test_one_value_has_no_interval(values: list[float]) -> None:
+    with pytest.raises(ValueError, match="at least 2"):
+        median_interval(values, FEW)
+    with pytest.raises(ValueError, match="at least 2"):
+        mean_interval(values)
+    with pytest.raises(ValueError, match="at least 2"):
+        equivalence(values, 0.02)
+
+
+def test_ratio_needs_pairs() -> None:
+    with pytest.raises(ValueError, match="paired rounds"):
+        ratio_interval([1.0, 2.0], [1.0, 2.0, 3.0], FEW)
+
+
+def test_slope_by_hand() -> None:
+    slope = slope_interval([0, 1, 2, 4], [[10, 13, 16, 22], [11, 14, 17, 23]], FEW)
+    assert (slope.value, slope.low, slope.high) == pytest.approx((3, 3, 3))
+
+
+def differences(mean: float, std: float, count: int = 400) -> np.ndarray:
+    """Differences with exactly this mean and standard deviation."""
+    wave = np.tile([1.0, -1.0], count // 2) * math.sqrt((count - 1) / count)
+    return mean + std * wave
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "verdict"),
+    [
+        (0.0, 0.1, "equivalent"),  # 90% half width 0.0082
+        (0.011, 0.1, "equivalent"),  # upper end 0.0192
+        (0.0125, 0.1, "undecided"),  # upper end 0.0207
+        (-0.0125, 0.1, "undecided"),
+        (0.0285, 0.1, "undecided"),  # 95% half width 0.0098: lower end 0.0187
+        (0.031, 0.1, "different"),  # lower end 0.0212
+        (-0.031, 0.1, "different"),
+        (0.0, 1.0, "undecided"),  # too noisy to say
+        (0.0, 0.0, "equivalent"),
+    ],
+)
+def test_equivalence_decides_by_the_margin(mean: float, std: float, verdict: str) -> None:
+    outcome = equivalence(differences(mean, std), 0.02)
+    assert outcome.verdict == verdict
+    assert outcome.difference.value == pytest.approx(mean)
+    assert outcome.difference.high - mean == pytest.approx(1.959964 * std / 20)
+
+
+@given(st.floats(-0.2, 0.2), st.floats(0.001, 0.5))
+def test_equivalence_is_symmetric(mean: float, std: float) -> None:
+    data = differences(mean, std)
+    assert equivalence(data, 0.02).verdict == equivalence(-data, 0.02).verdict
+
+
+def test_equivalence_rarely_errs_at_the_margin() -> None:
+    """A true difference as large as the margin is called equivalent in about 5% of studies, not more."""
+    generator = np.random.default_rng(2)
+    samples = generator.normal(0.02, 0.1, size=(600, 200))
+    called = [equivalence(each, 0.02).verdict == "equivalent" for each in samples]
+    assert 0.01 < np.mean(called) < 0.09
+
+
+def test_paired_keeps_common_rounds_in_order() -> None:
+    first, second = paired({2: 20.0, 0: 0.5, 1: 10.0}, {1: 1.0, 2: 2.0, 5: 5.0})
+    assert first.tolist() == [10.0, 20.0] and second.tolist() == [1.0, 2.0]
+
+
+def test_tied_with_best_names_the_fastest_and_its_equals() -> None:
+    times = {
+        "slow": dict(enumerate([2.0, 2.1, 2.2, 2.0, 2.1, 2.3, 2.0])),
+        "fast": dict(enumerate([1.0, 1.1, 1.2, 1.0, 1.1, 1.3, 1.0])),
+        "same": dict(enumerate([1.1, 1.0, 1.3, 0.9, 1.2, 1.2, 1.1])),
+    }
+    best, ratios = tied_with_best(times, FEW)
+    assert best == "fast"
+    assert ratios["slow"].side_of(1) == "above" and ratios["same"].side_of(1) == "around"
+
+
+def test_simultaneous_intervals_are_wider() -> None:
+    values = np.random.default_rng(3).lognormal(size=15)
+    one, five = median_interval(values, FEW), median_interval(values, FEW.simultaneous(5))
+    assert FEW.simultaneous(5).confidence == pytest.approx(0.99)
+    assert five.low <= one.low and five.high >= one.high and five.high - five.low > one.high - one.low
+
+
+def test_interval_arithmetic() -> None:
+    interval = Interval(2.0, 1.0, 4.0)
+    assert interval.scaled(0.5) == Interval(1.0, 0.5, 2.0)
+    assert interval.reciprocal(8) == Interval(4.0, 2.0, 8.0)
+    assert interval.complement() == Interval(-1.0, -3.0, 0.0)
+    assert [interval.side_of(point) for point in (0.5, 1.0, 3.0, 4.0, 5.0)] == [
+        "above",
+        "around",
+        "around",
+        "around",
+        "below",
+    ]

@@ -1,0 +1,155 @@
+"""The summary: plain, finite, complete; and the advice that it gives."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import study_builder as build
+
+from parashot.errors import RecordError
+from parashot.findings.results import StudyResults
+from parashot.findings.summary import summarize, summary_metrics
+from parashot.params import Params
+
+
+def advice(results: StudyResults, topic: str, params: Params | None = None) -> dict[str, object]:
+    summary = summarize(results, params or build.params())
+    return next(each for each in summary["advice"] if each["topic"] == topic)
+
+
+def test_summary_is_plain_json_and_complete() -> None:
+    summary = summarize(build.study(), build.params())
+    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+    for key in ("hardware", "loader", "strategies", "batchsz", "evaluate", "claims", "advice", "table1"):
+        assert summary[key], key
+    assert summary["synthetic"] is True and summary["short_run"] is True and summary["source"] == "synthetic"
+    assert len(summary["claims"]) == 14 and len(summary["table1"]) == 5 and summary["missing"] == {}
+    ddp = summary["strategies"]["ddp"]
+    assert ddp["speedup_low"] <= ddp["speedup"] <= ddp["speedup_high"]
+    assert ddp["efficiency"] == pytest.approx(ddp["speedup"] / 2)
+    assert {
+        "status",
+        "reason",
+        "seconds_per_step",
+        "val_accuracy",
+        "val_accuracy_ci95",
+        "peak_memory_bytes",
+    } <= set(ddp)
+
+
+def test_summary_of_real_images_and_a_long_run_says_so() -> None:
+    params = build.params()
+    params = replace(
+        params,
+        data=replace(params.data, source="miniimagenet"),
+        train=replace(params.train, episodes=400_000),
+    )
+    summary = summarize(build.study(), params)
+    assert (summary["synthetic"], summary["short_run"], summary["source"]) == (False, False, "miniimagenet")
+
+
+def test_accuracy_is_compared_against_serial_and_between_dp_and_ddp() -> None:
+    rows = summarize(build.study(), build.params())["accuracy"]
+    assert [(row["first"], row["second"]) for row in rows] == [
+        ("dp", "serial"),
+        ("ddp", "serial"),
+        ("ddp", "dp"),
+    ]
+    assert all(row["verdict"] == "equivalent" and row["episodes"] == 600 for row in rows)
+
+
+def test_an_empty_study_has_a_summary() -> None:
+    summary = summarize(StudyResults(missing={"loader": "no file"}), build.params())
+    json.dumps(summary, allow_nan=False)
+    assert summary["missing"] == {"loader": "no file"} and summary["hardware"] is None
+    assert summary["answer"] == "Nothing was measured yet: run `dvc repro`."
+    assert summary_metrics(summary) == {
+        "claims.holds": 0,
+        "claims.does_not_hold": 0,
+        "claims.undecided": 0,
+        "claims.cannot_be_tested_here": 14,
+    }
+
+
+def test_metrics_are_flat_finite_numbers_of_the_summary() -> None:
+    summary = summarize(build.study(), build.params())
+    metrics = summary_metrics(summary)
+    assert all(isinstance(value, float) and math.isfinite(value) for value in metrics.values())
+    assert metrics["strategies.ddp.speedup"] == summary["strategies"]["ddp"]["speedup"]
+    assert metrics["evaluate.test_accuracy"] == summary["evaluate"]["test_accuracy"]
+    assert metrics["batchsz.60.speedup"] == summary["batchsz"][2]["speedup"]
+    assert metrics["loader.jpeg.2.speedup"] > 1.5
+    assert sum(value for key, value in metrics.items() if key.startswith("claims.")) == 14
+
+
+def test_a_number_that_is_not_finite_is_named() -> None:
+    broken = build.training("dp", seconds=1.0, data_share=float("nan"))
+    results = build.study(training={"dp": broken})
+    with pytest.raises(RecordError, match=r"summary\.strategies\.dp\.data_share is nan"):
+        summarize(results, build.params())
+
+
+def test_advice_takes_the_fastest_strategy() -> None:
+    found = advice(build.study(), "strategy")
+    assert found["choice"] == "ddp" and found["decided"] is True
+    assert "2.0" in str(found["buys"]) and "equivalent to serial's" in str(found["sure"])
+
+
+def test_advice_counts_one_replica_with_all_cores_as_a_choice() -> None:
+    steps = {**build.STEPS, "serial-all-cores": 0.15}
+    assert (
+        advice(build.study(strategies=build.strategy_results(steps)), "strategy")["choice"]
+        == "serial-all-cores"
+    )
+
+
+def test_advice_leaves_out_what_is_shown_to_be_less_accurate() -> None:
+    worse = build.training("ddp", shift=np.full(600, -0.1))
+    trainings = {"serial": build.training("serial"), "dp": build.training("dp"), "ddp": worse}
+    assert advice(build.study(training=trainings), "strategy")["choice"] == "dp"
+
+
+def test_advice_says_when_the_fastest_cannot_be_told_from_the_next() -> None:
+    steps = {"serial": 0.4, "dp": 0.2, "ddp": 0.2}
+    found = advice(build.study(strategies=build.strategy_results(steps, own=0.05)), "strategy")
+    assert found["decided"] is False and "not to be told from" in str(found["sure"])
+
+
+def test_advice_when_nothing_beats_one_replica() -> None:
+    steps = {"serial": 0.1, "dp": 0.2, "ddp": 0.2}
+    found = advice(build.study(strategies=build.strategy_results(steps)), "strategy")
+    assert found["choice"] == "serial" and found["buys"] == "nothing was faster"
+
+
+def test_advice_on_workers_is_for_the_backend_of_the_training() -> None:
+    params = build.params()
+    assert advice(build.study(), "loader workers")["choice"] == "0"
+    jpeg = replace(params, loader=replace(params.loader, backend="jpeg"))
+    found = advice(build.study(), "loader workers", jpeg)
+    assert (found["choice"], found["setting"]) == ("2", "loader.workers=2")
+    assert "1.8" in str(found["buys"])
+
+
+def test_advice_takes_the_fewest_of_equal_workers() -> None:
+    loader = build.loader_results({"packed": {0: 0.02, 2: 0.0101, 4: 0.01}}, own=0.03)
+    found = advice(build.study(loader=loader), "loader workers")
+    assert found["choice"] == "2" and found["decided"] is False and "as fast as 4" in str(found["sure"])
+
+
+def test_advice_on_batch_size_needs_a_finished_run_that_is_not_less_accurate() -> None:
+    assert advice(build.study(), "batch size")["choice"] == "60"
+    less = build.batchsz_results(accuracies={60: 0.30})
+    assert advice(build.study(batchsz=less), "batch size")["choice"] == "30"
+    fast_but_stopped = build.batchsz_results({2: 0.001, 30: 0.0125, 60: 0.02})
+    assert advice(build.study(batchsz=fast_but_stopped), "batch size")["choice"] == "30"
+
+
+def test_missing_parts_are_told_and_the_rest_is_advised() -> None:
+    found = advice(build.study(loader=None, missing={"loader": "run it"}), "loader workers")
+    assert (found["choice"], found["sure"]) == ("", "run it")
+    summary = summarize(build.study(loader=None), build.params())
+    assert "train with ddp" in summary["answer"] and "worker" not in summary["answer"]
