@@ -45,6 +45,7 @@ class Bounds:
 
 Positive = Annotated[int, Bounds(1)]
 Auto = Literal["auto"]
+Pairing = Literal["concat", "split", "auto"]
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class ModelParams:
 
     embedding: Literal["conv4", "bottleneck", "resnet12"]
     image_size: Annotated[int, Bounds(16, 1024)]
-    pairing: Literal["concat", "split", "auto"]
+    pairing: Pairing
     shots: Literal["mean", "sum"]
     init: Literal["kaiming", "xavier", "normal", "orthogonal"]
 
@@ -141,6 +142,11 @@ class ParallelParams:
     dp: DpParams
     ddp: DdpParams
     bench: StrategyBenchParams
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """Names of all strategies, switched on or not: the sections that have an `enabled`."""
+        return tuple(each.name for each in fields(self) if hasattr(getattr(self, each.name), "enabled"))
 
 
 @dataclass(frozen=True)
@@ -352,6 +358,11 @@ def _check_fit(params: Params) -> None:
     if params.batchsz_study.baseline not in params.batchsz_study.sizes:
         sizes = ", ".join(map(str, params.batchsz_study.sizes))
         raise ParamsError(f"batchsz_study.baseline: {params.batchsz_study.baseline} must be one of the sizes ({sizes})")
+    if params.train.val_episodes > params.evaluate.val_episodes:
+        raise ParamsError(
+            f"train.val_episodes: {params.train.val_episodes}, but evaluate.val_episodes packs only "
+            f"{params.evaluate.val_episodes}; it must be at most that"
+        )
     if data.source != "folder":
         _check_fits_known_set(params)
     if episode.k_shot * episode.n_way > 10_000:
@@ -374,3 +385,13 @@ def _check_fits_known_set(params: Params) -> None:
                 f"{key}: {k_query} with episode.k_shot {episode.k_shot} needs {episode.k_shot + k_query} images per "
                 f"class, but {source} has {images}; it must be at most {images - episode.k_shot}"
             )
+
+
+def flatten(section: Any, prefix: str = "") -> dict[str, str]:
+    """Turn a section of the tree into {"dotted.key": "value"}, as tracking wants its parameters."""
+    result: dict[str, str] = {}
+    for each in fields(section):
+        value = getattr(section, each.name)
+        key = f"{prefix}{each.name}"
+        result.update(flatten(value, f"{key}.") if is_dataclass(value) else {key: str(value)})
+    return result

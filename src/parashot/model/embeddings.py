@@ -2,6 +2,7 @@
 
 m images, C channels of a map, h × w pixels. Each turns images [m, 3, h, w] into maps [m, C, h', w'] and tells
 its number of `channels` C. No convolution has a bias where a batch norm follows: the norm takes it away.
+A max-pool stands before its activation, which is monotonic: the same function, and less to activate.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ def conv4() -> Embedding:
 
     The paper pads only the last two; here all are padded by 1, so that images of any size keep a map.
     """
-    blocks = (conv_block(3, 64), nn.MaxPool2d(2), conv_block(64, 64), nn.MaxPool2d(2))
-    return Embedding(64, *blocks, conv_block(64, 64), conv_block(64, 64))
+    pooled = (conv_block(3, 64, nn.MaxPool2d(2)), conv_block(64, 64, nn.MaxPool2d(2)))
+    return Embedding(64, *pooled, conv_block(64, 64), conv_block(64, 64))
 
 
 def bottleneck() -> Embedding:
@@ -38,7 +39,7 @@ def bottleneck() -> Embedding:
     Its first activation is a sigmoid, where ResNets (He et al., CVPR 2016) have a ReLU.
     """
     convolution = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
-    stem = nn.Sequential(convolution, nn.BatchNorm2d(64), nn.Sigmoid(), nn.MaxPool2d(3, stride=2, padding=1))
+    stem = nn.Sequential(convolution, nn.BatchNorm2d(64), nn.MaxPool2d(3, stride=2, padding=1), nn.Sigmoid())
     first = bottlenecks(3, 64, planes=64, stride=1)
     second = bottlenecks(4, 256, planes=128, stride=2)
     third = bottlenecks(6, 512, planes=256, stride=2)
@@ -53,10 +54,10 @@ def resnet12() -> Embedding:
     return Embedding(512, *(ResidualBlock(*channels) for channels in pairwise((3, 64, 128, 256, 512))))
 
 
-def conv_block(in_channels: int, out_channels: int) -> nn.Sequential:
-    """3×3 convolution, batch norm, ReLU; the size stays."""
+def conv_block(in_channels: int, out_channels: int, *pool: nn.Module) -> nn.Sequential:
+    """3×3 convolution, batch norm, a pool if there is one, ReLU."""
     convolution = nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=False)
-    return nn.Sequential(convolution, nn.BatchNorm2d(out_channels), nn.ReLU(inplace=True))
+    return nn.Sequential(convolution, nn.BatchNorm2d(out_channels), *pool, nn.ReLU(inplace=True))
 
 
 def bottlenecks(count: int, in_channels: int, planes: int, stride: int) -> nn.Sequential:
@@ -98,7 +99,7 @@ class Bottleneck(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """Three 3×3 convolutions around a 1×1 shortcut, LeakyReLU of slope 0.1, 2×2 max-pool."""
+    """Three 3×3 convolutions around a 1×1 shortcut, 2×2 max-pool, LeakyReLU of slope 0.1."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
@@ -109,7 +110,7 @@ class ResidualBlock(nn.Module):
         self.residual = nn.Sequential(*layers[:-1])  # the last activation comes after the sum
         shortcut = nn.Conv2d(in_channels, out_channels, 1, bias=False)
         self.shortcut = nn.Sequential(shortcut, nn.BatchNorm2d(out_channels))
-        self.after = nn.Sequential(nn.LeakyReLU(0.1, inplace=True), nn.MaxPool2d(2))
+        self.after = nn.Sequential(nn.MaxPool2d(2), nn.LeakyReLU(0.1, inplace=True))
 
     def forward(self, maps: Tensor) -> Tensor:
         """Maps [m, in_channels, h, w] to [m, out_channels, h / 2, w / 2]."""

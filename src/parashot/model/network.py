@@ -6,6 +6,8 @@ m images, C channels of a map, h × w pixels. Scores are relation scores before 
 
 from __future__ import annotations
 
+from functools import reduce
+
 import torch
 from torch import Tensor, nn
 
@@ -17,7 +19,7 @@ from parashot.params import ModelParams
 
 
 class RelationNetwork(nn.Module):
-    """Embedding and head: a function of images; it knows no device, rank, label or loss, and keeps nothing."""
+    """Embedding and head: a function of images; it knows no device, rank, label or loss, keeps nothing."""
 
     def __init__(self, params: ModelParams) -> None:
         super().__init__()
@@ -33,10 +35,10 @@ class RelationNetwork(nn.Module):
         All images pass the embedding at once, so that batch norm sees them together. Images whose memory is
         ordered [..., h, w, 3] stay so throughout.
         """
+        b, n, k = support.shape[:3]
         maps = self.embed(torch.cat((support.flatten(0, 2), query.flatten(0, 1))))
-        supports = support.shape[:3].numel()
-        support_maps = maps[:supports].view(*support.shape[:3], *maps.shape[1:])
-        query_maps = maps[supports:].view(*query.shape[:2], *maps.shape[1:])
+        support_maps = maps[: b * n * k].view(b, n, k, *maps.shape[1:])
+        query_maps = maps[b * n * k :].view(b, -1, *maps.shape[1:])
         return self.relate(support_maps, query_maps)
 
     def embed(self, images: Tensor) -> Tensor:
@@ -46,9 +48,9 @@ class RelationNetwork(nn.Module):
 
     def relate(self, support_maps: Tensor, query_maps: Tensor) -> Tensor:
         """Scores [b, q, n] of support maps [b, n, k, C, h', w'] and query maps [b, q, C, h', w']."""
-        classes = support_maps.mean(2) if self.shots == "mean" else support_maps.sum(2)
-        b, n = classes.shape[:2]
-        q = query_maps.shape[1]
+        (b, n, k), q = support_maps.shape[:3], query_maps.shape[1]
+        total = reduce(torch.add, support_maps.unbind(2))  # unlike sum(2), it keeps the memory format
+        classes = total / k if self.shots == "mean" else total
         pairing = choose_pairing(n, q) if self.pairing == "auto" else self.pairing
         scores: Tensor = self.relation(PAIRINGS[pairing](classes, query_maps))
         return scores.view(b, q, n)

@@ -74,5 +74,14 @@ PAIRINGS: dict[str, type[ConcatPairs] | type[SplitPairs]] = {"concat": ConcatPai
 
 
 def choose_pairing(n_way: int, queries: int) -> str:
-    """Say which of `PAIRINGS` is faster for episodes of `queries` queries and `n_way` classes."""
-    return "split"
+    """Say which of `PAIRINGS` to use for episodes of `n_way` classes and `queries` queries.
+
+    `split`, where it convolves fewer maps than there are pairs: then it does less than half of the work of `concat`,
+    whose maps are twice as deep, which pays for forming the sums.
+
+    Time of `split` over that of `concat`, forward and backward, channels last, one thread of an AMD EPYC:
+    conv4 at 32 pixels 0.87, 0.80, 0.75 and at 84 pixels 0.85, -, 0.75 (5-way, 1, 5, 15 queries per class);
+    bottleneck at 84 pixels 0.94, -, 0.79; all three embeddings 0.95 to 0.99 where the maps are two thirds of the
+    pairs, and 0.98 to 1.03 where they are as many (2-way, 1 query per class).
+    """
+    return "split" if n_way + queries < n_way * queries else "concat"

@@ -25,17 +25,16 @@ class ConvHead(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.pair_conv = nn.Conv2d(2 * channels, 64, 3, padding=1, bias=False)
-        self.pair_norm = nn.BatchNorm2d(64)
-        self.block = conv_block(64, 64)
-        self.relu = nn.ReLU(inplace=True)
-        self.pool = nn.MaxPool2d(2, ceil_mode=True)
+        self.pair_block = nn.Sequential(
+            nn.BatchNorm2d(64), nn.MaxPool2d(2, ceil_mode=True), nn.ReLU(inplace=True)
+        )
+        self.block = conv_block(64, 64, nn.MaxPool2d(2, ceil_mode=True))
         self.fields = nn.AdaptiveAvgPool2d(3)
         self.score = nn.Sequential(nn.Linear(576, 8), nn.ReLU(inplace=True), nn.Linear(8, 1))
 
     def forward(self, pairs: Pairs) -> Tensor:
         """Scores [b q n, 1] of all pairs."""
-        maps = self.pool(self.relu(self.pair_norm(pairs.convolve(self.pair_conv))))
-        maps = self.fields(self.pool(self.block(maps)))
+        maps = self.fields(self.block(self.pair_block(pairs.convolve(self.pair_conv))))
         scores: Tensor = self.score(maps.flatten(1))
         return scores
 

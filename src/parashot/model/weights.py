@@ -21,7 +21,7 @@ ADVICE = "give the file that a training has written"
 
 
 def save_weights(path: Path, params: ModelParams, state: Mapping[str, Tensor]) -> None:
-    """Write `state`, the state dict of a `RelationNetwork(params)`, atomically; the same gives the same bytes.
+    """Write `state`, the state dict of a `RelationNetwork(params)`, atomically and reproducibly.
 
     Raises `ParashotError` where the names in `state` are those of a wrapper around the network.
     """
@@ -70,4 +70,4 @@ def _read(path: Path) -> dict[str, Any]:
 def _refuse_wrapper_names(path: Path, state: Mapping[str, Tensor]) -> None:
     wrapped = next((name for name in state if "module" in name.split(".")), None)
     if wrapped is not None:
-        raise ParashotError(f"{path}: {wrapped} is a parallel wrapper's name; save the state of its `.module`")
+        raise ParashotError(f"{path}: {wrapped} is of a parallel wrapper; save the state of its `.module`")

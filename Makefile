@@ -1,0 +1,34 @@
+# `make study` and `make test` work from nothing on a fresh Linux machine with Python 3.11 to 3.13, git and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# stages call `python`, so the environment goes first on the path
+RUN := PATH="$(CURDIR)/$(BIN):$$PATH"
+BASELINE ?= yes
+
+.PHONY: help setup study test test-all lint
+
+help:            ## what can be made
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+setup: $(VENV)/.ready            ## .venv with the pinned dependencies
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and "error: Python 3.11 to 3.13 is needed, this is " + sys.version.split()[0] + "; try make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable ".[dev]" --constraint constraints.txt
+	touch $@
+
+study: setup            ## the whole study, results into MLflow; BASELINE=no leaves git alone
+	$(RUN) dvc repro
+	@test "$(BASELINE)" = no || $(BIN)/python -m stages.baseline
+	@echo "report: reports/index.html    runs: $(BIN)/mlflow ui"
+
+test: setup            ## the tests
+	$(RUN) $(BIN)/python -m pytest -q -m "not slow"
+
+test-all: setup            ## the slow tests too: whole studies, kills, the browser
+	$(RUN) $(BIN)/python -m pytest -q
+
+lint: setup            ## ruff and the type checker
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -1,0 +1,116 @@
+"""Episode i of a split is a pure function of (seed, split, i).
+
+So every strategy, world size, number of workers, batch size, loader backend and restart sees the same episodes in the
+same order. Randomness is a counter-based integer hash (the finalizer of SplitMix64: Steele, Lea and Flood, OOPSLA
+2014), written once in wrapping 64-bit signed arithmetic that numpy and torch share, so both draw the same episodes.
+
+    b episodes · n n_way · m images per class (k_shot support images first, then k_query query images)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+
+SplitName = Literal["train", "val", "test"]
+SPLITS: tuple[SplitName, ...] = ("train", "val", "test")
+
+Array = TypeVar("Array", np.ndarray[Any, Any], torch.Tensor)
+
+_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
+_MULTIPLIER_1 = 0xBF58476D1CE4E5B9 - 2**64
+_MULTIPLIER_2 = 0x94D049BB133111EB - 2**64
+_CLASS_STREAM = 1 << 20
+"""Counters below it choose classes; from it on, one stream per chosen class chooses images."""
+
+
+@dataclass(frozen=True)
+class EpisodeSpec:
+    """Shape of an episode; k_shot and k_query count images per class."""
+
+    n_way: int
+    k_shot: int
+    k_query: int
+
+    @property
+    def per_class(self) -> int:
+        """Images drawn from each class."""
+        return self.k_shot + self.k_query
+
+    @property
+    def images(self) -> int:
+        """Images of one episode."""
+        return self.n_way * self.per_class
+
+
+def draw_rows(seed: int, split: SplitName, episodes: Array, class_sizes: Array, spec: EpisodeSpec) -> Array:
+    """Draw episodes as row numbers of a split whose images lie class after class.
+
+    episodes: int64 [b], the indices i; class_sizes: int64 [classes]; both numpy or both torch, on one device.
+    Returns int64 [b, n_way, per_class]: distinct classes, and within each distinct images, all equally likely.
+    """
+    keys = _hash(episodes, _scalar_hash(_scalar_hash(seed, SPLITS.index(split)), 0))
+    classes = _distinct(keys, episodes * 0 + len(class_sizes), spec.n_way)
+    class_keys = _stack([_hash(keys, _CLASS_STREAM + slot) for slot in range(spec.n_way)])
+    images = _distinct(class_keys, class_sizes[classes], spec.per_class)
+    starts = class_sizes.cumsum(0) - class_sizes
+    return starts[classes][..., None] + images
+
+
+def _distinct(keys: Array, population: Array, count: int) -> Array:
+    """Draw `count` distinct numbers below `population` for each key: [...] and [...] -> [..., count].
+
+    The j-th draw takes the r-th number not taken yet, r uniform; walking the taken ones in ascending order turns
+    that rank into the number itself.
+    """
+    drawn: list[Array] = []
+    taken: list[Array] = []  # ascending, elementwise
+    for j in range(count):
+        number = _unsigned_shift(_hash(keys, j), 1) % (population - j)
+        for smaller in taken:
+            number = number + (number >= smaller)
+        drawn.append(number)
+        taken = _insert(taken, number)
+    return _stack(drawn)
+
+
+def _insert(ascending: list[Array], number: Array) -> list[Array]:
+    """Insert `number` elementwise into arrays that ascend elementwise."""
+    result = []
+    for each in ascending:
+        result.append(_choose(each < number, each, number))
+        number = _choose(each < number, number, each)
+    return [*result, number]
+
+
+def _hash(keys: Array, counter: int) -> Array:
+    """Hash each key with a counter: int64 of any shape -> int64 of that shape."""
+    state = keys + _wrap((counter + 1) * _GOLDEN)
+    state = (state ^ _unsigned_shift(state, 30)) * _MULTIPLIER_1
+    state = (state ^ _unsigned_shift(state, 27)) * _MULTIPLIER_2
+    return state ^ _unsigned_shift(state, 31)
+
+
+def _scalar_hash(key: int, counter: int) -> int:
+    return int(_hash(np.array([key], dtype=np.int64), counter)[0])
+
+
+def _unsigned_shift(values: Array, bits: int) -> Array:
+    """Shift right filling with zeros: signed arrays, which torch wants, would fill with the sign."""
+    return (values >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _wrap(number: int) -> int:
+    """Bring a Python integer into the range of int64, as the arrays' arithmetic does."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
+def _choose(condition: Array, yes: Array, no: Array) -> Array:
+    return torch.where(condition, yes, no) if isinstance(yes, torch.Tensor) else np.where(condition, yes, no)
+
+
+def _stack(arrays: list[Array]) -> Array:
+    return torch.stack(arrays, -1) if isinstance(arrays[0], torch.Tensor) else np.stack(arrays, -1)

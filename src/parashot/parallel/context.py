@@ -1,0 +1,139 @@
+"""Who this process is among the others, and which devices and threads it has. The only reader of RANK and its kin."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import psutil
+import torch
+from torch import distributed as dist
+
+from parashot.errors import DeviceError
+from parashot.params import ParallelParams
+
+TIMEOUT = timedelta(minutes=10)
+"""How long a rank waits for the others before it gives up."""
+
+MOST_CPU_REPLICAS = 4
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Replicas over this machine's devices. On a CPU every replica has the same number of threads (rule 4)."""
+
+    device_type: str  # cpu | cuda
+    replicas: int
+    threads_per_replica: int
+    cores: int
+
+
+@dataclass(frozen=True)
+class Context:
+    """One process of a run; with a single process there is no process group."""
+
+    rank: int
+    ranks: int
+    local_rank: int
+    local_ranks: int
+    placement: Placement
+    group: dist.ProcessGroup | None = None
+    """The ranks that work together; None: all there are."""
+
+    @property
+    def device(self) -> torch.device:
+        """The device this process trains on."""
+        if self.placement.device_type == "cuda":
+            return torch.device("cuda", self.local_rank)
+        return torch.device("cpu")
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank reports and writes for all."""
+        return self.rank == 0
+
+
+def place(parallel: ParallelParams) -> Placement:
+    """Resolve `auto` on this machine. Raises `DeviceError` where the device asked for is not there."""
+    gpus = torch.cuda.device_count() if parallel.device != "cpu" else 0
+    if parallel.device == "cuda" and gpus == 0:
+        raise DeviceError("parallel.device: cuda, but torch finds no CUDA device here; set it to cpu or auto")
+    cores = usable_cores()
+    if gpus:
+        replicas = gpus if parallel.replicas == "auto" else parallel.replicas
+        return Placement("cuda", replicas, cores, cores)
+    replicas = min(cores, MOST_CPU_REPLICAS) if parallel.replicas == "auto" else parallel.replicas
+    return Placement("cpu", replicas, max(1, cores // replicas), cores)
+
+
+def fit_to_batch(placement: Placement, batchsz: int) -> Placement:
+    """A step of fewer episodes than replicas runs on as many replicas as it has episodes."""
+    return dataclasses.replace(placement, replicas=min(placement.replicas, batchsz))
+
+
+def alone(context: Context) -> Context:
+    """The same process without its peers, for a strategy that needs one process."""
+    return Context(0, 1, context.local_rank, 1, context.placement)
+
+
+def first_ranks(context: Context, count: int) -> Context | None:
+    """The first `count` ranks as a group of their own, or None in the others. Every rank must call it."""
+    if count == context.ranks:
+        return context
+    group = dist.new_group(list(range(count)))
+    if context.rank >= count:
+        return None
+    placement = dataclasses.replace(context.placement, replicas=count)
+    return Context(context.rank, count, context.local_rank, min(count, context.local_ranks), placement, group)
+
+
+def usable_cores() -> int:
+    """Physical cores this process may use."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(psutil.cpu_count(logical=False) or allowed, allowed))
+
+
+def ensure_group(context: Context) -> None:
+    """Give a lone process the process group of one that DistributedDataParallel asks for."""
+    if not dist.is_initialized():
+        dist.init_process_group(_backend(context.placement), store=dist.HashStore(), rank=0, world_size=1)
+
+
+def joined_by_torchrun() -> bool:
+    """Whether this process was started by torchrun, so that its peers are there already."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ and "MASTER_ADDR" in os.environ
+
+
+@contextmanager
+def process_context(placement: Placement) -> Iterator[Context]:
+    """Yield this process's `Context`; where a launcher started several ranks, they are in one process group meanwhile."""
+    torch.set_num_threads(placement.threads_per_replica)
+    if not joined_by_torchrun():
+        try:
+            yield Context(0, 1, 0, 1, placement)
+        finally:
+            if dist.is_initialized():
+                dist.destroy_process_group()
+        return
+    context = Context(
+        rank=int(os.environ["RANK"]),
+        ranks=int(os.environ["WORLD_SIZE"]),
+        local_rank=int(os.environ["LOCAL_RANK"]),
+        local_ranks=int(os.environ["LOCAL_WORLD_SIZE"]),
+        placement=placement,
+    )
+    if placement.device_type == "cuda":
+        torch.cuda.set_device(context.device)
+    dist.init_process_group(_backend(placement), timeout=TIMEOUT)
+    try:
+        yield context
+    finally:
+        dist.destroy_process_group()
+
+
+def _backend(placement: Placement) -> str:
+    return "nccl" if placement.device_type == "cuda" else "gloo"

@@ -1,0 +1,104 @@
+"""Run one function in several processes, started by torch's own elastic launcher, or joined where torchrun has."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from parashot.errors import DeviceError, ParashotError, one_line
+from parashot.parallel.context import Context, Placement, joined_by_torchrun, process_context
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def launch(
+    function: Callable[Concatenate[Context, P], T],
+    placement: Placement,
+    processes: int,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> T | None:
+    """Call `function(context, *args, **kwargs)` in `processes` processes and return what rank 0 returned.
+
+    One process is this one. Under torchrun this process is a rank already: every rank calls `launch`, and all but
+    the first get None. `function` and its arguments are pickled, so `function` stands at the top of a module.
+    Where a rank fails all are ended, and `DeviceError` says in one line what the one that failed first said.
+    """
+    if processes == 1 and not joined_by_torchrun():
+        with process_context(placement) as context:
+            return function(context, *args, **kwargs)
+    if joined_by_torchrun():
+        with process_context(placement) as context:
+            result = function(context, *args, **kwargs)
+            return result if context.is_first else None
+    return _start(function, placement, processes, args, kwargs)
+
+
+def _start(
+    function: Callable[..., T], placement: Placement, processes: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> T:
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    for noisy in ("torch.distributed.elastic", "torch.distributed.launcher", "torch.multiprocessing.spawn"):
+        logging.getLogger(noisy).setLevel(logging.CRITICAL)  # what they say of a failure is told in one line below
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=processes,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        local_addr="localhost",
+        start_method="spawn",
+        max_restarts=0,
+        monitor_interval=0.1,
+    )
+    verbosity = logging.getLogger().getEffectiveLevel()
+    with tempfile.TemporaryDirectory(prefix="parashot-ranks-") as folder:
+        try:
+            results = elastic_launch(config, _rank)(function, placement, verbosity, Path(folder), args, kwargs)
+        except ChildFailedError as error:
+            rank, failure = error.get_first_failure()
+            last_words = _earliest_failure(Path(folder))
+            raise DeviceError(last_words or f"rank {rank} ended with exit code {failure.exitcode}") from error
+    outcome: T = results[0]
+    return outcome
+
+
+def _rank(
+    function: Callable[..., Any],
+    placement: Placement,
+    verbosity: int,
+    failures: Path,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """One rank: call the function; only the first rank's result travels back.
+
+    A rank that fails notes when and why: its peers fail a moment later for want of it, and their words would mislead.
+    """
+    logging.basicConfig(level=verbosity, format="%(message)s")
+    try:
+        with process_context(placement) as context:
+            result = function(context, *args, **kwargs)
+            return result if context.is_first else None
+    except Exception as error:
+        words = one_line(error) if isinstance(error, ParashotError | OSError) else f"{type(error).__name__}: {one_line(error)}"
+        note = {"time": time.time(), "message": words}
+        (failures / f"{os.getpid()}.json").write_text(json.dumps(note), encoding="utf-8")
+        raise
+
+
+def _earliest_failure(folder: Path) -> str:
+    """What the rank that failed first said, or nothing where none could say a word."""
+    notes = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
+    return str(min(notes, key=lambda note: note["time"])["message"]) if notes else ""

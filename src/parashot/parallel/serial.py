@@ -1,0 +1,25 @@
+"""One replica in one process: the base case of every speedup."""
+
+from __future__ import annotations
+
+import torch
+
+from parashot.data.loaders import Batch
+from parashot.parallel.strategy import Strategy, part_of_step
+
+
+class Serial(Strategy):
+    """No communication."""
+
+    name = "serial"
+    replicas = 1
+    how = "1 process, 1 replica"
+
+    @staticmethod
+    def processes(replicas: int) -> int:
+        return 1
+
+    def forward_backward(self, support: torch.Tensor, query: torch.Tensor, batch: Batch) -> torch.Tensor:
+        loss, sums = part_of_step(self.network(support, query), self.objective, batch)
+        loss.backward()
+        return sums

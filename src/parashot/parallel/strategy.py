@@ -1,0 +1,104 @@
+"""What a strategy is, and the one step that all of them share.
+
+A strategy spreads one optimizer step over replicas. It owns placement, the exchange of gradients and the plain state
+dict; model and loop know nothing of it. Whatever the split, the loss of a step is the mean over all its episodes:
+each replica's part is weighted by its share, so a batchsz that the replicas do not divide is exact.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from parashot.data.loaders import Batch, prepare
+from parashot.parallel.context import Context
+
+Loss = Callable[[torch.Tensor], torch.Tensor]
+"""Scores [b, q, n] -> loss of each episode [b]."""
+
+MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is minimised, and what is reported beside it."""
+
+    loss: Loss
+    accuracy: Loss
+    image_size: int
+
+
+class Strategy(ABC):
+    """One way to spread a training step over replicas.
+
+    `replicas` of them take part; `how` says in words what really runs. `network` holds the first replica's
+    parameters, or this rank's.
+    """
+
+    name: ClassVar[str]
+    replicas: int
+    how: str
+
+    def __init__(self, network: nn.Module, objective: Objective, make_optimizer: MakeOptimizer, context: Context):
+        self.context = context
+        self.objective = objective
+        self.network = network.to(context.device, memory_format=torch.channels_last)
+        self.optimizer = make_optimizer(self.network.parameters())
+
+    @staticmethod
+    @abstractmethod
+    def processes(replicas: int) -> int:
+        """How many processes this strategy needs for so many replicas."""
+
+    @abstractmethod
+    def forward_backward(self, support: torch.Tensor, query: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Leave on `network` the gradient of the mean loss over the step's episodes.
+
+        support and query are this process's share, on its device. Returns [2], without a graph: the summed loss and
+        the summed accuracy of the share's episodes (0 where it is a stand-in).
+        """
+
+    def step(self, batch: Batch) -> torch.Tensor:
+        """Do one optimizer step; returns what `forward_backward` returns. Nothing here waits for the device."""
+        image_size, device = self.objective.image_size, self.context.device
+        support, query = prepare(batch.support, image_size, device), prepare(batch.query, image_size, device)
+        self.optimizer.zero_grad(set_to_none=True)
+        sums = self.forward_backward(support, query, batch)
+        self.optimizer.step()
+        return sums
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """The network's plain state on the CPU, under its own names: it loads without this strategy."""
+        return {name: value.detach().cpu().clone() for name, value in self.network.state_dict().items()}
+
+    def agree(self) -> bool:
+        """Whether all replicas hold the same parameters, bit for bit. True where there is only one copy."""
+        return True
+
+    def synchronise_buffers(self) -> None:
+        """Give every rank the first one's running statistics, so that all evaluate one and the same model."""
+
+    def without_exchange(self) -> AbstractContextManager[None]:
+        """Within it, steps leave out the exchange of gradients: the difference in time is what it costs."""
+        return nullcontext()
+
+    def close(self) -> None:
+        """Release threads or groups."""
+
+
+def part_of_step(scores: torch.Tensor, objective: Objective, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """A replica's part of a step, from its scores [b, q, n].
+
+    Returns its contribution to the mean loss over all the step's episodes, with its graph, and [2] sums of loss and
+    accuracy without one.
+    """
+    losses = objective.loss(scores) * batch.weight
+    accuracies = objective.accuracy(scores) * batch.weight
+    sums = torch.stack([losses.detach().sum(), accuracies.to(losses.dtype).sum()])
+    return losses.sum() / batch.total, sums

@@ -1,0 +1,240 @@
+"""The same episodes in steps of several sizes under DDP: the study's batch-size experiment, with its time limit.
+
+First each size trains the whole budget; the baseline goes first and its time is the limit: a size that runs over it is
+stopped and reported so, with its projected full time. Then short blocks of all sizes, interleaved, with and without
+the exchange of gradients, give seconds per episode with an interval and the share of time spent in communication.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from torch import distributed as dist
+
+from parashot.data.episodes import EpisodeSpec
+from parashot.data.loaders import EpisodeDataset, Plan, episode_loader, workers_of_rank
+from parashot.data.packed import PackedSplit
+from parashot.files import replacing_folder
+from parashot.model.network import build_network
+from parashot.parallel.context import Context, Placement, first_ranks, place
+from parashot.parallel.ddp import Ddp
+from parashot.parallel.launch import launch
+from parashot.parallel.registry import obstacle
+from parashot.params import Params
+from parashot.records import BatchszBlock, BatchszRun, write_metrics, write_rows, write_runs
+from parashot.study.runs import StageRuns
+from parashot.train.evaluate import mean_and_ci95, shared_episode_accuracies
+from parashot.train.loop import Trace, synchronise, train_steps
+from parashot.train.objective import build_objective, optimizer_maker
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass
+class Measured:
+    """What the ranks bring back."""
+
+    runs: list[BatchszRun] = field(default_factory=list)
+    blocks: list[BatchszBlock] = field(default_factory=list)
+
+
+def study_batch_sizes(params: Params, packed: Path, out: Path, tags: Mapping[str, str]) -> None:
+    """Run the study of `params.batchsz_study` and write `out`."""
+    runs = StageRuns("batch sizes", "batchsz", params, tags, ["runs.csv", "blocks.csv"])
+    placement = place(params.parallel)
+    reason = "" if params.parallel.ddp.enabled else "parallel.ddp.enabled is false"
+    reason = reason or obstacle("ddp", placement, torch.cuda.device_count())
+    measured: Measured | None = Measured()
+    if reason:
+        measured = Measured([_skipped(size, reason, params) for size in params.batchsz_study.sizes])
+    else:
+        measured = launch(batchsz_rank, placement, placement.replicas, params, packed)
+    if measured is not None:
+        _write(out, measured, runs)
+
+
+def batchsz_rank(context: Context, params: Params, packed: Path) -> Measured:
+    """The study of one rank; every rank walks through the same sizes in the same order."""
+    study = params.batchsz_study
+    sizes = [study.baseline, *(size for size in study.sizes if size != study.baseline)]
+    groups = {size: first_ranks(context, min(size, context.ranks)) for size in sizes}
+    measured, limit = Measured(), None
+    for size in sizes:
+        if (group := groups[size]) is not None:
+            run = _train(group, params, packed, size, limit)
+            measured.runs.append(run)
+            limit = limit or run.seconds
+        limit = _from_first(context, limit)
+    measured.blocks = _interleaved_blocks(context, groups, params, packed)
+    measured.runs.sort(key=lambda run: run.batchsz)
+    return measured
+
+
+def _train(context: Context, params: Params, packed: Path, size: int, limit: float | None) -> BatchszRun:
+    """Train the budget in steps of `size`; stop at the first check past `limit` seconds."""
+    study = params.batchsz_study
+    plan = Plan(study.episodes, size, context.rank, context.ranks)
+    strategy = _strategy(context, params)
+    loader = episode_loader(
+        _dataset(params, packed, plan),
+        workers_of_rank(params.loader.workers, context.local_rank, context.local_ranks),
+        params.loader.prefetch,
+        context.device,
+    )
+
+    def within_limit(done: int, trace: Trace) -> bool:
+        over = limit is not None and trace.times.seconds > limit and done < plan.steps
+        return not _from_first(context, over)
+
+    check_every = max(1, study.baseline // size)
+    trace = train_steps(strategy, loader, plan, pause_every=check_every, on_pause=within_limit)
+    done = len(trace.losses)
+    episodes = min(done * size, study.episodes)
+    accuracy, ci95 = _validate(context, strategy, params, packed)
+    stopped = done < plan.steps
+    seconds = trace.times.seconds
+    if context.is_first:
+        log.info(
+            "batchsz %d: %s after %.1f s and %d of %d episodes",
+            size, "stopped" if stopped else "done", seconds, episodes, study.episodes,
+        )
+    return BatchszRun(
+        batchsz=size,
+        status="stopped" if stopped else "ok",
+        reason=f"over the time of batchsz {study.baseline}, {limit:.3g} s" if stopped else "",
+        replicas=context.ranks,
+        seconds=seconds,
+        limit_seconds=limit,
+        episodes=episodes,
+        episodes_budget=study.episodes,
+        projected_seconds=seconds * study.episodes / episodes,
+        val_accuracy=accuracy,
+        val_accuracy_ci95=ci95,
+    )
+
+
+def _validate(context: Context, strategy: Ddp, params: Params, packed: Path) -> tuple[float, float]:
+    split = PackedSplit(packed, "val")
+    spec = EpisodeSpec(params.episode.n_way, params.episode.k_shot, params.evaluate.k_query)
+    strategy.synchronise_buffers()
+    return mean_and_ci95(
+        shared_episode_accuracies(
+            strategy.network, split, split.episodes[: params.evaluate.val_episodes], spec, params.model.image_size, context
+        )
+    )
+
+
+def _interleaved_blocks(
+    context: Context, groups: Mapping[int, Context | None], params: Params, packed: Path
+) -> list[BatchszBlock]:
+    """Blocks of the same episodes for every size, with and without the exchange; the first round is warm-up."""
+    study = params.batchsz_study
+    ready = {
+        size: (_strategy(group, params), _ready_batches(group, params, packed, size))
+        for size, group in groups.items()
+        if group is not None
+    }
+    blocks = []
+    for number in range(-1, study.blocks):
+        for size in groups:
+            for synchronised in (True, False):
+                if context.ranks > 1:
+                    dist.barrier()
+                if size not in ready:
+                    continue
+                strategy, batches = ready[size]
+                seconds = _time(strategy, batches, synchronised)
+                if number >= 0:
+                    block = BatchszBlock(number, size, synchronised, study.block_episodes, len(batches), seconds)
+                    blocks.append(block)
+        if context.is_first and number >= 0:
+            log.info("batchsz: round %d of %d", number + 1, study.blocks)
+    return blocks
+
+
+def _time(strategy: Ddp, batches: list, synchronised: bool) -> float:  # type: ignore[type-arg]
+    synchronise(strategy.context)
+    begin = time.perf_counter()
+    for batch in batches:
+        if synchronised:
+            strategy.step(batch)
+        else:
+            with strategy.without_exchange():
+                strategy.step(batch)
+    synchronise(strategy.context)
+    return time.perf_counter() - begin
+
+
+def _strategy(context: Context, params: Params) -> Ddp:
+    network = build_network(params.model, params.seed)
+    return Ddp(network, build_objective(params), optimizer_maker(params), context, params.parallel.ddp)
+
+
+def _dataset(params: Params, packed: Path, plan: Plan) -> EpisodeDataset:
+    episode = params.episode
+    return EpisodeDataset(
+        PackedSplit(packed, "train"),
+        EpisodeSpec(episode.n_way, episode.k_shot, episode.k_query),
+        plan,
+        params.seed,
+        params.loader.backend,
+        params.model.image_size,
+    )
+
+
+def _ready_batches(context: Context, params: Params, packed: Path, size: int) -> list:  # type: ignore[type-arg]
+    plan = Plan(params.batchsz_study.block_episodes, size, context.rank, context.ranks)
+    dataset = _dataset(params, packed, plan)
+    return [dataset[step] for step in range(plan.steps)]
+
+
+def _from_first(context: Context, value: T) -> T:
+    """The first rank's `value`, on every rank."""
+    if context.ranks == 1:
+        return value
+    box = [value]
+    dist.broadcast_object_list(box, src=0, group=context.group)
+    return box[0]
+
+
+def _skipped(size: int, reason: str, params: Params) -> BatchszRun:
+    budget = params.batchsz_study.episodes
+    return BatchszRun(size, "skipped", reason, 0, 0.0, None, 0, budget, 0.0, None, None)
+
+
+def _write(out: Path, measured: Measured, runs: StageRuns) -> None:
+    metrics: dict[str, float | int | str | None] = {}
+    for run in measured.runs:
+        mine = [block for block in measured.blocks if block.batchsz == run.batchsz]
+        series = {
+            name: [block.seconds / block.episodes for block in mine if block.synchronised is synchronised]
+            for name, synchronised in (("seconds_per_episode", True), ("seconds_per_episode_without_exchange", False))
+        }
+        numbers = {
+            "seconds": run.seconds,
+            "projected_seconds": run.projected_seconds,
+            "val_accuracy": run.val_accuracy,
+            "val_accuracy_ci95": run.val_accuracy_ci95,
+        }
+        runs.child(
+            f"batchsz {run.batchsz}",
+            {"batchsz": run.batchsz, "replicas": run.replicas, "episodes": run.episodes_budget},
+            series,
+            numbers,
+            {"strategy": "ddp"},
+            run.reason,
+            run.status,
+        )
+        metrics |= {f"batchsz{run.batchsz}_{key}": value for key, value in numbers.items()}
+    with replacing_folder(out) as folder:
+        write_rows(folder / "runs.csv", BatchszRun, measured.runs)
+        write_rows(folder / "blocks.csv", BatchszBlock, measured.blocks)
+        write_metrics(folder / "metrics.json", metrics)
+        write_runs(folder / "records.jsonl", runs.all({k: v for k, v in metrics.items() if not isinstance(v, str)}))

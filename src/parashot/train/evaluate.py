@@ -1,0 +1,116 @@
+"""Accuracy over packed episodes: eval mode, each image embedded once, a value per episode.
+
+    e episodes · n n_way · k k_shot · q queries per episode · u different images
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import distributed as dist
+
+from parashot.data.episodes import EpisodeSpec
+from parashot.data.loaders import prepare
+from parashot.data.packed import PackedSplit
+from parashot.model.losses import accuracy
+from parashot.model.network import RelationNetwork
+from parashot.parallel.context import Context
+
+_IMAGES_AT_ONCE = 256
+_PAIRS_AT_ONCE = 4096
+_MAP_BYTES = 2 * 2**30
+"""Maps kept at a time; a split whose maps need more is evaluated in groups of episodes."""
+
+
+@torch.inference_mode()
+def episode_accuracies(
+    network: RelationNetwork,
+    split: PackedSplit,
+    rows: npt.NDArray[np.integer[Any]],
+    spec: EpisodeSpec,
+    image_size: int,
+    device: torch.device,
+) -> npt.NDArray[np.float64]:
+    """Accuracy of each episode given by its image rows [e, n, per_class]; returns [e]. The mode is restored."""
+    training = network.training
+    network.eval()
+    try:
+        probe = network.embed(prepare(_read(split, rows.reshape(-1)[:1]), image_size, device))
+        groups = [
+            _accuracies(network, split, group, spec, image_size, device) for group in _groups(rows, probe.nbytes)
+        ]
+    finally:
+        network.train(training)
+    return np.concatenate(groups) if groups else np.zeros(0)
+
+
+def shared_episode_accuracies(
+    network: RelationNetwork,
+    split: PackedSplit,
+    rows: npt.NDArray[np.integer[Any]],
+    spec: EpisodeSpec,
+    image_size: int,
+    context: Context,
+) -> npt.NDArray[np.float64]:
+    """The same with the episodes shared out over all ranks; every rank gets all [e]."""
+    if context.ranks == 1:
+        return episode_accuracies(network, split, rows, spec, image_size, context.device)
+    mine = episode_accuracies(
+        network, split, rows[context.rank :: context.ranks], spec, image_size, context.device
+    )
+    parts: list[npt.NDArray[np.float64] | None] = [None] * context.ranks
+    dist.all_gather_object(parts, mine, group=context.group)
+    accuracies = np.empty(len(rows))
+    for rank, part in enumerate(parts):
+        accuracies[rank :: context.ranks] = part
+    return accuracies
+
+
+def mean_and_ci95(accuracies: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Mean over episodes and half width of its 95% interval, 1.96 standard errors."""
+    return float(accuracies.mean()), float(1.96 * accuracies.std(ddof=1) / np.sqrt(len(accuracies)))
+
+
+def _accuracies(
+    network: RelationNetwork,
+    split: PackedSplit,
+    rows: npt.NDArray[np.integer[Any]],
+    spec: EpisodeSpec,
+    image_size: int,
+    device: torch.device,
+) -> npt.NDArray[np.float64]:
+    images, position = np.unique(rows, return_inverse=True)
+    position = torch.from_numpy(position.reshape(rows.shape)).to(device)
+    maps = torch.cat([
+        network.embed(prepare(_read(split, images[begin : begin + _IMAGES_AT_ONCE]), image_size, device))
+        for begin in range(0, len(images), _IMAGES_AT_ONCE)
+    ])
+    support, query = position[:, :, : spec.k_shot], position[:, :, spec.k_shot :].flatten(1)
+    at_once = max(1, _PAIRS_AT_ONCE // (query.shape[1] * spec.n_way))
+    scored = [
+        accuracy(network.relate(maps[support[begin : begin + at_once]], maps[query[begin : begin + at_once]]))
+        for begin in range(0, len(rows), at_once)
+    ]
+    return torch.cat(scored).double().cpu().numpy()
+
+
+def _groups(
+    rows: npt.NDArray[np.integer[Any]], map_bytes: int
+) -> Iterator[npt.NDArray[np.integer[Any]]]:
+    """Cut the episodes so that the maps of a group's images fit in `_MAP_BYTES`."""
+    most = max(1, _MAP_BYTES // map_bytes)
+    begin = 0
+    while begin < len(rows):
+        end = len(rows)
+        while end > begin + 1 and len(np.unique(rows[begin:end])) > most:
+            end = begin + (end - begin + 1) // 2
+        yield rows[begin:end]
+        begin = end
+
+
+def _read(split: PackedSplit, rows: npt.NDArray[np.integer[Any]]) -> torch.Tensor:
+    return torch.from_numpy(split.images.take(rows, axis=0)).movedim(-1, -3)

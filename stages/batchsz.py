@@ -1,0 +1,12 @@
+"""Stage `batchsz`: the same episodes in steps of several sizes, with the study's time limit."""
+
+from parashot.study.batchsz import study_batch_sizes
+from stages.common import PACKED, RESULTS, params, stage, tags
+
+
+def main() -> None:
+    study_batch_sizes(params(), PACKED, RESULTS / "batchsz", tags())
+
+
+if __name__ == "__main__":
+    stage(main)

@@ -1,0 +1,69 @@
+"""What every stage shares: where things are, what the run is called, and how it ends."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from parashot.errors import ParashotError, one_line
+from parashot.params import Params, load_params
+
+HARDWARE = Path("hardware.json")
+SOURCE = Path("source.json")
+RAW = Path("data/raw")
+SPLIT = Path("data/split")
+PACKED = Path("data/packed")
+RESULTS = Path("results")
+REPORTS = Path("reports")
+
+
+def stage(main: Callable[[], object]) -> None:
+    """Run a stage: progress on stderr; an error meant for the user is one line and exit code 1."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        main()
+    except (ParashotError, OSError) as error:
+        sys.exit(f"error: {one_line(error)}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def params() -> Params:
+    """params.yaml of the workspace DVC runs in."""
+    return load_params(Path("params.yaml"))
+
+
+def root() -> Path:
+    """The checkout the user works in: MLflow's store and relative paths belong there, also for `dvc exp run --temp`."""
+    return Path(os.environ.get("DVC_ROOT", Path(__file__).resolve().parents[1]))
+
+
+def scratch() -> Path:
+    """Where unfinished work lives, out of DVC's sight."""
+    return root() / ".scratch"
+
+
+@cache
+def tags() -> dict[str, str]:
+    """What ties a run to its code and experiment."""
+    dirty = git("status", "--porcelain", "--untracked-files=no", "--", "src", "stages", "params.yaml", "dvc.yaml")
+    return {
+        "dvc.stage": os.environ.get("DVC_STAGE", ""),
+        "dvc.experiment": os.environ.get("DVC_EXP_NAME", ""),
+        "git.commit": git("rev-parse", "HEAD"),
+        "git.dirty": str(bool(dirty)).lower(),
+    }
+
+
+def git(*arguments: str) -> str:
+    """Output of git, or nothing where there is no git or it fails."""
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip()

@@ -1,0 +1,12 @@
+"""Stage `loader-bench`: loader workers × backends."""
+
+from parashot.study.loader_bench import bench_loaders
+from stages.common import PACKED, RESULTS, params, stage, tags
+
+
+def main() -> None:
+    bench_loaders(params(), PACKED, RESULTS / "loader", tags())
+
+
+if __name__ == "__main__":
+    stage(main)

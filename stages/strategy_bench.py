@@ -1,0 +1,12 @@
+"""Stage `strategy-bench`: every time and speedup of the strategies, in interleaved blocks."""
+
+from parashot.study.strategy_bench import bench_strategies
+from stages.common import PACKED, RESULTS, params, stage, tags
+
+
+def main() -> None:
+    bench_strategies(params(), PACKED, RESULTS / "strategies", tags())
+
+
+if __name__ == "__main__":
+    stage(main)

@@ -1,0 +1,24 @@
+"""Stage `summarize`: statistics, claims, advice, figures, and one page to read."""
+
+import json
+from pathlib import Path
+
+from parashot.files import write_text
+from parashot.findings.results import load_results
+from parashot.findings.summary import summarize, summary_metrics
+from parashot.records import write_metrics
+from parashot.report.page import write_report
+from stages.common import REPORTS, RESULTS, params, stage
+
+
+def main() -> None:
+    settings = params()
+    results = load_results(Path(), settings.parallel.strategies)
+    summary = summarize(results, settings)
+    write_text(RESULTS / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    write_metrics(RESULTS / "metrics.json", summary_metrics(summary))
+    write_report(summary, results, Path("params.yaml").read_text(encoding="utf-8"), REPORTS)
+
+
+if __name__ == "__main__":
+    stage(main)

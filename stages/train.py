@@ -1,0 +1,19 @@
+"""Stages `train-NAME`: a whole training by one strategy. Also under torchrun: `torchrun ... -m stages.train ddp`."""
+
+import sys
+
+from parashot.parallel.registry import STRATEGIES
+from parashot.train.run import Job, train
+from stages.common import PACKED, RESULTS, params, stage, tags
+from stages.live import publish_live
+
+
+def main() -> None:
+    if sys.argv[1:] not in [[name] for name in STRATEGIES]:
+        sys.exit(f"error: python -m stages.train needs one strategy: {' | '.join(STRATEGIES)}")
+    strategy = sys.argv[1]
+    train(Job(strategy, params(), PACKED, RESULTS / "train" / strategy, tags(), publish_live))
+
+
+if __name__ == "__main__":
+    stage(main)

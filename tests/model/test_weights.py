@@ -1,0 +1,115 @@
+"""The file of a network: it comes back the same, and a wrong one is refused in one line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from parashot.errors import ParashotError
+from parashot.model.network import build_network
+from parashot.model.weights import load_network, save_weights
+from parashot.params import ModelParams
+
+PARAMS = ModelParams(embedding="conv4", image_size=16, pairing="split", shots="sum", init="xavier")
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "model.pt"
+    save_weights(path, PARAMS, build_network(PARAMS, seed=5).state_dict())
+    return path
+
+
+def _content(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = torch.load(path, weights_only=True)
+    return content
+
+
+def test_a_network_comes_back(tmp_path: Path) -> None:
+    network = build_network(PARAMS, seed=5)
+    support, query = torch.randn(2, 3, 2, 3, 16, 16), torch.randn(2, 3, 3, 16, 16)
+    network(support, query)  # moves the statistics of its batch norms
+    save_weights(tmp_path / "model.pt", PARAMS, network.state_dict())
+    loaded = load_network(tmp_path / "model.pt")
+    assert not loaded.training
+    assert (loaded.pairing, loaded.shots) == ("split", "sum")
+    assert torch.equal(loaded(support, query), network.eval()(support, query))
+
+
+def test_equal_states_give_equal_bytes(saved: Path, tmp_path: Path) -> None:
+    other = tmp_path / "elsewhere" / "another-name.pt"
+    save_weights(other, PARAMS, build_network(PARAMS, seed=5).state_dict())
+    assert saved.read_bytes() == other.read_bytes()
+
+
+def test_loading_leaves_the_random_state_alone(saved: Path) -> None:
+    before = torch.get_rng_state()
+    load_network(saved)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_wrappers_names_are_refused(saved: Path, tmp_path: Path) -> None:
+    before = saved.read_bytes()
+    state = torch.nn.DataParallel(build_network(PARAMS, seed=0)).state_dict()
+    with pytest.raises(ParashotError, match=r"module\.embedding.*wrapper"):
+        save_weights(saved, PARAMS, state)
+    assert saved.read_bytes() == before
+    wrapped = tmp_path / "wrapped.pt"
+    torch.save({**_content(saved), "state": state}, wrapped)
+    with pytest.raises(ParashotError, match=r"module\.embedding.*wrapper"):
+        load_network(wrapped)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": 2}, "its format is 2, not 1"),
+        ({"state": None}, "holds no weights"),
+        ({"state": {}}, "not those of the network"),
+        ({"model": {**vars(replace(PARAMS, embedding="resnet12"))}}, "not those of the network"),
+        ({"model": {**vars(PARAMS), "embedding": "vgg"}}, "model.embedding: 'vgg'"),
+    ],
+)
+def test_other_content_is_refused(saved: Path, change: dict[str, Any], message: str) -> None:
+    torch.save({**_content(saved), **change}, saved)
+    _assert_refused(saved, message)
+
+
+@pytest.mark.parametrize("damage", ["empty", "truncated", "text", "list", "missing", "folder"])
+def test_a_damaged_file_is_refused(saved: Path, damage: str) -> None:
+    content = saved.read_bytes()
+    saved.unlink()
+    if damage == "folder":
+        saved.mkdir()
+    elif damage == "list":
+        torch.save([1], saved)
+    elif damage != "missing":
+        saved.write_bytes(
+            {"empty": b"", "truncated": content[:-200], "text": b"<html>not found</html>"}[damage]
+        )
+    _assert_refused(saved, "cannot be read" if damage in {"missing", "folder"} else "not a model of parashot")
+
+
+def test_code_in_a_file_is_not_run(tmp_path: Path) -> None:
+    path, trace = tmp_path / "model.pt", tmp_path / "trace"
+
+    class Harmful:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (Path.touch, (trace,))
+
+    torch.save({"format": 1, "state": Harmful()}, path)
+    _assert_refused(path, "not a model of parashot")
+    assert not trace.exists()
+
+
+def _assert_refused(path: Path, message: str) -> None:
+    with pytest.raises(ParashotError) as caught:
+        load_network(path)
+    text = str(caught.value)
+    assert message in text
+    assert str(path) in text
+    assert "\n" not in text
