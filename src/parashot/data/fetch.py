@@ -1,0 +1,130 @@
+"""Downloads over HTTP that go on where they broke off.
+
+Only http and https are spoken, also after a redirect. What has arrived lies in `NAME.part` until it is whole,
+so a later call, or a later run, asks for the rest alone.
+"""
+
+from __future__ import annotations
+
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from email.message import Message
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path
+from typing import IO, cast
+
+from parashot.data.archives import is_html
+from parashot.errors import DataError
+
+ATTEMPTS = 5
+PAUSE_SECONDS = 2.0
+TIMEOUT_SECONDS = 30.0
+
+_CHUNK = 2**18
+_PROGRESS_SECONDS = 5.0
+_MIB = 2**20
+
+
+def fetch(url: str, path: Path, progress: Callable[[str], None]) -> None:
+    """Download `url` to `path`, continuing an earlier, broken download of it.
+
+    Raises `DataError` where the host cannot be reached, refuses, sends a web page instead of data, or breaks
+    the connection again and again.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part")
+    for attempt in range(ATTEMPTS):
+        time.sleep(PAUSE_SECONDS * min(attempt, 1))
+        if _fetch_rest(url, part, progress):
+            part.replace(path)
+            return
+    arrived = part.stat().st_size if part.exists() else 0
+    raise DataError(
+        f"the connection broke {ATTEMPTS} times, {arrived // _MIB} MiB arrived; run again to go on from there"
+    )
+
+
+def _fetch_rest(url: str, part: Path, progress: Callable[[str], None]) -> bool:
+    """Append what is missing to `part`; return whether it is whole now."""
+    start = part.stat().st_size if part.exists() else 0
+    response = _request(url, start)
+    if response is None:  # the host has nothing from `start` on: the file has changed, or is whole
+        part.unlink()
+        return False
+    with response:
+        start = start if response.status == 206 else 0
+        length = response.headers.get("Content-Length")
+        total = start + int(length) if length and length.isdigit() else None
+        with part.open("ab" if start else "wb") as file:
+            ended = _copy(response, file, start, total, progress)
+    return ended and total in {None, part.stat().st_size}
+
+
+def _request(url: str, start: int) -> HTTPResponse | None:
+    """Ask for `url` from byte `start` on; None where there is nothing from there on."""
+    headers = {"User-Agent": "parashot", "Accept-Encoding": "identity"}
+    if start:
+        headers["Range"] = f"bytes={start}-"
+    try:
+        request = urllib.request.Request(url, headers=headers)
+        return cast("HTTPResponse", _opener().open(request, timeout=TIMEOUT_SECONDS))
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == 416 and start:
+            return None
+        raise DataError(f"the host answered {error.code} {error.reason}") from error
+    except (OSError, HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise DataError(f"the host cannot be reached ({' '.join(str(reason).split())})") from error
+
+
+def _copy(
+    response: HTTPResponse, file: IO[bytes], done: int, total: int | None, progress: Callable[[str], None]
+) -> bool:
+    """Copy `response` to `file`; return False where the connection broke. Errors of the disk pass through."""
+    told = time.monotonic()
+    while True:
+        try:
+            chunk = response.read(_CHUNK)
+        except (OSError, HTTPException):
+            return False
+        if not chunk:
+            return True
+        if done == 0 and is_html(chunk):
+            raise DataError("sent an HTML page, not an archive")
+        file.write(chunk)
+        done += len(chunk)
+        if time.monotonic() - told >= _PROGRESS_SECONDS:
+            told = time.monotonic()
+            progress(f"{done // _MIB}{f' of {total // _MIB}' if total else ''} MiB")
+
+
+class _WebRedirects(urllib.request.HTTPRedirectHandler):
+    """Follow redirects to the web alone, and never from https down to http."""
+
+    def redirect_request(  # noqa: PLR0917
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
+    ) -> urllib.request.Request | None:
+        scheme = urllib.parse.urlsplit(newurl).scheme
+        if scheme not in {req.type, "https"}:
+            raise DataError(f"redirects to a {scheme}: address, refused")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    """The usual opener without its handlers of file:, ftp: and data: addresses."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(),
+        urllib.request.UnknownHandler(),
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
+        _WebRedirects(),
+    ):
+        opener.add_handler(handler)
+    return opener

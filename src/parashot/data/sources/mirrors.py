@@ -1,0 +1,116 @@
+"""Where miniImageNet can be downloaded from without a browser, tried in order until one gives the whole set.
+
+Hosts vanish, refuse, and answer with web pages; archives that a host generates have no checksum of their own.
+So nothing is believed before the contents are checked; when all fail, the message says what to do by hand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from parashot.data.fetch import fetch
+from parashot.data.raw import Progress, RawManifest
+from parashot.errors import DataError
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """One file of a mirror; `md5` where the host publishes one."""
+
+    url: str
+    name: str
+    md5: str | None = None
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """Files that together are the data set."""
+
+    name: str
+    files: tuple[RemoteFile, ...]
+
+
+def _zenodo(part: str, md5: str) -> RemoteFile:
+    name = f"mini-imagenet-cache-{part}.pkl"
+    return RemoteFile(f"https://zenodo.org/records/7978538/files/{name}?download=1", name, md5)
+
+
+MIRRORS = (
+    Mirror(
+        "github.com",
+        (
+            RemoteFile(
+                "https://github.com/Deo0330/split_minidataset/archive/557ebcae.tar.gz", "miniimagenet.tar.gz"
+            ),
+        ),
+    ),
+    Mirror(
+        "zenodo.org",
+        (
+            _zenodo("train", "ee4e80dc7b716f3ceec891d199b5277a"),
+            _zenodo("validation", "c1145a80890b88d54a67d6e0022d53a5"),
+            _zenodo("test", "389b6c59d348b2e1ae9610f00a5e6724"),
+        ),
+    ),
+)
+
+BY_HAND = (
+    "https://drive.google.com/file/d/16V_ZlkW4SsnNDtnGmaBRq2OoPmUOc5mY",
+    "https://drive.google.com/file/d/1fJAK5WZTjerW7EWHHQAR9pRJVNg1T1Y7",
+)
+"""Copies that want a browser: torchmeta's tar and Meta-Baseline's pickles."""
+
+
+def download_from(
+    mirrors: Sequence[Mirror], cache: Path, write: Callable[[Path], RawManifest], progress: Progress
+) -> RawManifest:
+    """Fetch from the first mirror that works and hand its folder to `write`, which checks the contents.
+
+    Broken downloads stay under `cache` for the next run; what is whole, used or useless, is removed.
+    Raises `DataError` where all mirrors fail.
+    """
+    failures: list[str] = []
+    for mirror in mirrors:
+        place = cache / mirror.name
+        try:
+            for remote in mirror.files:
+                _fetch_checked(remote, place / remote.name, progress, mirror.name)
+            manifest = _use(place, write)
+        except DataError as error:
+            failures.append(f"mirror {mirror.name}: {error}")
+            progress(failures[-1])
+        else:
+            return manifest
+    raise DataError(
+        f"miniImageNet could not be downloaded ({' | '.join(failures)}); download it in a browser, for "
+        f"example from {' or '.join(BY_HAND)}, and set data.archive to the file"
+    )
+
+
+def _fetch_checked(remote: RemoteFile, path: Path, progress: Progress, mirror: str) -> None:
+    if path.exists():
+        return
+    progress(f"downloading {remote.name} from {mirror}")
+    fetch(remote.url, path, lambda text: progress(f"{remote.name}: {text}"))
+    if remote.md5 is not None and _md5(path) != remote.md5:
+        path.unlink()
+        raise DataError(f"{remote.name} has another md5 than {remote.md5}")
+
+
+def _use(place: Path, write: Callable[[Path], RawManifest]) -> RawManifest:
+    try:
+        manifest = write(place)
+    except DataError:  # not on a full disk: then the download is still good
+        shutil.rmtree(place)
+        raise
+    shutil.rmtree(place)
+    return manifest
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
