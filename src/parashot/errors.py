@@ -25,6 +25,10 @@ class DeviceError(ParashotError):
     """The machine cannot do what was asked of it."""
 
 
+class TrackingError(ParashotError):
+    """MLflow cannot be told; the results themselves are on disk."""
+
+
 def one_line(error: BaseException) -> str:
     """Say `error` in one line; system errors get the advice their errno calls for."""
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:

@@ -1,0 +1,134 @@
+"""Where MLflow keeps what it is told, and how it is opened: by one process at a time, and silently."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import re
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from parashot.errors import TrackingError, one_line
+from parashot.tracking.experiment import Experiment
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+_PATIENCE_SECONDS = 120.0
+_MLFLOW_SETTINGS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    # A server that is not there is given up after seconds, not after minutes.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+}
+"""Environment variables, the only way to tell MLflow these things; the user's own values stand."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where MLflow keeps what it is told: `root/mlflow.db` and `root/mlruns`, or the user's own `uri`."""
+
+    root: Path
+    experiment: str
+    uri: str | None = None
+
+
+@contextmanager
+def opened(store: Store) -> Iterator[Experiment]:
+    """Yield the experiment, locked against other processes. What MLflow raises becomes `TrackingError`."""
+    for name, value in _MLFLOW_SETTINGS.items():
+        os.environ.setdefault(name, value)
+    try:
+        from mlflow import MlflowClient
+        from mlflow.exceptions import MlflowException
+        from sqlalchemy.exc import SQLAlchemyError
+    except ImportError as error:
+        raise TrackingError(
+            f"mlflow is not installed here ({error}); install it, or publish elsewhere"
+        ) from error
+    root = store.root.resolve()
+    uri = store.uri or f"sqlite:///{root / 'mlflow.db'}"
+    try:
+        with _locked(root / "mlruns" / ".lock"), _quiet():
+            client = MlflowClient(tracking_uri=uri)
+            yield Experiment(client, _experiment_id(client, store, root, uri))
+    except (MlflowException, SQLAlchemyError, OSError) as error:
+        raise TrackingError(
+            f"MLflow at {_without_password(uri)} failed: {_gist(error)}; the results are safe on disk, "
+            "and the next `dvc repro` publishes what is missing"
+        ) from error
+
+
+def _experiment_id(client: MlflowClient, store: Store, root: Path, uri: str) -> str:
+    """Find or make the experiment. Its artifacts lie at the root, unless a server keeps them."""
+    folder = root / "mlruns" / re.sub(r"[^\w-]+", "-", store.experiment)
+    location = None if uri.startswith(("http", "databricks")) else folder.as_uri()
+    found = client.get_experiment_by_name(store.experiment)
+    if found is None:
+        return str(client.create_experiment(store.experiment, artifact_location=location))
+    if found.lifecycle_stage == "deleted":
+        raise TrackingError(
+            f"the MLflow experiment {store.experiment!r} was deleted; bring it back with `mlflow experiments "
+            f"restore --experiment-id {found.experiment_id}`, or choose another name in tracking.experiment"
+        )
+    if store.uri is None and found.artifact_location != location:
+        raise TrackingError(
+            f"{root / 'mlflow.db'} belongs to another place ({found.artifact_location}); "
+            "delete mlflow.db and mlruns, and `dvc repro` publishes every run again"
+        )
+    return str(found.experiment_id)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock: MLflow's first call makes its tables, and look-up and creation of a run must not mix."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    with path.open("w") as file:
+        while not _try_lock(file):
+            if time.monotonic() > deadline:
+                raise TrackingError(
+                    f"{path} is held by another process that publishes; try again when it is done"
+                )
+            time.sleep(0.05)
+        yield
+
+
+def _try_lock(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """MLflow tells of its tables, of versions and of its own deprecations: nothing that a user could mend."""
+    loggers = [logging.getLogger(name) for name in ("mlflow", "alembic")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _without_password(uri: str) -> str:
+    return re.sub(r"//[^/@]*@", "//", uri)
+
+
+def _gist(error: Exception) -> str:
+    """What the database driver says is in `orig`; around it stand statements and links."""
+    cause = getattr(error, "orig", None) or error
+    return one_line(cause)[:300]
