@@ -76,11 +76,11 @@ PAIRINGS: dict[str, type[ConcatPairs] | type[SplitPairs]] = {"concat": ConcatPai
 def choose_pairing(n_way: int, queries: int) -> str:
     """Say which of `PAIRINGS` to use for episodes of `n_way` classes and `queries` queries.
 
-    It is `split` where that convolves fewer maps than there are pairs: then it does less than half of the work of
-    `concat`, whose maps are twice as deep, and forms one sum per pair.
+    It is `split` where that convolves fewer maps than there are pairs: then it does less than half of the
+    work of `concat`, whose maps are twice as deep, and forms one sum per pair.
 
-    Time of `split` over that of `concat` for 1 and 15 queries per class, 5-way, forward and backward, channels
-    last, on one thread of an AMD EPYC: conv4 0.79 and 0.71 at 32 pixels, 0.77 and 0.69 at 84; bottleneck 0.93
-    and 0.78 at 84. Where maps are two thirds of the pairs: 0.85 to 0.95. Where they are as many: 0.91 to 1.
+    Time of `split` over that of `concat` for 1 and 15 queries per class, 5-way, forward and backward, with
+    channels last, on one thread of an AMD EPYC: conv4 0.79 and 0.71 at 32 pixels, 0.77 and 0.69 at 84;
+    bottleneck 0.93 and 0.78 at 84. With two thirds as many maps as pairs 0.85 to 0.95; as many, 0.91 to 1.
     """
     return "split" if n_way + queries < n_way * queries else "concat"
