@@ -51,7 +51,9 @@ def scratch() -> Path:
 @cache
 def tags() -> dict[str, str]:
     """What ties a run to its code and experiment."""
-    dirty = git("status", "--porcelain", "--untracked-files=no", "--", "src", "stages", "params.yaml", "dvc.yaml")
+    dirty = git(
+        "status", "--porcelain", "--untracked-files=no", "--", "src", "stages", "params.yaml", "dvc.yaml"
+    )
     return {
         "dvc.stage": os.environ.get("DVC_STAGE", ""),
         "dvc.experiment": os.environ.get("DVC_EXP_NAME", ""),

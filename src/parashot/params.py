@@ -1,12 +1,13 @@
-"""params.yaml -> one frozen, checked tree of dataclasses. The only reader of YAML, and the list of every knob.
+"""params.yaml -> one frozen, checked tree of dataclasses: every knob there is. The only reader of YAML.
 
-Bounds stand beside the type they bound; what must fit together is checked in `Params.__post_init__`. A key that is
-unknown, missing, of the wrong type or out of range raises `ParamsError`: one line with the key, the value found and
-what is allowed.
+Bounds stand beside the type they bound; what must fit together is checked in `Params.__post_init__`. A key
+that is unknown, missing, of the wrong type or out of range raises `ParamsError`: one line with the key, the
+value found and what is allowed.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import types
 import typing
@@ -17,7 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 
-from parashot.errors import ParamsError
+from parashot.errors import ParamsError, one_line
 
 T = TypeVar("T")
 
@@ -26,6 +27,8 @@ SPLIT_CLASSES = {"train": 64, "val": 16, "test": 20}
 
 IMAGES_PER_CLASS = 600
 """Images per class of miniImageNet."""
+
+_SHOWN_LENGTH = 100
 
 
 @dataclass(frozen=True)
@@ -237,10 +240,12 @@ def read_yaml(path: Path) -> object:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ParamsError(f"{path}: cannot be read ({error}); restore it with `git checkout {path.name}`") from error
+        reason = one_line(error)
+        raise ParamsError(f"{path}: cannot be read ({reason}); try `git checkout {path.name}`") from error
     try:
         return yaml.load(text, Loader=_Loader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
+        # Beside its own errors, PyYAML lets through what Python raises over a value that its tag does not fit.
         where = getattr(error, "problem_mark", None)
         line = f" at line {where.line + 1}" if where else ""
         raise ParamsError(f"{path.name}: not valid YAML{line}; correct it there") from error
@@ -251,20 +256,23 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
 )
 
 
 def parse(kind: type[T], value: object, key: str = "") -> T:
-    """Turn plain YAML data into a `kind` (a dataclass of this file), checking every field. Raises `ParamsError`."""
+    """Turn plain YAML data into a `kind`, a dataclass of this file, checked. Raises `ParamsError`."""
     if not isinstance(value, Mapping):
-        raise ParamsError(f"{key or 'params.yaml'}: {value!r} found, a section with keys is needed")
+        raise ParamsError(f"{key or 'params.yaml'}: {_shown(value)} found, a section with keys is needed")
     hints = typing.get_type_hints(kind, include_extras=True)
     names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     prefix = f"{key}." if key else ""
     for name in value:
         if name not in names:
-            raise ParamsError(f"{prefix}{name}: unknown key; known here: {', '.join(names)}")
+            shown = name if isinstance(name, str) and name.isprintable() else _shown(name)
+            raise ParamsError(f"{prefix}{shown}: unknown key; known here: {', '.join(names)}")
     for name in names:
         if name not in value:
             raise ParamsError(f"{prefix}{name}: missing; it must be {_allowed(hints[name])}")
@@ -280,7 +288,7 @@ def _convert(hint: Any, value: object, key: str) -> Any:
         advice = ""
         if isinstance(value, str) and _is_number(value):
             advice = " (it was read as text; YAML wants numbers like 0.001 or 1.0e-3, without quotes)"
-        raise ParamsError(f"{key}: {value!r} is not allowed; it must be {_allowed(hint)}{advice}")
+        raise ParamsError(f"{key}: {_shown(value)} is not allowed; it must be {_allowed(hint)}{advice}")
     return converted
 
 
@@ -304,11 +312,21 @@ def _match(hint: Any, value: object) -> Any:
     elif hint is type(None):
         result = None if value is None else _NO
     elif hint is float:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool) and value == value  # noqa: PLR0124
-        result = float(typing.cast("float", value)) if is_number else _NO
+        result = _match_float(value)
     elif isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
-        result = value if value != "" else _NO
+        result = value if not isinstance(value, str) or value.strip() else _NO
     return result
+
+
+def _match_float(value: object) -> Any:
+    """Return any number but NaN as float, or `_NO`."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return _NO
+    try:
+        number = float(value)
+    except OverflowError:
+        return _NO
+    return _NO if math.isnan(number) else number
 
 
 def _match_tuple(item: Any, value: object) -> Any:
@@ -317,6 +335,15 @@ def _match_tuple(item: Any, value: object) -> Any:
         return _NO
     items = tuple(_match(item, each) for each in value)
     return _NO if _NO in items or len(set(items)) != len(items) else items
+
+
+def _shown(value: object) -> str:
+    """`value` as Python writes it, on one line, cut where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits
+        text = f"{value:#x}"
+    return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}…"
 
 
 def _allowed(hint: Any) -> str:
@@ -349,15 +376,17 @@ def _check_fit(params: Params) -> None:
     """Raise `ParamsError` where two values, each allowed by itself, do not fit together."""
     episode, data = params.episode, params.data
     if data.source == "folder" and data.archive is None:
-        raise ParamsError("data.archive: null, but data.source is folder; give the folder that holds a folder per class")
+        raise ParamsError(
+            "data.archive: null, but data.source is folder; name the folder that holds the classes"
+        )
     if data.source == "synthetic" and data.archive is not None:
         raise ParamsError(
             f"data.archive: {data.archive!r} is not used by data.source synthetic; "
             "set data.source to miniimagenet or folder, or data.archive to null"
         )
     if params.batchsz_study.baseline not in params.batchsz_study.sizes:
-        sizes = ", ".join(map(str, params.batchsz_study.sizes))
-        raise ParamsError(f"batchsz_study.baseline: {params.batchsz_study.baseline} must be one of the sizes ({sizes})")
+        baseline, sizes = params.batchsz_study.baseline, ", ".join(map(str, params.batchsz_study.sizes))
+        raise ParamsError(f"batchsz_study.baseline: {baseline} must be one of the sizes ({sizes})")
     if params.train.val_episodes > params.evaluate.val_episodes:
         raise ParamsError(
             f"train.val_episodes: {params.train.val_episodes}, but evaluate.val_episodes packs only "
@@ -366,7 +395,9 @@ def _check_fit(params: Params) -> None:
     if data.source != "folder":
         _check_fits_known_set(params)
     if episode.k_shot * episode.n_way > 10_000:
-        raise ParamsError(f"episode.k_shot: {episode.k_shot} × {episode.n_way} classes is no few-shot task; at most 10000")
+        raise ParamsError(
+            f"episode.k_shot: {episode.k_shot} × {episode.n_way} classes is no few-shot task; at most 10000"
+        )
 
 
 def _check_fits_known_set(params: Params) -> None:
@@ -382,8 +413,8 @@ def _check_fits_known_set(params: Params) -> None:
     for key, k_query in (("episode.k_query", episode.k_query), ("evaluate.k_query", params.evaluate.k_query)):
         if episode.k_shot + k_query > images:
             raise ParamsError(
-                f"{key}: {k_query} with episode.k_shot {episode.k_shot} needs {episode.k_shot + k_query} images per "
-                f"class, but {source} has {images}; it must be at most {images - episode.k_shot}"
+                f"{key}: {k_query} with episode.k_shot {episode.k_shot} needs {episode.k_shot + k_query} images "
+                f"per class, but {source} has {images}; it must be at most {images - episode.k_shot}"
             )
 
 

@@ -1,4 +1,4 @@
-"""What every stage reports: dataclasses with units in their names, and the only reader and writer of result files.
+"""What every stage reports, with units in the names; the only reader and writer of result files.
 
 A result folder holds
     metrics.json    a flat dict of numbers and short texts, for `dvc metrics`
@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import math
 import time
 import types
 import typing
@@ -22,16 +23,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from parashot.errors import RecordError
+from parashot.errors import RecordError, one_line
 from parashot.files import replacing_file, write_text
 
 T = TypeVar("T")
 
 Status = Literal["ok", "skipped", "stopped"]
-"""`skipped`: it could not run here, or was switched off; `stopped`: it ran into its time limit. Both have a reason."""
+"""`skipped`: it cannot run here, or is switched off; `stopped`: it met its time limit. Both say why."""
 
 
-# --- MLflow runs ---------------------------------------------------------------------------------------------------
+# --- MLflow runs ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,9 @@ class Metric:
 class Run:
     """One line of records.jsonl: one run as MLflow shows it.
 
-    `artifacts` are paths relative to the folder of records.jsonl; `model` is the saved model among them, if any.
-    `parent` is the uuid of another run of the same file, or None: then it belongs directly under the study.
-    `skipped` and `stopped` runs say why in the tag `reason`.
+    `artifacts` are paths relative to the folder of records.jsonl; `model` is the saved model among them, if
+    any. `parent` is the uuid of another run of the same file, or None: then it belongs directly under the
+    study. `skipped` and `stopped` runs say why in the tag `reason`.
     """
 
     name: str
@@ -72,12 +73,12 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-# --- the machine ---------------------------------------------------------------------------------------------------
+# --- the machine ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """hardware.json: stable facts of this machine; free memory, time and host name are left out on purpose."""
+    """hardware.json: stable facts of this machine; free memory, time and host name are left out."""
 
     cpu_model: str
     cores: int  # physical
@@ -90,7 +91,7 @@ class Hardware:
     cuda: str | None
 
 
-# --- loader-bench: results/loader/blocks.csv -----------------------------------------------------------------------
+# --- loader-bench: results/loader/blocks.csv ------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class LoaderBlock:
     memory_bytes: int  # summed PSS of the process tree above the same process without a loader
 
 
-# --- strategy-bench: results/strategies/{blocks,anatomy,variants}.csv ----------------------------------------------
+# --- strategy-bench: results/strategies/{blocks,anatomy,variants}.csv -----------------------------
 
 
 @dataclass(frozen=True)
@@ -124,8 +125,8 @@ class StrategyBlock:
 class StrategyVariant:
     """What one row of the strategy comparison is: a strategy with its replicas and threads.
 
-    The base case of every speedup is the variant `serial`: one replica with as many threads as any replica has.
-    `serial-all-cores` is one replica with all cores (CPU only).
+    The base case of every speedup is the variant `serial`: one replica with as many threads as any replica
+    has. `serial-all-cores` is one replica with all cores (CPU only).
     """
 
     variant: str
@@ -151,7 +152,7 @@ class StepAnatomy:
     gradient_bytes: int  # bytes of gradients one replica contributes
 
 
-# --- train-NAME: results/train/NAME/{result.json,history.csv,val_episodes.csv,model.pt} ----------------------------
+# --- train-NAME: results/train/NAME/{result.json,history.csv,val_episodes.csv,model.pt} -----------
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,7 @@ class EpisodeAccuracy:
     accuracy: float
 
 
-# --- batchsz: results/batchsz/{runs,blocks,accuracies}.csv ---------------------------------------------------------
+# --- batchsz: results/batchsz/{runs,blocks,accuracies}.csv ----------------------------------------
 
 
 @dataclass(frozen=True)
@@ -236,7 +237,7 @@ class BatchszBlock:
     seconds: float
 
 
-# --- evaluate: results/evaluate/{result.json,test_episodes.csv} ----------------------------------------------------
+# --- evaluate: results/evaluate/{result.json,test_episodes.csv} -----------------------------------
 
 
 @dataclass(frozen=True)
@@ -253,25 +254,22 @@ class EvaluateResult:
     test_accuracy_ci95: float  # half width
 
 
-# --- reading and writing -------------------------------------------------------------------------------------------
+# --- reading and writing ------------------------------------------------------------------------------
 
 
 def write_result(path: Path, result: Any) -> None:
     """Write one dataclass as JSON."""
-    write_text(path, json.dumps(dataclasses.asdict(result), indent=2, sort_keys=True, allow_nan=False) + "\n")
+    _write_json(path, dataclasses.asdict(result))
 
 
 def read_result(kind: type[T], path: Path) -> T:
     """Read one dataclass. Raises `RecordError`."""
-    tree = read_json(path)
-    if not isinstance(tree, dict):
-        raise RecordError(f"{path}: an object is needed; {_remedy(path)}")
-    return _build(kind, tree, path)
+    return _build(kind, read_json(path), path)
 
 
 def write_rows(path: Path, kind: type[T], rows: Iterable[T]) -> None:
     """Write dataclasses as CSV: a header, then a row each; None is an empty cell."""
-    names = [each.name for each in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    names = _names(kind)
     with replacing_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(names)
@@ -282,29 +280,30 @@ def read_rows(kind: type[T], path: Path) -> list[T]:
     """Read dataclasses from CSV. Raises `RecordError`."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            return [_build(kind, row, path) for row in csv.DictReader(file)]
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read; {_remedy(path)}") from error
+            header, *rows = csv.reader(file)
+            trees = [dict(zip(header, row, strict=True)) for row in rows]
+    except (OSError, ValueError, csv.Error) as error:
+        raise RecordError(f"{path}: cannot be read ({one_line(error)}); {_remedy(path)}") from error
+    return [_build(kind, tree, path) for tree in trees]
 
 
 def write_metrics(path: Path, metrics: Mapping[str, float | int | str | None]) -> None:
     """Write metrics.json: a flat dict; None values are left out, since DVC compares numbers."""
-    kept = {key: value for key, value in metrics.items() if value is not None}
-    write_text(path, json.dumps(kept, indent=2, sort_keys=True, allow_nan=False) + "\n")
+    _write_json(path, {key: value for key, value in metrics.items() if value is not None})
 
 
 def write_runs(path: Path, runs: Sequence[Run]) -> None:
     """Write records.jsonl."""
-    write_text(path, "".join(json.dumps(dataclasses.asdict(run), allow_nan=False) + "\n" for run in runs))
+    trees = [_plain(dataclasses.asdict(run)) for run in runs]
+    write_text(path, "".join(json.dumps(tree, allow_nan=False) + "\n" for tree in trees))
 
 
 def read_runs(path: Path) -> list[Run]:
     """Read records.jsonl. Raises `RecordError`."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        trees = [json.loads(line) for line in lines if line]
+        trees = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError) as error:
-        raise RecordError(f"{path}: cannot be read; {_remedy(path)}") from error
+        raise RecordError(f"{path}: cannot be read ({one_line(error)}); {_remedy(path)}") from error
     return [_build(Run, tree, path) for tree in trees]
 
 
@@ -313,11 +312,28 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise RecordError(f"{path}: cannot be read; {_remedy(path)}") from error
+        raise RecordError(f"{path}: cannot be read ({one_line(error)}); {_remedy(path)}") from error
+
+
+def _write_json(path: Path, tree: Mapping[str, Any]) -> None:
+    write_text(path, json.dumps(_plain(tree), indent=2, sort_keys=True, allow_nan=False) + "\n")
+
+
+def _plain(tree: Any) -> Any:
+    """`tree` with "nan" and "inf" for what JSON does not know: the loss of a training that diverged."""
+    if isinstance(tree, Mapping):
+        return {key: _plain(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [_plain(value) for value in tree]
+    return str(tree) if isinstance(tree, float) and not math.isfinite(tree) else tree
 
 
 def _remedy(path: Path) -> str:
     return f"run `dvc repro` to make {path.parent.as_posix()} again"
+
+
+def _names(kind: type[Any]) -> list[str]:
+    return [each.name for each in dataclasses.fields(kind)]
 
 
 def _cell(value: Any) -> Any:
@@ -327,24 +343,48 @@ def _cell(value: Any) -> Any:
     return repr(value) if isinstance(value, float) else value
 
 
-def _build(kind: type[T], tree: Mapping[str, Any], path: Path) -> T:
-    """Make a `kind` from JSON values or CSV cells, converting by its type hints."""
-    hints = typing.get_type_hints(kind)
+def _build(kind: type[T], tree: Any, path: Path) -> T:
+    """Make a `kind` from JSON values or CSV cells. Raises `RecordError`."""
     try:
-        return kind(**{name: _value(hints[name], tree[name]) for name in hints if name in tree})
-    except (TypeError, ValueError, KeyError) as error:
-        raise RecordError(f"{path}: not a {kind.__name__} ({error}); {_remedy(path)}") from error
+        return _convert(kind, tree)
+    except (TypeError, ValueError) as error:
+        raise RecordError(f"{path}: not a {kind.__name__} ({one_line(error)}); {_remedy(path)}") from error
 
 
-def _value(hint: Any, raw: Any) -> Any:
-    origin = typing.get_origin(hint)
+def _convert(kind: type[T], tree: Any) -> T:
+    """Make a `kind`, each field by its type. Raises `TypeError` or `ValueError`."""
+    if not isinstance(tree, dict):
+        raise TypeError("an object is needed")
+    if unknown := tree.keys() - set(_names(kind)):
+        raise TypeError(f"unknown: {', '.join(sorted(unknown))}")
+    hints = typing.get_type_hints(kind)
+    return kind(**{name: _value(hints[name], raw, name) for name, raw in tree.items()})
+
+
+def _value(hint: Any, raw: Any, name: str) -> Any:
+    """`raw` as `hint` wants it. Raises `TypeError` or `ValueError`."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in {types.UnionType, typing.Union}:
-        inner = next(each for each in typing.get_args(hint) if each is not type(None))
-        return None if raw is None or raw == "" else _value(inner, raw)
-    if origin is tuple:
-        return tuple(_value(typing.get_args(hint)[0], each) for each in raw)
+        inner = next(each for each in arguments if each is not type(None))
+        return None if raw is None or raw == "" else _value(inner, raw, name)
+    if origin is tuple and isinstance(raw, list):
+        return tuple(_value(arguments[0], each, name) for each in raw)
+    if origin is dict and isinstance(raw, dict):
+        return {key: _value(arguments[1], each, name) for key, each in raw.items()}
     if dataclasses.is_dataclass(hint):
-        return hint(**raw)
-    if hint is bool and isinstance(raw, str):
-        return {"True": True, "False": False}[raw]
-    return hint(raw) if hint in {int, float, str, bool} else raw
+        return _convert(typing.cast("type[Any]", hint), raw)
+    return _scalar(hint, raw, name)
+
+
+def _scalar(hint: Any, raw: Any, name: str) -> Any:
+    """One text, number or truth value; in a CSV file each of them is text."""
+    if isinstance(raw, str) and hint is bool:
+        raw = {"True": True, "False": False}.get(raw, raw)
+    elif isinstance(raw, str) and hint in {int, float}:
+        raw = hint(raw)
+    elif type(raw) is int and hint is float:
+        raw = float(raw)
+    fits = raw in typing.get_args(hint) if typing.get_origin(hint) is Literal else type(raw) is hint
+    if not fits:
+        raise ValueError(f"{name}: {raw!r}")
+    return raw

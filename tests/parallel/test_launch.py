@@ -53,7 +53,10 @@ def test_a_failing_rank_ends_all_in_one_line(tmp_path: Path) -> None:
 
 
 def test_one_process_is_this_one() -> None:
-    assert launch(lambda context: (os.getpid(), context.ranks), Placement("cpu", 1, 1, 1), 1) == (os.getpid(), 1)
+    assert launch(lambda context: (os.getpid(), context.ranks), Placement("cpu", 1, 1, 1), 1) == (
+        os.getpid(),
+        1,
+    )
 
 
 def test_replicas_share_the_cores_evenly() -> None:

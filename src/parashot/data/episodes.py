@@ -57,7 +57,8 @@ def draw_rows(seed: int, split: SplitName, episodes: Array, class_sizes: Array, 
     class_keys = _stack([_hash(keys, _CLASS_STREAM + slot) for slot in range(spec.n_way)])
     images = _distinct(class_keys, class_sizes[classes], spec.per_class)
     starts = class_sizes.cumsum(0) - class_sizes
-    return starts[classes][..., None] + images
+    rows: Array = starts[classes][..., None] + images
+    return rows
 
 
 def _distinct(keys: Array, population: Array, count: int) -> Array:
@@ -79,11 +80,12 @@ def _distinct(keys: Array, population: Array, count: int) -> Array:
 
 def _insert(ascending: list[Array], number: Array) -> list[Array]:
     """Insert `number` elementwise into arrays that ascend elementwise."""
-    result = []
-    for each in ascending:
-        result.append(_choose(each < number, each, number))
+    result = list(ascending)
+    for position, each in enumerate(ascending):
+        result[position] = _choose(each < number, each, number)
         number = _choose(each < number, number, each)
-    return [*result, number]
+    result.append(number)
+    return result
 
 
 def _hash(keys: Array, counter: int) -> Array:
@@ -91,7 +93,8 @@ def _hash(keys: Array, counter: int) -> Array:
     state = keys + _wrap((counter + 1) * _GOLDEN)
     state = (state ^ _unsigned_shift(state, 30)) * _MULTIPLIER_1
     state = (state ^ _unsigned_shift(state, 27)) * _MULTIPLIER_2
-    return state ^ _unsigned_shift(state, 31)
+    hashed: Array = state ^ _unsigned_shift(state, 31)
+    return hashed
 
 
 def _scalar_hash(key: int, counter: int) -> int:

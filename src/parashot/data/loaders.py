@@ -9,6 +9,7 @@ study did. Both read the same episodes; where the stored size is the network's, 
 from __future__ import annotations
 
 import multiprocessing
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -93,14 +94,22 @@ class EpisodeDataset(Dataset[Batch]):
         share = self.plan.share(step)
         episodes = share or range(step * self.plan.batchsz, step * self.plan.batchsz + 1)
         rows = draw_rows(
-            self.seed, self.split.name, np.arange(episodes.start, episodes.stop), self.split.class_sizes, self.spec
+            self.seed,
+            self.split.name,
+            np.arange(episodes.start, episodes.stop),
+            self.split.class_sizes,
+            self.spec,
         )
         support, query = read_episodes(self.split, rows, self.spec, self.backend, self.image_size)
         return Batch(support, query, self.plan.total(step), int(len(share) > 0))
 
 
 def read_episodes(
-    split: PackedSplit, rows: npt.NDArray[np.integer[Any]], spec: EpisodeSpec, backend: Backend, image_size: int
+    split: PackedSplit,
+    rows: npt.NDArray[np.integer[Any]],
+    spec: EpisodeSpec,
+    backend: Backend,
+    image_size: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Read the images at `rows` [b, n, per_class]: support [b, n, k, 3, h, w] and query [b, q, 3, h, w]."""
     support = rows[:, :, : spec.k_shot]
@@ -110,23 +119,28 @@ def read_episodes(
     return _decode_each(split, support, image_size), _decode_each(split, query, image_size)
 
 
-def episode_loader(dataset: EpisodeDataset, workers: int, prefetch: int, device: torch.device) -> Iterator[Batch]:
+def episode_loader(
+    dataset: EpisodeDataset, workers: int, prefetch: int, device: torch.device
+) -> Iterator[Batch]:
     """Iterate over all steps of `dataset`, in order. Workers start by forkserver; what they import is imported once."""
     pinned = device.type == "cuda"
     if workers == 0:
         return iter(DataLoader(dataset, batch_size=None, pin_memory=pinned))
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["parashot.data.loaders"])
-    return iter(
-        DataLoader(
-            dataset,
-            batch_size=None,
-            num_workers=workers,
-            prefetch_factor=prefetch,
-            multiprocessing_context=context,
-            pin_memory=pinned,
+    with warnings.catch_warnings():
+        # more workers than cores is what is measured here
+        warnings.filterwarnings("ignore", message="This DataLoader will create")
+        return iter(
+            DataLoader(
+                dataset,
+                batch_size=None,
+                num_workers=workers,
+                prefetch_factor=prefetch,
+                multiprocessing_context=context,
+                pin_memory=pinned,
+            )
         )
-    )
 
 
 def prepare(images: torch.Tensor, image_size: int, device: torch.device) -> torch.Tensor:
@@ -140,7 +154,11 @@ def prepare(images: torch.Tensor, image_size: int, device: torch.device) -> torc
     values = images.to(torch.float32)
     if images.shape[-1] != image_size or images.shape[-2] != image_size:
         flat = F.interpolate(
-            values.flatten(0, -4), size=(image_size, image_size), mode="bilinear", antialias=True, align_corners=False
+            values.flatten(0, -4),
+            size=(image_size, image_size),
+            mode="bilinear",
+            antialias=True,
+            align_corners=False,
         )
         values = flat.unflatten(0, images.shape[:-3])
     return normalise(values)
@@ -168,11 +186,11 @@ def _gather(split: PackedSplit, rows: npt.NDArray[np.integer[Any]]) -> torch.Ten
 def _decode_each(split: PackedSplit, rows: npt.NDArray[np.integer[Any]], image_size: int) -> torch.Tensor:
     """Rows of any shape [...] -> float32 [..., 3, h, w], each image decoded, resized and normalised by itself."""
     images = [_load_image(split.encoded(int(row)), image_size) for row in rows.reshape(-1)]
-    return torch.stack(images).unflatten(0, rows.shape)
+    return torch.stack(images).view(*rows.shape, 3, image_size, image_size)
 
 
 def _load_image(data: bytes, image_size: int) -> torch.Tensor:
     pixels = decode(data)
     if pixels.shape[:2] != (image_size, image_size):
         pixels = resize_square(pixels, image_size)
-    return normalise(torch.from_numpy(pixels).movedim(-1, -3).to(torch.float32))
+    return normalise(torch.from_numpy(pixels.astype(np.float32)).movedim(-1, -3))

@@ -134,7 +134,7 @@ def pack(
         except _MixedSizesError:
             side = pack_size
             shape = _write_images(store, split, folder, side, progress)
-        manifests = {}
+        manifests: dict[str, SplitManifest] = {}
         for name in SPLITS:
             count = episodes.get(name, 0)
             sizes = np.array([len(members) for members in split[name].values()], dtype=np.int64)
@@ -149,7 +149,7 @@ def pack(
             encoding=store.manifest.encoding,
             skipped=len(store.manifest.skipped),
             resized_to=side,
-            splits=dict(manifests),
+            splits=manifests,
             sha256={path.name: _sha256(path) for path in sorted(folder.iterdir())},
         )
         write_text(folder / "manifest.json", json.dumps(asdict(manifest), indent=2) + "\n")
@@ -162,13 +162,16 @@ def read_manifest(folder: Path) -> PackManifest:
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))
         splits = {
-            name: SplitManifest(**{**each, "classes": tuple(each["classes"])}) for name, each in tree["splits"].items()
+            name: SplitManifest(**{**each, "classes": tuple(each["classes"])})
+            for name, each in tree["splits"].items()
         }
         manifest = PackManifest(**{**tree, "splits": splits})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path}: not a packed data set; run `dvc repro pack` to make it") from error
     if manifest.version != VERSION:
-        raise DataError(f"{path}: format {manifest.version}, {VERSION} is needed; run `dvc repro pack` to make it again")
+        raise DataError(
+            f"{path}: format {manifest.version}, {VERSION} is needed; run `dvc repro pack` to make it again"
+        )
     return manifest
 
 
@@ -177,7 +180,9 @@ def verify(folder: Path) -> None:
     for name, expected in read_manifest(folder).sha256.items():
         path = folder / name
         if not path.is_file() or _sha256(path) != expected:
-            raise DataError(f"{path}: damaged or missing; run `dvc checkout` or `dvc repro -f pack` to restore it")
+            raise DataError(
+                f"{path}: damaged or missing; run `dvc checkout` or `dvc repro -f pack` to restore it"
+            )
 
 
 class _MixedSizesError(Exception):
@@ -228,7 +233,9 @@ def _decoded(
 
     def one(member: str) -> tuple[bytes, npt.NDArray[np.uint8]]:
         if member not in entries:
-            raise DataError(f"{printable(member)}: in the split, but not in {store.tar}; run `dvc repro split`")
+            raise DataError(
+                f"{printable(member)}: in the split, but not in {store.tar}; run `dvc repro split`"
+            )
         data = store.read(entries[member])
         try:
             pixels = decode(data)

@@ -12,6 +12,7 @@ from datetime import timedelta
 import psutil
 import torch
 from torch import distributed as dist
+from torch._C._distributed_c10d import HashStore
 
 from parashot.errors import DeviceError
 from parashot.params import ParallelParams
@@ -85,7 +86,7 @@ def first_ranks(context: Context, count: int) -> Context | None:
     if count == context.ranks:
         return context
     group = dist.new_group(list(range(count)))
-    if context.rank >= count:
+    if not isinstance(group, dist.ProcessGroup):  # torch's mark for a rank outside of it
         return None
     placement = dataclasses.replace(context.placement, replicas=count)
     return Context(context.rank, count, context.local_rank, min(count, context.local_ranks), placement, group)
@@ -100,7 +101,7 @@ def usable_cores() -> int:
 def ensure_group(context: Context) -> None:
     """Give a lone process the process group of one that DistributedDataParallel asks for."""
     if not dist.is_initialized():
-        dist.init_process_group(_backend(context.placement), store=dist.HashStore(), rank=0, world_size=1)
+        dist.init_process_group(_backend(context.placement), store=HashStore(), rank=0, world_size=1)
 
 
 def joined_by_torchrun() -> bool:

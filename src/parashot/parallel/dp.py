@@ -94,7 +94,7 @@ class CpuEngine:
         self.replicate(len(shards))
         sums = self.parallel_apply(one, shards)
         self.reduce(len(shards))
-        return self.gather(sums).unflatten(0, (-1, 2)).sum(0)
+        return self.gather([each[None] for each in sums]).sum(0)
 
     def gathered_scores(
         self, support: torch.Tensor, query: torch.Tensor, objective: Objective, batch: Batch
@@ -130,7 +130,9 @@ class CpuEngine:
             for module, original in zip(replica.modules(), self.replicas[0].modules(), strict=True):
                 module.training = original.training
 
-    def parallel_apply(self, function: Callable[[nn.Module, T], torch.Tensor], inputs: Sequence[T]) -> list[torch.Tensor]:
+    def parallel_apply(
+        self, function: Callable[[nn.Module, T], torch.Tensor], inputs: Sequence[T]
+    ) -> list[torch.Tensor]:
         """Call `function(replica, input)` for each input in its replica's thread; raises what a thread raised."""
         replicas, threads = self.replicas[: len(inputs)], self.threads[: len(inputs)]
         futures = [
@@ -162,7 +164,9 @@ class CpuEngine:
 class CudaEngine:
     """`torch.nn.DataParallel` over the first `replicas` GPUs, with the loss inside or outside of the replicas."""
 
-    def __init__(self, network: nn.Module, objective: Objective, replicas: int, loss_in_replica: bool) -> None:
+    def __init__(
+        self, network: nn.Module, objective: Objective, replicas: int, loss_in_replica: bool
+    ) -> None:
         module = _WithLoss(network, objective.loss, objective.accuracy) if loss_in_replica else network
         self.wrapped = nn.DataParallel(module, device_ids=list(range(replicas)))
 

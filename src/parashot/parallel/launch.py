@@ -8,7 +8,8 @@ import os
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -43,13 +44,19 @@ def launch(
 
 
 def _start(
-    function: Callable[..., T], placement: Placement, processes: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+    function: Callable[..., T],
+    placement: Placement,
+    processes: int,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> T:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     for noisy in ("torch.distributed.elastic", "torch.distributed.launcher", "torch.multiprocessing.spawn"):
-        logging.getLogger(noisy).setLevel(logging.CRITICAL)  # what they say of a failure is told in one line below
+        logging.getLogger(noisy).setLevel(
+            logging.CRITICAL
+        )  # what they say of a failure is told in one line below
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -65,7 +72,9 @@ def _start(
     verbosity = logging.getLogger().getEffectiveLevel()
     with tempfile.TemporaryDirectory(prefix="parashot-ranks-") as folder:
         try:
-            results = elastic_launch(config, _rank)(function, placement, verbosity, Path(folder), args, kwargs)
+            results = elastic_launch(config, _rank)(
+                function, placement, verbosity, Path(folder), args, kwargs
+            )
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
             last_words = _earliest_failure(Path(folder))
@@ -84,17 +93,25 @@ def _rank(
 ) -> Any:
     """One rank: call the function; only the first rank's result travels back.
 
-    A rank that fails notes when and why: its peers fail a moment later for want of it, and their words would mislead.
+    A rank that fails notes when and why: its peers fail a moment later for want of it, and their words mislead.
     """
     logging.basicConfig(level=verbosity, format="%(message)s")
+    with _noting(failures), process_context(placement) as context, _noting(failures):
+        result = function(context, *args, **kwargs)
+        return result if context.is_first else None
+
+
+@contextmanager
+def _noting(folder: Path) -> Iterator[None]:
+    """Note a failure in `folder`, before leaving a process group lets the others fail too."""
+    note = folder / f"{os.getpid()}.json"
     try:
-        with process_context(placement) as context:
-            result = function(context, *args, **kwargs)
-            return result if context.is_first else None
+        yield
     except Exception as error:
-        words = one_line(error) if isinstance(error, ParashotError | OSError) else f"{type(error).__name__}: {one_line(error)}"
-        note = {"time": time.time(), "message": words}
-        (failures / f"{os.getpid()}.json").write_text(json.dumps(note), encoding="utf-8")
+        if not note.exists():
+            told = isinstance(error, ParashotError | OSError)
+            message = one_line(error) if told else f"{type(error).__name__}: {one_line(error)}"
+            note.write_text(json.dumps({"time": time.time(), "message": message}), encoding="utf-8")
         raise
 
 

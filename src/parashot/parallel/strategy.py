@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import nn
@@ -21,6 +21,8 @@ from parashot.parallel.context import Context
 
 Loss = Callable[[torch.Tensor], torch.Tensor]
 """Scores [b, q, n] -> loss of each episode [b]."""
+
+Network = TypeVar("Network", bound=nn.Module)
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -45,10 +47,12 @@ class Strategy(ABC):
     replicas: int
     how: str
 
-    def __init__(self, network: nn.Module, objective: Objective, make_optimizer: MakeOptimizer, context: Context):
+    def __init__(
+        self, network: nn.Module, objective: Objective, make_optimizer: MakeOptimizer, context: Context
+    ):
         self.context = context
         self.objective = objective
-        self.network = network.to(context.device, memory_format=torch.channels_last)
+        self.network = channels_last(network.to(context.device))
         self.optimizer = make_optimizer(self.network.parameters())
 
     @staticmethod
@@ -92,7 +96,14 @@ class Strategy(ABC):
         """Release threads or groups."""
 
 
-def part_of_step(scores: torch.Tensor, objective: Objective, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+def channels_last(network: Network) -> Network:
+    """The same network with the weights of its convolutions in the memory order of images [..., h, w, 3]."""
+    return network.to(memory_format=torch.channels_last)
+
+
+def part_of_step(
+    scores: torch.Tensor, objective: Objective, batch: Batch
+) -> tuple[torch.Tensor, torch.Tensor]:
     """A replica's part of a step, from its scores [b, q, n].
 
     Returns its contribution to the mean loss over all the step's episodes, with its graph, and [2] sums of loss and

@@ -18,11 +18,11 @@ import torch
 from torch import distributed as dist
 
 from parashot.data.episodes import EpisodeSpec
-from parashot.data.loaders import EpisodeDataset, Plan, episode_loader, workers_of_rank
+from parashot.data.loaders import Batch, EpisodeDataset, Plan, episode_loader, workers_of_rank
 from parashot.data.packed import PackedSplit
 from parashot.files import replacing_folder
-from parashot.model.network import build_network
-from parashot.parallel.context import Context, Placement, first_ranks, place
+from parashot.model.network import RelationNetwork, build_network
+from parashot.parallel.context import Context, first_ranks, place
 from parashot.parallel.ddp import Ddp
 from parashot.parallel.launch import launch
 from parashot.parallel.registry import obstacle
@@ -81,7 +81,8 @@ def _train(context: Context, params: Params, packed: Path, size: int, limit: flo
     """Train the budget in steps of `size`; stop at the first check past `limit` seconds."""
     study = params.batchsz_study
     plan = Plan(study.episodes, size, context.rank, context.ranks)
-    strategy = _strategy(context, params)
+    network = build_network(params.model, params.seed)
+    strategy = _strategy(context, params, network)
     loader = episode_loader(
         _dataset(params, packed, plan),
         workers_of_rank(params.loader.workers, context.local_rank, context.local_ranks),
@@ -97,13 +98,18 @@ def _train(context: Context, params: Params, packed: Path, size: int, limit: flo
     trace = train_steps(strategy, loader, plan, pause_every=check_every, on_pause=within_limit)
     done = len(trace.losses)
     episodes = min(done * size, study.episodes)
-    accuracy, ci95 = _validate(context, strategy, params, packed)
+    strategy.synchronise_buffers()
+    accuracy, ci95 = _validate(context, network, params, packed)
     stopped = done < plan.steps
     seconds = trace.times.seconds
     if context.is_first:
         log.info(
             "batchsz %d: %s after %.1f s and %d of %d episodes",
-            size, "stopped" if stopped else "done", seconds, episodes, study.episodes,
+            size,
+            "stopped" if stopped else "done",
+            seconds,
+            episodes,
+            study.episodes,
         )
     return BatchszRun(
         batchsz=size,
@@ -120,13 +126,17 @@ def _train(context: Context, params: Params, packed: Path, size: int, limit: flo
     )
 
 
-def _validate(context: Context, strategy: Ddp, params: Params, packed: Path) -> tuple[float, float]:
+def _validate(context: Context, network: RelationNetwork, params: Params, packed: Path) -> tuple[float, float]:
     split = PackedSplit(packed, "val")
     spec = EpisodeSpec(params.episode.n_way, params.episode.k_shot, params.evaluate.k_query)
-    strategy.synchronise_buffers()
     return mean_and_ci95(
         shared_episode_accuracies(
-            strategy.network, split, split.episodes[: params.evaluate.val_episodes], spec, params.model.image_size, context
+            network,
+            split,
+            split.episodes[: params.evaluate.val_episodes],
+            spec,
+            params.model.image_size,
+            context,
         )
     )
 
@@ -137,7 +147,7 @@ def _interleaved_blocks(
     """Blocks of the same episodes for every size, with and without the exchange; the first round is warm-up."""
     study = params.batchsz_study
     ready = {
-        size: (_strategy(group, params), _ready_batches(group, params, packed, size))
+        size: (_strategy(group, params, build_network(params.model, params.seed)), _ready_batches(group, params, packed, size))
         for size, group in groups.items()
         if group is not None
     }
@@ -152,14 +162,16 @@ def _interleaved_blocks(
                 strategy, batches = ready[size]
                 seconds = _time(strategy, batches, synchronised)
                 if number >= 0:
-                    block = BatchszBlock(number, size, synchronised, study.block_episodes, len(batches), seconds)
+                    block = BatchszBlock(
+                        number, size, synchronised, study.block_episodes, len(batches), seconds
+                    )
                     blocks.append(block)
         if context.is_first and number >= 0:
             log.info("batchsz: round %d of %d", number + 1, study.blocks)
     return blocks
 
 
-def _time(strategy: Ddp, batches: list, synchronised: bool) -> float:  # type: ignore[type-arg]
+def _time(strategy: Ddp, batches: list[Batch], synchronised: bool) -> float:
     synchronise(strategy.context)
     begin = time.perf_counter()
     for batch in batches:
@@ -172,8 +184,7 @@ def _time(strategy: Ddp, batches: list, synchronised: bool) -> float:  # type: i
     return time.perf_counter() - begin
 
 
-def _strategy(context: Context, params: Params) -> Ddp:
-    network = build_network(params.model, params.seed)
+def _strategy(context: Context, params: Params, network: RelationNetwork) -> Ddp:
     return Ddp(network, build_objective(params), optimizer_maker(params), context, params.parallel.ddp)
 
 
@@ -189,7 +200,7 @@ def _dataset(params: Params, packed: Path, plan: Plan) -> EpisodeDataset:
     )
 
 
-def _ready_batches(context: Context, params: Params, packed: Path, size: int) -> list:  # type: ignore[type-arg]
+def _ready_batches(context: Context, params: Params, packed: Path, size: int) -> list[Batch]:
     plan = Plan(params.batchsz_study.block_episodes, size, context.rank, context.ranks)
     dataset = _dataset(params, packed, plan)
     return [dataset[step] for step in range(plan.steps)]
@@ -215,7 +226,10 @@ def _write(out: Path, measured: Measured, runs: StageRuns) -> None:
         mine = [block for block in measured.blocks if block.batchsz == run.batchsz]
         series = {
             name: [block.seconds / block.episodes for block in mine if block.synchronised is synchronised]
-            for name, synchronised in (("seconds_per_episode", True), ("seconds_per_episode_without_exchange", False))
+            for name, synchronised in (
+                ("seconds_per_episode", True),
+                ("seconds_per_episode_without_exchange", False),
+            )
         }
         numbers = {
             "seconds": run.seconds,
@@ -237,4 +251,6 @@ def _write(out: Path, measured: Measured, runs: StageRuns) -> None:
         write_rows(folder / "runs.csv", BatchszRun, measured.runs)
         write_rows(folder / "blocks.csv", BatchszBlock, measured.blocks)
         write_metrics(folder / "metrics.json", metrics)
-        write_runs(folder / "records.jsonl", runs.all({k: v for k, v in metrics.items() if not isinstance(v, str)}))
+        write_runs(
+            folder / "records.jsonl", runs.all({k: v for k, v in metrics.items() if not isinstance(v, str)})
+        )

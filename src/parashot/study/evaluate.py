@@ -15,6 +15,7 @@ from parashot.files import replacing_folder
 from parashot.model.weights import load_network
 from parashot.parallel.context import place
 from parashot.parallel.registry import STRATEGIES
+from parashot.parallel.strategy import channels_last
 from parashot.params import Params
 from parashot.records import (
     EpisodeAccuracy,
@@ -32,23 +33,33 @@ from parashot.train.evaluate import episode_accuracies, mean_and_ci95
 log = logging.getLogger(__name__)
 
 
-def evaluate_chosen(params: Params, packed: Path, trainings: Path, out: Path, tags: Mapping[str, str]) -> None:
+def evaluate_chosen(
+    params: Params, packed: Path, trainings: Path, out: Path, tags: Mapping[str, str]
+) -> None:
     """Choose by validation accuracy among `trainings`, measure on test, write `out`. Raises `RecordError` if none ran."""
     runs = StageRuns("evaluate", "evaluate", params, tags, ["result.json", "test_episodes.csv"])
     results = [read_result(TrainResult, trainings / name / "result.json") for name in STRATEGIES]
     trained = {each.strategy: each.val_accuracy for each in results if each.val_accuracy is not None}
     if not trained:
-        raise RecordError(f"{trainings}: no strategy was trained; enable one with parallel.serial.enabled=true")
+        raise RecordError(
+            f"{trainings}: no strategy was trained; enable one with parallel.serial.enabled=true"
+        )
     chosen = max(trained, key=lambda name: trained[name])
     spec = EpisodeSpec(params.episode.n_way, params.episode.k_shot, params.evaluate.k_query)
     placement = place(params.parallel)
     torch.set_num_threads(placement.cores)
     device = torch.device(placement.device_type)
-    network = load_network(trainings / chosen / "model.pt").to(device, memory_format=torch.channels_last)
+    network = channels_last(load_network(trainings / chosen / "model.pt").to(device))
     split = PackedSplit(packed, "test")
     accuracies = episode_accuracies(network, split, split.episodes, spec, params.model.image_size, device)
     accuracy, ci95 = mean_and_ci95(accuracies)
-    log.info("evaluate: %s on test, %.2f ± %.2f%%, %d episodes", chosen, 100 * accuracy, 100 * ci95, len(accuracies))
+    log.info(
+        "evaluate: %s on test, %.2f ± %.2f%%, %d episodes",
+        chosen,
+        100 * accuracy,
+        100 * ci95,
+        len(accuracies),
+    )
     result = EvaluateResult(
         strategy=chosen,
         chosen_by="the highest validation accuracy after the last step",

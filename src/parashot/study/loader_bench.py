@@ -34,11 +34,15 @@ def bench_loaders(params: Params, packed: Path, out: Path, tags: Mapping[str, st
     bench = params.loader.bench
     settings = [(backend, workers) for backend in bench.backends for workers in worker_counts(params)]
     torch.set_num_threads(1)
-    _take(_loader(params, packed, bench.backends[0], 1, 1), 1)  # starts the server that workers are forked from
+    _take(
+        _loader(params, packed, bench.backends[0], 1, 1), 1
+    )  # starts the server that workers are forked from
     idle_bytes = tree_memory_bytes(os.getpid())
     blocks = []
     for number in range(bench.blocks):
-        blocks += [_block(number, params, packed, backend, workers, idle_bytes) for backend, workers in settings]
+        blocks += [
+            _block(number, params, packed, backend, workers, idle_bytes) for backend, workers in settings
+        ]
         log.info("loader-bench: round %d of %d", number + 1, bench.blocks)
     _write(out, params, blocks, runs)
 
@@ -122,4 +126,6 @@ def _write(out: Path, params: Params, blocks: list[LoaderBlock], runs: StageRuns
     with replacing_folder(out) as folder:
         write_rows(folder / "blocks.csv", LoaderBlock, blocks)
         write_metrics(folder / "metrics.json", metrics)
-        write_runs(folder / "records.jsonl", runs.all({k: v for k, v in metrics.items() if not isinstance(v, str)}))
+        write_runs(
+            folder / "records.jsonl", runs.all({k: v for k, v in metrics.items() if not isinstance(v, str)})
+        )

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from parashot.params import Params, flatten
-from parashot.records import Metric, Run, now_ms
+from parashot.records import Metric, Run, Status, now_ms
 
 
 class StageRuns:
     """Collects the runs of one measuring stage; the first is the parent of all others."""
 
-    def __init__(self, name: str, stage: str, params: Params, tags: Mapping[str, str], artifacts: Sequence[str]) -> None:
+    def __init__(
+        self, name: str, stage: str, params: Params, tags: Mapping[str, str], artifacts: Sequence[str]
+    ) -> None:
         self.stage, self.tags, self.start_ms = stage, dict(tags), now_ms()
         self._name, self._params, self._artifacts = name, flatten(params), tuple(artifacts)
         self._children: list[Run] = []
@@ -25,17 +27,21 @@ class StageRuns:
         numbers: Mapping[str, float | None],
         tags: Mapping[str, str] | None = None,
         reason: str = "",
-        status: str = "ok",
+        status: Status = "ok",
     ) -> None:
         """Add one setting: `series` are its repeated measurements, `numbers` its single ones."""
         metrics = [
-            Metric(key, float(value), step, self.start_ms) for key, values in series.items() for step, value in enumerate(values)
+            Metric(key, float(value), step, self.start_ms)
+            for key, values in series.items()
+            for step, value in enumerate(values)
         ]
-        metrics += [Metric(key, float(value), 0, self.start_ms) for key, value in numbers.items() if value is not None]
+        metrics += [
+            Metric(key, float(value), 0, self.start_ms) for key, value in numbers.items() if value is not None
+        ]
         run = Run(
             name=name,
             stage=self.stage,
-            status=status,  # type: ignore[arg-type]
+            status=status,
             start_ms=self.start_ms,
             end_ms=now_ms(),
             params={key: str(value) for key, value in params.items()},

@@ -38,6 +38,7 @@ from parashot.parallel.registry import STRATEGIES, build_strategy, obstacle
 from parashot.parallel.strategy import Strategy
 from parashot.params import Pairing, Params
 from parashot.records import (
+    Status,
     StepAnatomy,
     StrategyBlock,
     StrategyVariant,
@@ -90,21 +91,27 @@ def list_variants(params: Params, placement: Placement) -> list[StrategyVariant]
         replicas = 1 if name == "serial" else placement.replicas
         enabled = getattr(params.parallel, name).enabled
         reason = (
-            obstacle(name, placement, torch.cuda.device_count()) if enabled else f"parallel.{name}.enabled is false"
+            obstacle(name, placement, torch.cuda.device_count())
+            if enabled
+            else f"parallel.{name}.enabled is false"
         )
-        status = "skipped" if reason else "ok"
+        status: Status = "skipped" if reason else "ok"
         threads = placement.threads_per_replica
         variants.append(StrategyVariant(name, name, status, reason, replicas, threads, params.train.batchsz))
         if name == "serial" and not reason and placement.device_type == "cpu" and threads < placement.cores:
-            variants.append(StrategyVariant(ALL_CORES, name, "ok", "", 1, placement.cores, params.train.batchsz))
+            variants.append(
+                StrategyVariant(ALL_CORES, name, "ok", "", 1, placement.cores, params.train.batchsz)
+            )
     return variants
 
 
-def bench_rank(context: Context, params: Params, packed: Path, variants: Sequence[StrategyVariant]) -> Measured:
+def bench_rank(
+    context: Context, params: Params, packed: Path, variants: Sequence[StrategyVariant]
+) -> Measured:
     """The measurement of one rank; only the first one's clock counts."""
     measured = Measured()
     bench = params.parallel.bench
-    control = dist.new_group(backend="gloo") if context.ranks > 1 else None
+    control = _control_group(context)
     entries = {each.variant: _Entry.build(context, params, packed, each) for each in variants}
     for number in range(-1, bench.blocks):
         steps = bench.warmup_steps if number < 0 else bench.steps
@@ -147,7 +154,9 @@ class _Entry:
             return None
         mine = context if processes > 1 or context.ranks == 1 else alone(context)
         strategy = _strategy(variant.strategy, params, mine, params.model.pairing)
-        return cls(strategy, _batches(params, packed, mine, params.parallel.bench.steps), variant.threads_per_replica)
+        return cls(
+            strategy, _batches(params, packed, mine, params.parallel.bench.steps), variant.threads_per_replica
+        )
 
     def time(self, steps: int) -> float:
         """Seconds of `steps` steps."""
@@ -179,6 +188,15 @@ def _batches(params: Params, packed: Path, context: Context, steps: int) -> list
     batchsz = params.train.batchsz
     dataset = _dataset(params, packed, Plan(steps * batchsz, batchsz, context.rank, context.ranks))
     return [dataset[step] for step in range(steps)]
+
+
+def _control_group(context: Context) -> dist.ProcessGroup | None:
+    """All ranks, over gloo also on GPUs: a rank that waits there sleeps, while NCCL would keep its device busy."""
+    if context.ranks == 1:
+        return None
+    group = dist.new_group(backend="gloo")
+    assert isinstance(group, dist.ProcessGroup)
+    return group
 
 
 def _wait(control: dist.ProcessGroup | None) -> None:
@@ -220,7 +238,7 @@ class _CollectiveCount(TorchDispatchMode):
     """Counts every collective of torch.distributed, those that DDP calls from C++ included."""
 
     def __init__(self, calls: dict[str, int]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's modes carry no annotations
         self.calls = calls
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -294,7 +312,7 @@ def _compare_pairings(context: Context, params: Params, packed: Path, measured: 
 
 
 @torch.no_grad()
-def _largest_difference(strategies: Mapping[str, Strategy], batch: Batch, params: Params) -> float:
+def _largest_difference(strategies: Mapping[Pairing, Strategy], batch: Batch, params: Params) -> float:
     """Largest difference between the scores of both pairings, in float64 and eval mode, on one episode."""
     scores = []
     for strategy in strategies.values():
@@ -357,7 +375,9 @@ def _write(
         write_rows(folder / "blocks.csv", StrategyBlock, measured.blocks)
         write_rows(folder / "anatomy.csv", StepAnatomy, measured.anatomy)
         write_metrics(folder / "metrics.json", metrics)
-        write_runs(folder / "records.jsonl", runs.all({k: v for k, v in metrics.items() if not isinstance(v, str)}))
+        write_runs(
+            folder / "records.jsonl", runs.all({k: v for k, v in metrics.items() if not isinstance(v, str)})
+        )
 
 
 def _pairing_metrics(params: Params, measured: Measured) -> dict[str, float | int | str | None]:

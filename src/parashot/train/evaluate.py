@@ -1,6 +1,6 @@
 """Accuracy over packed episodes: eval mode, each image embedded once, a value per episode.
 
-    e episodes · n n_way · k k_shot · q queries per episode · u different images
+e episodes · n n_way · k k_shot · q queries per episode · u different images
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def episode_accuracies(
     try:
         probe = network.embed(prepare(_read(split, rows.reshape(-1)[:1]), image_size, device))
         groups = [
-            _accuracies(network, split, group, spec, image_size, device) for group in _groups(rows, probe.nbytes)
+            _accuracies(network, split, group, spec, image_size, device)
+            for group in _groups(rows, probe.nbytes)
         ]
     finally:
         network.train(training)
@@ -85,10 +86,12 @@ def _accuracies(
 ) -> npt.NDArray[np.float64]:
     images, position = np.unique(rows, return_inverse=True)
     position = torch.from_numpy(position.reshape(rows.shape)).to(device)
-    maps = torch.cat([
-        network.embed(prepare(_read(split, images[begin : begin + _IMAGES_AT_ONCE]), image_size, device))
-        for begin in range(0, len(images), _IMAGES_AT_ONCE)
-    ])
+    maps = torch.cat(
+        [
+            network.embed(prepare(_read(split, images[begin : begin + _IMAGES_AT_ONCE]), image_size, device))
+            for begin in range(0, len(images), _IMAGES_AT_ONCE)
+        ]
+    )
     support, query = position[:, :, : spec.k_shot], position[:, :, spec.k_shot :].flatten(1)
     at_once = max(1, _PAIRS_AT_ONCE // (query.shape[1] * spec.n_way))
     scored = [
@@ -98,9 +101,7 @@ def _accuracies(
     return torch.cat(scored).double().cpu().numpy()
 
 
-def _groups(
-    rows: npt.NDArray[np.integer[Any]], map_bytes: int
-) -> Iterator[npt.NDArray[np.integer[Any]]]:
+def _groups(rows: npt.NDArray[np.integer[Any]], map_bytes: int) -> Iterator[npt.NDArray[np.integer[Any]]]:
     """Cut the episodes so that the maps of a group's images fit in `_MAP_BYTES`."""
     most = max(1, _MAP_BYTES // map_bytes)
     begin = 0

@@ -1,6 +1,6 @@
 """One whole training: assemble data, network, strategy and loop, and write its result folder.
 
-    result.json  history.csv  val_episodes.csv  model.pt  metrics.json  records.jsonl      (formats: records.py)
+result.json  history.csv  val_episodes.csv  model.pt  metrics.json  records.jsonl      (formats: records.py)
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,32 +20,19 @@ import torch
 from torch import distributed as dist
 
 from parashot.data.episodes import EpisodeSpec
-from parashot.data.loaders import EpisodeDataset, Plan, episode_loader, workers_of_rank
+from parashot.data.loaders import Batch, EpisodeDataset, Plan, episode_loader, workers_of_rank
 from parashot.data.packed import PackedSplit
-from parashot.files import replacing_folder
 from parashot.hardware import MemoryPeak, tree_memory_bytes
 from parashot.model.network import build_network
-from parashot.model.weights import save_weights
 from parashot.parallel.context import Context, fit_to_batch, place
 from parashot.parallel.launch import launch
 from parashot.parallel.registry import STRATEGIES, build_strategy, obstacle
-from parashot.parallel.strategy import Strategy
-from parashot.params import Params, flatten
-from parashot.records import (
-    EpisodeAccuracy,
-    HistoryRow,
-    Metric,
-    Run,
-    TrainResult,
-    now_ms,
-    write_metrics,
-    write_result,
-    write_rows,
-    write_runs,
-)
+from parashot.params import Params
+from parashot.records import HistoryRow, Run, TrainResult, now_ms
 from parashot.train.evaluate import mean_and_ci95, shared_episode_accuracies
 from parashot.train.loop import Trace, train_steps
 from parashot.train.objective import build_objective, optimizer_maker
+from parashot.train.outcome import history_rows, training_run, write_skipped, write_training
 
 log = logging.getLogger(__name__)
 
@@ -72,18 +60,21 @@ def train(job: Job) -> TrainResult | None:
     Returns None on every rank but the first, where torchrun started several.
     """
     params = job.params
-    if not getattr(params.parallel, job.strategy).enabled:
-        return _skip(job, f"parallel.{job.strategy}.enabled is false")
+    reason = (
+        "" if getattr(params.parallel, job.strategy).enabled else f"parallel.{job.strategy}.enabled is false"
+    )
     placement = place(params.parallel)
-    if reason := obstacle(job.strategy, placement, torch.cuda.device_count()):
-        return _skip(job, reason)
+    reason = reason or obstacle(job.strategy, placement, torch.cuda.device_count())
+    if reason:
+        log.info("train %s: skipped, %s", job.strategy, reason)
+        return write_skipped(job.out, job.strategy, reason, params, job.tags)
     if params.train.batch_per == "global":
         placement = fit_to_batch(placement, params.train.batchsz)
     return launch(train_rank, placement, STRATEGIES[job.strategy].processes(placement.replicas), job)
 
 
 def train_rank(context: Context, job: Job) -> TrainResult:
-    """The training of one rank. The first one writes the result folder."""
+    """The training of one rank; the first one writes the result folder."""
     return _Training(context, job).run()
 
 
@@ -93,25 +84,28 @@ class _Training:
     def __init__(self, context: Context, job: Job) -> None:
         params = job.params
         self.context, self.job, self.params = context, job, params
-        self.start_ms = now_ms()
+        self.uuid, self.start_ms, self.last_live = uuid.uuid4().hex, now_ms(), time.monotonic()
         self.idle_bytes = tree_memory_bytes(os.getpid()) if context.device.type == "cpu" else 0
         own_episodes = context.ranks if params.train.batch_per == "rank" else 1
         self.plan = Plan(
-            params.train.episodes * own_episodes, params.train.batchsz * own_episodes, context.rank, context.ranks
+            params.train.episodes * own_episodes,
+            params.train.batchsz * own_episodes,
+            context.rank,
+            context.ranks,
         )
-        self.val = PackedSplit(job.packed, "val")
-        self.strategy: Strategy = build_strategy(
+        self.network = build_network(params.model, params.seed)
+        self.strategy = build_strategy(
             job.strategy,
-            build_network(params.model, params.seed),
+            self.network,
             build_objective(params),
             optimizer_maker(params),
             context,
             params.parallel,
         )
-        self.validations: dict[int, tuple[float, float]] = {}
+        self.val = PackedSplit(job.packed, "val")
         self.val_accuracies: npt.NDArray[np.float64] = np.zeros(0)
+        self.validations: dict[int, tuple[float, float]] = {}
         self.until_first_pause = ExitStack()
-        self.last_live = time.monotonic()
 
     def run(self) -> TrainResult:
         """Train, check, and on the first rank write."""
@@ -130,10 +124,11 @@ class _Training:
         finally:
             self.strategy.close()
         if self.context.is_first:
-            self._write(trace, result, state)
+            history, run = self._history(trace), self._run(trace, result)
+            write_training(self.job.out, result, history, self.val_accuracies, self.params.model, state, run)
         return result
 
-    def _batches(self):  # type: ignore[no-untyped-def]
+    def _batches(self) -> Iterator[Batch]:
         params, context = self.params, self.context
         dataset = EpisodeDataset(
             PackedSplit(self.job.packed, "train"),
@@ -147,16 +142,22 @@ class _Training:
         return episode_loader(dataset, workers, params.loader.prefetch, context.device)
 
     def _pause(self, done: int, trace: Trace) -> bool:
-        """Validate and report. Memory is that of training steps, so its watch ends where the first validation begins."""
+        """Validate and report. Memory is that of training steps: its watch ends where the first validation begins."""
         self.until_first_pause.close()
-        evaluate, last = self.params.evaluate, done == self.plan.steps
-        episodes = evaluate.val_episodes if last else self.params.train.val_episodes
-        spec = EpisodeSpec(self.params.episode.n_way, self.params.episode.k_shot, evaluate.k_query)
+        last = done == self.plan.steps
+        episodes = self.params.evaluate.val_episodes if last else self.params.train.val_episodes
+        spec = EpisodeSpec(
+            self.params.episode.n_way, self.params.episode.k_shot, self.params.evaluate.k_query
+        )
         self.strategy.synchronise_buffers()
         with _all_cores(self.context):
             self.val_accuracies = shared_episode_accuracies(
-                self.strategy.network, self.val, self.val.episodes[:episodes], spec,
-                self.params.model.image_size, self.context,
+                self.network,
+                self.val,
+                self.val.episodes[:episodes],
+                spec,
+                self.params.model.image_size,
+                self.context,
             )
         self.validations[done] = mean_and_ci95(self.val_accuracies)
         if self.context.is_first:
@@ -165,20 +166,38 @@ class _Training:
 
     def _report(self, done: int, trace: Trace) -> None:
         accuracy, ci95 = self.validations[done]
-        remaining = trace.times.seconds / done * (self.plan.steps - done)
         log.info(
-            "train %s: step %d of %d, loss %.4f, val %.1f ± %.1f%%, %.1f s left",
-            self.job.strategy, done, self.plan.steps, trace.losses[-1], 100 * accuracy, 100 * ci95, remaining,
+            "train %s: step %d of %d, loss %.4f, val %.1f ± %.1f%%, %.0f s left",
+            self.job.strategy,
+            done,
+            self.plan.steps,
+            trace.losses[-1],
+            100 * accuracy,
+            100 * ci95,
+            trace.times.seconds / done * (self.plan.steps - done),
         )
         now = time.monotonic()
         if self.job.live and now - self.last_live >= self.params.tracking.live_seconds:
             self.last_live = now
-            self.job.live(self._record(trace, None))
+            self.job.live(self._run(trace, None))
+
+    def _history(self, trace: Trace) -> list[HistoryRow]:
+        return history_rows(trace, self.plan, self.validations)
+
+    def _run(self, trace: Trace, result: TrainResult | None) -> Run:
+        return training_run(
+            uuid=self.uuid,
+            strategy=self.job.strategy,
+            params=self.params,
+            tags={**self.job.tags, "how": self._how()},
+            start_ms=self.start_ms,
+            history=self._history(trace),
+            result=result,
+        )
 
     def _result(self, trace: Trace, peak_bytes: int) -> TrainResult:
         context, times = self.context, trace.times
         accuracy, ci95 = mean_and_ci95(self.val_accuracies)
-        settled = times.step_seconds[_SETTLING_STEPS:] or times.step_seconds
         by_device = _memory_by_device(context, self.strategy.replicas)
         return TrainResult(
             strategy=self.job.strategy,
@@ -193,137 +212,36 @@ class _Training:
             steps=len(times.step_seconds),
             episodes=self.plan.episodes,
             seconds=times.seconds,
-            seconds_per_step=float(np.median(settled)),
+            seconds_per_step=float(np.median(times.step_seconds[_SETTLING_STEPS:] or times.step_seconds)),
             data_share=sum(times.data_seconds) / times.seconds,
             val_accuracy=accuracy,
             val_accuracy_ci95=ci95,
             val_episodes=len(self.val_accuracies),
-            peak_memory_bytes=max(by_device) if by_device else _sum_over_ranks(context, peak_bytes - self.idle_bytes),
+            peak_memory_bytes=max(by_device)
+            if by_device
+            else _sum_over_ranks(context, peak_bytes - self.idle_bytes),
             memory_by_device=by_device,
             ranks_identical=self.strategy.agree(),
             parameters=sum(each.numel() for each in self.strategy.network.parameters()),
         )
 
     def _how(self) -> str:
+        """What really runs, and where a small batch leaves replicas idle, that too."""
         wanted = place(self.params.parallel).replicas
         if self.job.strategy == "serial" or self.strategy.replicas >= wanted:
             return self.strategy.how
         return f"{self.strategy.how}; batchsz {self.plan.batchsz} feeds only {self.strategy.replicas} of {wanted}"
 
-    def _history(self, trace: Trace) -> list[HistoryRow]:
-        seconds = np.cumsum(trace.times.step_seconds).tolist()
-        rows = []
-        for index, loss in enumerate(trace.losses):
-            accuracy, ci95 = self.validations.get(index + 1, (None, None))
-            rows.append(
-                HistoryRow(
-                    step=index + 1,
-                    episodes=min((index + 1) * self.plan.batchsz, self.plan.episodes),
-                    seconds=seconds[index],
-                    step_seconds=trace.times.step_seconds[index],
-                    data_seconds=trace.times.data_seconds[index],
-                    loss=loss,
-                    train_accuracy=trace.accuracies[index],
-                    val_accuracy=accuracy,
-                    val_accuracy_ci95=ci95,
-                )
-            )
-        return rows
 
-    def _record(self, trace: Trace, result: TrainResult | None) -> Run:
-        """The run as MLflow is told it: while it trains (`result` None), and when it is done."""
-        metrics = [
-            Metric(key, value, row.step, self.start_ms + round(1000 * row.seconds))
-            for row in self._history(trace)
-            for key in ("loss", "train_accuracy", "step_seconds", "val_accuracy")
-            if (value := getattr(row, key)) is not None
-        ]
-        if result is not None:
-            step = result.steps
-            metrics += [Metric(key, float(value), step, now_ms()) for key, value in metrics_of(result).items()]
-        return Run(
-            name=f"train {self.job.strategy}",
-            stage=f"train-{self.job.strategy}",
-            status="running" if result is None else "ok",
-            start_ms=self.start_ms,
-            end_ms=None if result is None else now_ms(),
-            params=flatten(self.params),
-            tags={**self.job.tags, "strategy": self.job.strategy, "how": self._how()},
-            metrics=tuple(metrics),
-            artifacts=() if result is None else ("history.csv", "val_episodes.csv", "result.json", "model.pt"),
-            model=None if result is None else "model.pt",
-            uuid=self.uuid,
-        )
-
-    @property
-    def uuid(self) -> str:
-        """The same for the live and the final record."""
-        if not hasattr(self, "_uuid"):
-            self._uuid = os.urandom(16).hex()
-        return self._uuid
-
-    def _write(self, trace: Trace, result: TrainResult, state: dict[str, torch.Tensor]) -> None:
-        accuracies = [EpisodeAccuracy(index, float(each)) for index, each in enumerate(self.val_accuracies)]
-        with replacing_folder(self.job.out) as folder:
-            write_result(folder / "result.json", result)
-            write_metrics(folder / "metrics.json", metrics_of(result))
-            write_rows(folder / "history.csv", HistoryRow, self._history(trace))
-            write_rows(folder / "val_episodes.csv", EpisodeAccuracy, accuracies)
-            save_weights(folder / "model.pt", self.params.model, state)
-            write_runs(folder / "records.jsonl", [self._record(trace, result)])
-
-
-def metrics_of(result: TrainResult) -> dict[str, float | int]:
-    """The flat numbers of a training, under the names all reports use."""
-    numbers = {
-        "seconds": result.seconds,
-        "seconds_per_step": result.seconds_per_step,
-        "episodes_per_second": result.episodes / result.seconds if result.seconds else None,
-        "data_share": result.data_share,
-        "val_accuracy": result.val_accuracy,
-        "val_accuracy_ci95": result.val_accuracy_ci95,
-        "peak_memory_bytes": result.peak_memory_bytes,
-        "replicas": result.replicas,
-        "steps": result.steps,
-    }
-    return {key: value for key, value in numbers.items() if value is not None}
-
-
-def _skip(job: Job, reason: str) -> TrainResult:
-    """Record that a strategy was not run, and why."""
-    result = TrainResult(job.strategy, "skipped", reason)
-    run = Run(
-        name=f"train {job.strategy}",
-        stage=f"train-{job.strategy}",
-        status="skipped",
-        start_ms=now_ms(),
-        end_ms=now_ms(),
-        params=flatten(job.params),
-        tags={**job.tags, "strategy": job.strategy, "reason": reason},
-        artifacts=("result.json",),
-    )
-    with replacing_folder(job.out) as folder:
-        write_result(folder / "result.json", result)
-        write_metrics(folder / "metrics.json", {"skipped": 1})
-        write_runs(folder / "records.jsonl", [run])
-    log.info("train %s: skipped, %s", job.strategy, reason)
-    return result
-
-
-class _all_cores:  # noqa: N801
+@contextmanager
+def _all_cores(context: Context) -> Iterator[None]:
     """Lend a lone CPU process all cores, outside the clock; ranks and GPUs keep what they have."""
-
-    def __init__(self, context: Context) -> None:
-        self.placement = context.placement
-        self.lend = context.ranks == 1 and context.device.type == "cpu"
-
-    def __enter__(self) -> None:
-        if self.lend:
-            torch.set_num_threads(self.placement.cores)
-
-    def __exit__(self, *error: object) -> None:
-        if self.lend:
-            torch.set_num_threads(self.placement.threads_per_replica)
+    lone = context.ranks == 1 and context.device.type == "cpu"
+    torch.set_num_threads(context.placement.cores if lone else context.placement.threads_per_replica)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(context.placement.threads_per_replica)
 
 
 def _memory_by_device(context: Context, replicas: int) -> tuple[int, ...]:
@@ -332,7 +250,7 @@ def _memory_by_device(context: Context, replicas: int) -> tuple[int, ...]:
         return ()
     if context.ranks == 1:
         return tuple(torch.cuda.max_memory_allocated(index) for index in range(replicas))
-    gathered: list[int] = [0] * context.ranks
+    gathered = [0] * context.ranks
     dist.all_gather_object(gathered, torch.cuda.max_memory_allocated(context.device), group=context.group)
     return tuple(gathered)
 

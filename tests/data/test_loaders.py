@@ -1,0 +1,145 @@
+"""Loaders: the same bytes with any number of workers, the same pixels by either backend, equal work for every rank."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from test_packed import make_packed
+
+from parashot.data.episodes import EpisodeSpec
+from parashot.data.loaders import (
+    Backend,
+    Batch,
+    EpisodeDataset,
+    Plan,
+    episode_loader,
+    normalise,
+    prepare,
+    workers_of_rank,
+)
+from parashot.data.packed import PackedSplit
+
+CPU = torch.device("cpu")
+SPEC = EpisodeSpec(2, 1, 2)
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_packed(tmp_path_factory.mktemp("data"))
+
+
+def dataset(packed: Path, plan: Plan, backend: Backend = "packed", image_size: int = 20) -> EpisodeDataset:
+    return EpisodeDataset(PackedSplit(packed, "train"), SPEC, plan, 3, backend, image_size)
+
+
+def as_bytes(batches: list[Batch]) -> list[bytes]:
+    return [each.support.numpy().tobytes() + each.query.numpy().tobytes() for each in batches]
+
+
+@pytest.mark.parametrize("backend", ["packed", "jpeg"])
+def test_any_number_of_workers_reads_the_same_bytes(packed: Path, backend: Backend) -> None:
+    data = dataset(packed, Plan(11, 3), backend)
+    alone = as_bytes(list(episode_loader(data, 0, 2, CPU)))
+    assert len(alone) == 4
+    for workers in (2, 4):
+        assert as_bytes(list(episode_loader(data, workers, 2, CPU))) == alone
+
+
+def test_both_backends_give_the_same_pixels(packed: Path) -> None:
+    gathered, decoded = (dataset(packed, Plan(4, 4), backend)[0] for backend in ("packed", "jpeg"))
+    assert gathered.support.dtype == torch.uint8
+    assert decoded.support.dtype == torch.float32
+    assert gathered.support.shape == decoded.support.shape == (4, 2, 1, 3, 20, 20)
+    assert gathered.query.shape == decoded.query.shape == (4, 4, 3, 20, 20)
+    assert torch.equal(prepare(gathered.support, 20, CPU), decoded.support)
+    assert torch.equal(prepare(gathered.query, 20, CPU), decoded.query)
+
+
+def test_queries_are_grouped_by_class(packed: Path) -> None:
+    split = PackedSplit(packed, "train")
+    batch = dataset(packed, Plan(6, 6))[0]
+    owner = {split.images[row].tobytes(): row // 4 for row in range(12)}
+
+    def owners(images: torch.Tensor) -> list[int]:
+        return [owner[image.movedim(0, -1).contiguous().numpy().tobytes()] for image in images]
+
+    for support, query in zip(batch.support, batch.query, strict=True):
+        first, second = owners(support[:, 0])
+        assert owners(query) == [first, first, second, second]
+
+
+def test_images_keep_their_channels_last_memory(packed: Path) -> None:
+    batch = dataset(packed, Plan(2, 2))[0]
+    assert prepare(batch.query, 20, CPU).flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
+
+
+def test_other_sizes_are_resized(packed: Path) -> None:
+    gathered, decoded = (dataset(packed, Plan(2, 2), backend, 28)[0] for backend in ("packed", "jpeg"))
+    assert prepare(gathered.query, 28, CPU).shape == decoded.query.shape == (2, 4, 3, 28, 28)
+
+
+def test_normalising_centres_the_mean_of_imagenet() -> None:
+    grey = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1).expand(3, 4, 4) * 255
+    assert normalise(grey).abs().max() < 1e-6
+
+
+@given(episodes=st.integers(1, 200), batchsz=st.integers(1, 40), ranks=st.integers(1, 7))
+def test_ranks_share_every_episode_once_and_evenly(episodes: int, batchsz: int, ranks: int) -> None:
+    plans = [Plan(episodes, batchsz, rank, ranks) for rank in range(ranks)]
+    seen = []
+    for step in range(plans[0].steps):
+        shares = [list(plan.share(step)) for plan in plans]
+        assert max(map(len, shares)) - min(map(len, shares)) <= 1
+        assert sum(map(len, shares)) == plans[0].total(step)
+        seen += [episode for share in shares for episode in share]
+    assert seen == list(range(episodes))
+
+
+def test_a_rank_without_a_share_takes_part_with_weight_0(packed: Path) -> None:
+    batch = dataset(packed, Plan(1, 1, rank=1, ranks=2))[0]
+    assert (batch.weight, batch.total, len(batch.support)) == (0, 1, 1)
+
+
+@given(workers=st.integers(0, 50), ranks=st.integers(1, 8))
+def test_a_machines_workers_are_shared_out(workers: int, ranks: int) -> None:
+    shares = [workers_of_rank(workers, rank, ranks) for rank in range(ranks)]
+    assert sum(shares) == workers
+    assert max(shares) - min(shares) <= 1
+
+
+def test_workers_hold_no_growing_copy_of_the_data(packed: Path) -> None:
+    """Reading on and on must not turn shared pages into private ones, as lists of objects do."""
+    loader = episode_loader(dataset(packed, Plan(4000, 2)), 2, 2, CPU)
+    for _ in range(200):
+        next(loader)
+    before = private_bytes()
+    for _ in range(1200):
+        next(loader)
+    assert private_bytes() - before < 8 * 2**20
+
+
+def test_ended_loaders_leave_no_process(packed: Path) -> None:
+    loader = episode_loader(dataset(packed, Plan(400, 2)), 2, 2, CPU)
+    next(loader)
+    workers = worker_processes()
+    assert len(workers) >= 2
+    del loader
+    gc.collect()
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert not alive
+
+
+def worker_processes() -> list[psutil.Process]:
+    """Leaves of this process's tree: the workers, which the forkserver has forked."""
+    children = psutil.Process().children(recursive=True)
+    return [child for child in children if not child.children() and child.parent() != psutil.Process()]
+
+
+def private_bytes() -> int:
+    return sum(process.memory_full_info().uss for process in worker_processes())
