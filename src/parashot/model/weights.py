@@ -26,7 +26,7 @@ def save_weights(path: Path, params: ModelParams, state: Mapping[str, Tensor]) -
     Raises `ParashotError` where the names in `state` are those of a wrapper around the network.
     """
     _refuse_wrapper_names(path, state)
-    tensors = {name: tensor.detach().cpu() for name, tensor in state.items()}
+    tensors = {name: _plain_copy(tensor) for name, tensor in state.items()}
     content = {"format": FORMAT, "model": asdict(params), "state": tensors}
     with replacing_file(path) as temporary, temporary.open("wb") as file:
         torch.save(content, file)  # given a path, torch would write its name into the file
@@ -52,6 +52,11 @@ def load_network(path: Path) -> RelationNetwork:
     except RuntimeError as error:
         raise ParashotError(f"{path}: its weights are not those of the network it names; {ADVICE}") from error
     return network.eval()
+
+
+def _plain_copy(tensor: Tensor) -> Tensor:
+    """Copy to the CPU: torch.save would write a view with all that it is a view of, in any memory format."""
+    return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
 
 
 def _read(path: Path) -> dict[str, Any]:
