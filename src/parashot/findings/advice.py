@@ -13,7 +13,7 @@ from parashot.findings.evidence import Evidence, UntestableError
 from parashot.findings.loader import batch_seconds
 from parashot.findings.statistics import Interval, tied_with_best
 from parashot.findings.strategies import BASE, StrategyRow, step_seconds
-from parashot.findings.text import counted, listed, number, points, times
+from parashot.findings.text import counted, listed, number, points, ratio, times
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,15 @@ def _strategy(evidence: Evidence) -> Advice:
         raise UntestableError("no strategy was timed; run `dvc repro`")
     best, ratios = tied_with_best(sound, evidence.resampling)
     row = rows[best]
-    replicas = counted(row.replicas, "replica")
-    on = f"{best} ({replicas}, {counted(row.threads_per_replica, 'thread')} each)"
-    gain = f"{times(row.speedup)} as fast as one replica" if row.speedup and best != BASE else ""
+    faster = row.speedup if best != BASE else None
+    on = f" on {row.replicas} replicas" if row.replicas > 1 else ""
+    gain = f", {ratio(faster.value)}× as fast as {BASE}" if faster else ": nothing was faster"
     return Advice(
         topic="strategy",
         choice=best,
         setting="",
-        phrase=f"train with {on}" + (f", {gain}" if gain else ": nothing was faster"),
-        buys=gain or "nothing was faster",
+        phrase=f"train with {best}{on}{gain}",
+        buys=f"{times(faster)} as fast as one replica" if faster else "nothing was faster",
         sure=_sure(ratios, "strategy") + _accuracy_words(evidence, row),
         decided=_decided(ratios),
     )
@@ -97,7 +97,7 @@ def _loader(evidence: Evidence) -> Advice:
         topic="loader workers",
         choice=str(workers),
         setting=f"loader.workers={workers}",
-        phrase=f"read with {counted(workers, 'worker')} ({backend})",
+        phrase=f"read with {counted(workers, 'worker') if workers else 'no workers'} ({backend})",
         buys=gain,
         sure=sure + _supply(evidence, row.episodes_per_second),
         decided=not others,
@@ -126,17 +126,14 @@ def _batchsz(evidence: Evidence) -> Advice:
         {size: episode_seconds(blocks, size) for size in sound}, evidence.resampling
     )
     row = evidence.batchsz[best]
-    gain = (
-        "nothing was faster"
-        if best == baseline or not row.speedup
-        else f"{times(row.speedup)} as fast as {baseline}"
-    )
+    faster = row.speedup if best != baseline else None
+    gain = f", {ratio(faster.value)}× as fast as {baseline}" if faster else ""
     return Advice(
         topic="batch size",
         choice=str(best),
         setting=f"train.batchsz={best}",
-        phrase=f"take {best} episodes per step" + ("" if best == baseline else f", {gain}"),
-        buys=gain,
+        phrase=f"take {best} episodes per step{gain}",
+        buys=f"{times(faster)} as fast as {baseline}" if faster else "nothing was faster",
         sure=_sure(ratios, "size") + _batchsz_accuracy(row, base),
         decided=_decided(ratios),
     )

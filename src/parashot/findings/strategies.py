@@ -22,6 +22,7 @@ class StrategyRow:
     strategy: str
     status: str
     reason: str
+    device: str  # of the training: cpu, cuda
     how: str  # what the training really ran, in words
     replicas: int
     threads_per_replica: int
@@ -30,7 +31,9 @@ class StrategyRow:
     seconds_per_step: Interval | None
     episodes_per_second: Interval | None
     speedup: Interval | None  # S_p against `base`
-    efficiency: Interval | None  # S_p / replicas
+    efficiency: (
+        Interval | None
+    )  # S_p / p, where p counts the replicas, or the threads of one that has all cores
     base: str
     training_status: str  # of the whole training; empty where the variant has none of its own
     training_reason: str
@@ -69,6 +72,7 @@ def _row(
     variant: StrategyVariant, bench: StrategyResults | None, training: Training | None, resampling: Resampling
 ) -> StrategyRow:
     times = step_seconds(bench.blocks) if bench else {}
+    base = next((each for each in bench.variants if each.variant == BASE), None) if bench else None
     own = times.get(variant.variant) if variant.status == "ok" else None
     seconds = median_interval(_enough(variant.variant, own), resampling) if own else None
     speedup = ratio_interval(*paired(times[BASE], own), resampling) if own and BASE in times else None
@@ -79,6 +83,7 @@ def _row(
         strategy=variant.strategy,
         status=variant.status,
         reason=variant.reason,
+        device=trained.device if trained else "",
         how=trained.how if trained else "",
         replicas=variant.replicas,
         threads_per_replica=variant.threads_per_replica,
@@ -87,7 +92,7 @@ def _row(
         seconds_per_step=seconds,
         episodes_per_second=seconds.reciprocal(variant.batchsz) if seconds else None,
         speedup=speedup,
-        efficiency=speedup.scaled(1 / variant.replicas) if speedup else None,
+        efficiency=speedup.scaled(1 / _resources(variant, base)) if speedup and base else None,
         base=BASE,
         training_status=result.status if result else "",
         training_reason=result.reason if result else "",
@@ -100,6 +105,12 @@ def _row(
         peak_memory_bytes=trained.peak_memory_bytes if trained else None,
         ranks_identical=trained.ranks_identical if trained else None,
     )
+
+
+def _resources(variant: StrategyVariant, base: StrategyVariant) -> float:
+    """How many times the base case's threads (on GPUs, where threads are equal, devices) a variant has."""
+    own, one = (max(each.threads_per_replica, 1) * each.replicas for each in (variant, base))
+    return own / one
 
 
 def _untimed(result: TrainResult) -> StrategyVariant:

@@ -18,9 +18,14 @@ def number(value: float) -> str:
     return f"{value:,.{decimals}f}"
 
 
+def ratio(value: float) -> str:
+    """Two decimals where they suffice: `0.68`, `1.92`."""
+    return f"{value:.2f}" if 0.1 <= abs(value) < 100 else number(value)
+
+
 def times(interval: Interval) -> str:
     """Say a ratio with its interval: `1.92× (1.85 to 1.98)`."""
-    return f"{number(interval.value)}× ({number(interval.low)} to {number(interval.high)})"
+    return f"{ratio(interval.value)}× ({ratio(interval.low)} to {ratio(interval.high)})"
 
 
 def seconds(value: float) -> str:

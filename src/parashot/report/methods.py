@@ -1,0 +1,94 @@
+"""How the numbers were made, in words: what a reader needs to believe them, or to measure them again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from parashot.findings.text import listed
+from parashot.report.markup import Markup, element, join
+
+
+def methods(summary: Mapping[str, Any]) -> Markup:
+    """Explain what was timed, how it is summarised, and what a verdict asks for."""
+    facts = summary["method"]
+    groups = (
+        ("Times", _times(facts)),
+        ("Equal work", _work(facts)),
+        ("Accuracy and verdicts", _verdicts(facts)),
+    )
+    return join(
+        [
+            [element("h3", name), element("ul", [element("li", each) for each in items])]
+            for name, items in groups
+        ]
+    )
+
+
+def hardware_list(hardware: Mapping[str, Any]) -> Markup:
+    """List what the machine is."""
+    facts = (
+        ("CPU", hardware["cpu_model"]),
+        ("Cores", f"{hardware['cores']} physical, {hardware['threads']} hardware threads"),
+        ("Memory", f"{hardware['memory_gib']} GiB"),
+        ("GPUs", listed(hardware["gpus"]) or "none"),
+        ("System", hardware["platform"]),
+        (
+            "Software",
+            f"Python {hardware['python']}, PyTorch {hardware['torch']}, CUDA {hardware['cuda'] or 'none'}",
+        ),
+    )
+    return element("dl", [[element("dt", name), element("dd", value)] for name, value in facts])
+
+
+def _times(facts: Mapping[str, Any]) -> list[str]:
+    level = f"{100 * facts['confidence']:g}%"
+    return [
+        f"Strategies: {facts['strategy_blocks']} blocks of {facts['strategy_steps']} training steps each, "
+        f"after {facts['strategy_warmup_steps']} warm-up steps that are not counted. A step is forward, "
+        "backward, the exchange of gradients and the optimizer's update; the clock stops when every "
+        "replica's device has finished it.",
+        f"Loader: {facts['loader_blocks']} blocks of {facts['loader_batches']} batches of "
+        f"{facts['loader_batchsz']} episodes, read and thrown away. The time to the first batch is told "
+        "apart and is in no block.",
+        f"Batch sizes: {facts['batchsz_blocks']} blocks of {facts['batchsz_block_episodes']} episodes, with "
+        "and without the exchange of gradients; whole runs beside them are single measurements.",
+        "Blocks of all settings are interleaved (A B C, A B C, …), so that what slows the machine for a "
+        "while slows all of them. Nothing is logged inside a timed window.",
+        f"A time is the median over blocks. Its {level} interval is a percentile bootstrap of "
+        f"{facts['resamples']:,} resamples, widened for few blocks (Hesterberg 2015). A ratio is one of two "
+        "medians, with the rounds of both resampled together; nothing is assumed to be normally distributed.",
+        "The base case of a strategy's speedup is serial: one replica with as many threads as any replica "
+        "has; one replica with all cores stands beside it. Of a loader's: no workers with the same backend. "
+        f"Of a batch size's: batchsz {facts['batchsz_baseline']}. Efficiency is speedup over replicas, "
+        "workers, or the threads of one replica with all cores.",
+    ]
+
+
+def _work(facts: Mapping[str, Any]) -> list[str]:
+    share = "over all replicas together" if facts["batch_per"] == "global" else "per rank, as in the study"
+    return [
+        f"Every strategy trains on the same {facts['train_episodes']:,} episodes ({facts['n_way']}-way, "
+        f"{facts['k_shot']}-shot, {facts['k_query']} queries per class) in the same order; batchsz is "
+        f"{facts['batchsz']} episodes per step, {share}.",
+        f"The network is a Relation Network with the embedding {facts['embedding']} at {facts['image_size']} "
+        f"pixels; seed {facts['seed']}. Episode i is a function of the seed and i alone, whatever the "
+        "strategy or the loader.",
+        "On a CPU a replica has the same number of threads whatever the strategy.",
+    ]
+
+
+def _verdicts(facts: Mapping[str, Any]) -> list[str]:
+    level = f"{100 * facts['confidence']:g}%"
+    margin = f"± {100 * facts['accuracy_margin']:g} percentage points"
+    return [
+        f"Accuracy is the mean over episodes ± 1.96 standard errors: {facts['val_episodes']:,} validation "
+        f"episodes choose, {facts['test_episodes']:,} test episodes are measured once, with "
+        f"{facts['eval_k_query']} queries per class. The interval is over episodes; one training per "
+        "strategy says nothing of the luck of a seed.",
+        "“The same accuracy” is an equivalence test on paired episodes: two one-sided tests within "
+        f"{margin}. Different means an interval wholly outside of it.",
+        f"“Faster” needs a {level} interval of the ratio that excludes 1. Where the best of several settings "
+        "is compared, the intervals hold together (Bonferroni).",
+        "A claim holds, does not hold, is undecided where the data do not decide, or cannot be tested here.",
+    ]
