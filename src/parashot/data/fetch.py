@@ -105,7 +105,7 @@ def _copy(
 class _WebRedirects(urllib.request.HTTPRedirectHandler):
     """Follow redirects to the web alone, and never from https down to http."""
 
-    def redirect_request(  # noqa: PLR0917
+    def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
     ) -> urllib.request.Request | None:
         scheme = urllib.parse.urlsplit(newurl).scheme

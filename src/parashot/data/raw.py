@@ -240,7 +240,7 @@ def _component(name: str) -> str:
     """Return `name` if it can stand as one part of a path anywhere, else raise `DataError`."""
     if not name.isprintable() or set(name) & set("/\\") or name in {"", ".", ".."}:
         raise DataError(
-            f"{printable(name)!r} is not a plain file name; rename it without slashes and control characters"
+            f"'{printable(name)}' is not a plain file name; rename it without slashes and control characters"
         )
     return name
 

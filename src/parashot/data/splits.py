@@ -115,5 +115,6 @@ def _check_enough(manifest: RawManifest, splits: Splits, n_way: int, images_need
             if found < images_needed:
                 raise DataError(
                     f"class {printable(label)} of split {split} has {found} images, "
-                    f"episodes need {images_needed}; add images, or lower episode.k_shot, episode.k_query or evaluate.k_query"
+                    f"episodes need {images_needed}; "
+                    "add images, or lower episode.k_shot, episode.k_query or evaluate.k_query"
                 )

@@ -17,7 +17,7 @@ from parashot.errors import DataError
 from parashot.params import DataParams
 
 
-def download(  # noqa: PLR0917
+def download(
     params: DataParams, seed: int, root: Path, cache: Path, out: Path, progress: Progress
 ) -> RawManifest:
     """Write the raw store `out` from the source that `params` name.

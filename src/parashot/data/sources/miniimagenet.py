@@ -10,7 +10,7 @@ each as a folder, tar or zip. A class lies where Ravi and Larochelle put it, wha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -57,11 +57,10 @@ def miniimagenet(path: Path, per_class: int = IMAGES_PER_CLASS) -> ImageStream:
         listings = _listings(path, layout.tables) if layout.flat else {}
         return ImageStream(whole(_images(path, listings), splits, per_class, str(path)), splits)
     if layout.cached:
-        images = (image for member in members(path, nested=True) for image in cache_images(member))
+        images = _pickled(path, is_cache, cache_images)
         return ImageStream(whole(images, splits, per_class, str(path)), splits, "png, from arrays")
     if layout.categories:
-        splits = category_splits()
-        images = (image for member in members(path, nested=True) for image in category_images(member))
+        splits, images = category_splits(), _pickled(path, is_category, category_images)
         return ImageStream(whole(images, splits, per_class, str(path)), splits, "png, from arrays")
     raise DataError(
         f"{path}: nothing in it looks like miniImageNet; wanted: images/ and train.csv, val.csv, test.csv, "
@@ -123,6 +122,15 @@ def _images(path: Path, listings: Listings) -> Iterator[RawImage]:
         raise DataError(
             f"{path}: {len(missing)} images that the CSVs list are missing, as {example}; get it anew"
         )
+
+
+def _pickled(
+    path: Path, is_wanted: Callable[[str], bool], images_of: Callable[[Member], Iterator[RawImage]]
+) -> Iterator[RawImage]:
+    """Yield the images of each wanted pickle of `path`."""
+    for member in members(path, nested=True):
+        if is_wanted(member.path.name):
+            yield from images_of(member)
 
 
 def _class_of(member: Member) -> tuple[str | None, bool]:

@@ -1,0 +1,291 @@
+"""Downloads from a real server on this machine, which misbehaves in every way hosts do."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+import urllib.request
+from collections.abc import Iterator
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from parashot.data import fetch as fetch_module
+from parashot.data.fetch import fetch
+from parashot.data.raw import RawManifest
+from parashot.data.sources.mirrors import BY_HAND, MIRRORS, Mirror, RemoteFile, download_from
+from parashot.errors import DataError
+
+DATA = bytes(range(256)) * 4_000
+
+
+class _Host(BaseHTTPRequestHandler):
+    """Serves DATA under names that say how."""
+
+    asked: ClassVar[list[tuple[str, str | None]]] = []
+
+    def do_GET(self) -> None:
+        wanted = self.headers.get("Range")
+        self.asked.append((self.path, wanted))
+        getattr(self, f"_{self.path.strip('/')}")(int(wanted[6:-1]) if wanted else 0)
+
+    def _good(self, start: int) -> None:
+        self._send(DATA, start)
+
+    def _cut(self, start: int) -> None:
+        """Break off after a third of the whole, each time."""
+        self._send(DATA, start, at_most=len(DATA) // 3)
+
+    def _chunked(self, _: int) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(DATA), DATA))
+
+    def _brokenchunks(self, _: int) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"%x\r\n%s" % (len(DATA), DATA[:1000]))
+
+    def _forgetful(self, _: int) -> None:
+        """Know nothing of ranges."""
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(DATA)))
+        self.end_headers()
+        self.wfile.write(DATA)
+
+    def _dead(self, _: int) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(DATA)))
+        self.end_headers()
+
+    def _html(self, _: int) -> None:
+        page = b"<!DOCTYPE html><html><title>Too many requests</title></html>"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        self.wfile.write(page)
+
+    def _gone(self, _: int) -> None:
+        self.send_error(404)
+
+    def _moved(self, _: int) -> None:
+        self._redirect("/good")
+
+    def _tofile(self, _: int) -> None:
+        self._redirect("file:///etc/passwd")
+
+    def _toftp(self, _: int) -> None:
+        self._redirect("ftp://127.0.0.1/x")
+
+    def _redirect(self, location: str) -> None:
+        self.send_response(302)
+        self.send_header("Location", location)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def _send(self, data: bytes, start: int, at_most: int | None = None) -> None:
+        if start >= len(data):
+            self.send_error(416)
+            return
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(data) - start))
+        self.end_headers()
+        self.wfile.write(data[start:][:at_most])
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setattr(fetch_module, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    _Host.asked.clear()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Host)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def _quiet(_: str) -> None:
+    pass
+
+
+@pytest.mark.parametrize("name", ["good", "moved", "chunked", "forgetful"])
+def test_whole_files_arrive(tmp_path: Path, host: str, name: str) -> None:
+    fetch(f"{host}/{name}", tmp_path / "cache" / "x", _quiet)
+    assert (tmp_path / "cache" / "x").read_bytes() == DATA
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["x"]
+
+
+def test_a_cut_connection_goes_on_where_it_broke(tmp_path: Path, host: str) -> None:
+    fetch(f"{host}/cut", tmp_path / "x", _quiet)
+    assert (tmp_path / "x").read_bytes() == DATA
+    third = len(DATA) // 3
+    assert [wanted for _, wanted in _Host.asked[:3]] == [None, f"bytes={third}-", f"bytes={2 * third}-"]
+
+
+def test_a_later_run_asks_for_the_rest_alone(tmp_path: Path, host: str) -> None:
+    (tmp_path / "x.part").write_bytes(DATA[:1000])
+    fetch(f"{host}/good", tmp_path / "x", _quiet)
+    assert (tmp_path / "x").read_bytes() == DATA
+    assert _Host.asked == [("/good", "bytes=1000-")]
+
+
+def test_a_host_without_ranges_sends_all_again(tmp_path: Path, host: str) -> None:
+    (tmp_path / "x.part").write_bytes(b"something else")
+    fetch(f"{host}/forgetful", tmp_path / "x", _quiet)
+    assert (tmp_path / "x").read_bytes() == DATA
+
+
+def test_a_part_longer_than_the_file_starts_anew(tmp_path: Path, host: str) -> None:
+    (tmp_path / "x.part").write_bytes(DATA + b"more")
+    fetch(f"{host}/good", tmp_path / "x", _quiet)
+    assert (tmp_path / "x").read_bytes() == DATA
+
+
+@pytest.mark.parametrize("name", ["dead", "brokenchunks"])
+def test_a_host_that_breaks_off_for_ever(tmp_path: Path, host: str, name: str) -> None:
+    with pytest.raises(DataError, match="broke 5 times, 0 MiB arrived; run again"):
+        fetch(f"{host}/{name}", tmp_path / "x", _quiet)
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gone", "answered 404 Not Found"),
+        ("html", "sent an HTML page, not an archive"),
+        ("tofile", "file:///etc/passwd' is not allowed"),
+        ("toftp", "redirects to a ftp: address, refused"),
+    ],
+)
+def test_a_host_that_refuses(tmp_path: Path, host: str, name: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        fetch(f"{host}/{name}", tmp_path / "x", _quiet)
+    assert not (tmp_path / "x").exists()
+
+
+def test_an_html_page_leaves_nothing_to_go_on_from(tmp_path: Path, host: str) -> None:
+    with pytest.raises(DataError, match="HTML"):
+        fetch(f"{host}/html", tmp_path / "x", _quiet)
+    fetch(f"{host}/good", tmp_path / "x", _quiet)
+    assert (tmp_path / "x").read_bytes() == DATA
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:1/x", "http://no-such-host.invalid/x", "file:///etc/passwd", "ftp://x/y"]
+)
+def test_no_host_there(tmp_path: Path, host: str, url: str) -> None:
+    with pytest.raises(DataError, match="cannot be reached"):
+        fetch(url, tmp_path / "x", _quiet)
+
+
+def test_never_from_https_down_to_http() -> None:
+    request = urllib.request.Request("https://host/x")
+    with pytest.raises(DataError, match="redirects to a http: address"):
+        fetch_module._WebRedirects().redirect_request(
+            request, io.BytesIO(), 302, "", Message(), "http://host/x"
+        )
+
+
+def test_a_full_disk_is_no_fault_of_the_host(tmp_path: Path, host: str) -> None:
+    (tmp_path / "good").mkdir()
+    (tmp_path / "good" / "x.tar.part").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        download_from([*_mirrors(host, "good"), *_mirrors(host, "forgetful")], tmp_path, _whatever, _quiet)
+    assert [path for path, _ in _Host.asked] == ["/good"]
+
+
+def test_progress_names_megabytes(tmp_path: Path, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_module, "_PROGRESS_SECONDS", 0.0)
+    told: list[str] = []
+    fetch(f"{host}/good", tmp_path / "x", told.append)
+    assert told[-1] == "0 of 0 MiB"
+
+
+# --- mirrors ----------------------------------------------------------------------------------------------
+
+
+MANIFEST = RawManifest(1, "miniimagenet", 0, 0, {}, "as found", (), None, "")
+
+
+def _whatever(_: Path) -> RawManifest:
+    return MANIFEST
+
+
+def _mirrors(host: str, *names: str) -> list[Mirror]:
+    return [Mirror(name, (RemoteFile(f"{host}/{name}", "x.tar"),)) for name in names]
+
+
+def test_the_first_mirror_that_works_is_used(tmp_path: Path, host: str) -> None:
+    seen: list[bytes] = []
+
+    def write(folder: Path) -> RawManifest:
+        seen.append((folder / "x.tar").read_bytes())
+        return MANIFEST
+
+    told: list[str] = []
+    mirrors = _mirrors(host, "gone", "html", "tofile", "good", "forgetful")
+    assert download_from(mirrors, tmp_path / "cache", write, told.append) == MANIFEST
+    assert seen == [DATA]
+    assert [path for path, _ in _Host.asked] == ["/gone", "/html", "/tofile", "/good"]
+    assert "mirror html: sent an HTML page, not an archive" in told
+    assert not (tmp_path / "cache" / "good").exists()
+
+
+def test_useless_contents_lead_to_the_next_mirror(tmp_path: Path, host: str) -> None:
+    def write(folder: Path) -> RawManifest:
+        if folder.name == "good":
+            raise DataError("class n01532829 of split train has 3 images, not 600")
+        return MANIFEST
+
+    assert download_from(_mirrors(host, "good", "forgetful"), tmp_path, write, _quiet) == MANIFEST
+    assert not any(tmp_path.glob("*/x.tar"))
+
+
+def test_a_wrong_md5_is_not_believed(tmp_path: Path, host: str) -> None:
+    good = hashlib.md5(DATA, usedforsecurity=False).hexdigest()
+    for md5 in ("0" * 32, good):
+        mirror = Mirror("m", (RemoteFile(f"{host}/good", "x.tar", md5),))
+        if md5 == good:
+            assert download_from([mirror], tmp_path, _whatever, _quiet) == MANIFEST
+        else:
+            with pytest.raises(DataError, match="another md5"):
+                download_from([mirror], tmp_path, _whatever, _quiet)
+
+
+def test_when_all_fail_it_says_what_to_do_by_hand(tmp_path: Path, host: str) -> None:
+    with pytest.raises(DataError) as caught:
+        download_from(_mirrors(host, "gone", "html"), tmp_path, _whatever, _quiet)
+    message = str(caught.value)
+    assert message.isprintable()
+    for part in (
+        "mirror gone: the host answered 404",
+        "mirror html: sent an HTML page",
+        "set data.archive",
+        *BY_HAND,
+    ):
+        assert part in message
+
+
+def test_files_that_are_whole_are_not_asked_for_again(tmp_path: Path, host: str) -> None:
+    files = (RemoteFile(f"{host}/good", "one"), RemoteFile(f"{host}/gone", "two"))
+    for _ in range(2):
+        with pytest.raises(DataError, match="404"):
+            download_from([Mirror("m", files)], tmp_path, _whatever, _quiet)
+    assert [path for path, _ in _Host.asked] == ["/good", "/gone", "/gone"]
+
+
+def test_the_real_mirrors_speak_https() -> None:
+    assert all(remote.url.startswith("https://") for mirror in MIRRORS for remote in mirror.files)
+    assert len({mirror.name for mirror in MIRRORS}) == len(MIRRORS) > 1

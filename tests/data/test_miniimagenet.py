@@ -1,0 +1,331 @@
+"""miniImageNet in every layout people have gives the same classes; what is wrong is said in one line.
+
+The stand-in has the 100 real class names and two small images of each.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parashot.data.images import decode
+from parashot.data.raw import RawManifest, RawStore, write_raw
+from parashot.data.sources.miniimagenet import miniimagenet
+from parashot.data.sources.pickled import category_splits
+from parashot.data.sources.ravi import class_splits
+from parashot.errors import DataError
+
+Jpeg = Callable[[int], bytes]
+Files = dict[str, bytes]
+Row = tuple[str, str, str, int]
+
+PER_CLASS = 2
+SHORT = {"validation": "val"}
+
+
+def _rows() -> Iterator[Row]:
+    """(split, class, file name as in Ravi and Larochelle's CSVs, number) of each image of the stand-in."""
+    number = 0
+    for split, labels in class_splits().items():
+        for label in labels:
+            for place in range(PER_CLASS):
+                yield split, label, f"{label}{place * 7 + 1:08d}.jpg", number
+                number += 1
+
+
+def _csv(split: str, rows: list[Row]) -> bytes:
+    lines = [f"{name},{label}" for home, label, name, _ in rows if home == split]
+    return "\n".join(["filename,label", *lines, ""]).encode()
+
+
+@pytest.fixture(scope="module")
+def flat(jpeg: Jpeg) -> Files:
+    """`images/` and the three CSVs."""
+    rows = list(_rows())
+    images = {f"images/{name}": jpeg(number) for _, _, name, number in rows}
+    return images | {f"{split}.csv": _csv(split, rows) for split in class_splits()}
+
+
+def _write(folder: Path, files: Files) -> Path:
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def _tar(path: Path, files: Files, mode: str = "w") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, mode) as tar:  # type: ignore[call-overload]
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return path
+
+
+def _zip(path: Path, files: Files) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return path
+
+
+def _in_tars(path: Path, files: Files) -> Path:
+    """Images in several tars, CSVs beside them."""
+    images = [name for name in files if name.startswith("images/")]
+    for part in range(3):
+        _tar(path / f"part-{part}.tar", {name: files[name] for name in images[part::3]})
+    return _write(path, {name: data for name, data in files.items() if name.endswith(".csv")})
+
+
+def _foldered(path: Path, files: Files, top: Callable[[Row], str], name: Callable[[Row], str]) -> Path:
+    tree = {f"{top(row)}/{row[1]}/{name(row)}": files[f"images/{row[2]}"] for row in _rows()}
+    return _write(path, tree | {"README.md": b"# images", "data.csv": b"a,b"})
+
+
+def _by_image(row: Row) -> str:
+    return "train" if row[3] % PER_CLASS == 0 else "val"
+
+
+LAYOUTS: dict[str, Callable[[Path, Files], Path]] = {
+    "images and CSVs": _write,
+    "without CSVs": lambda path, files: _write(
+        path, {k: v for k, v in files.items() if k.startswith("images/")}
+    ),
+    "tar": _tar,
+    "tar.gz": partial(_tar, mode="w:gz"),
+    "zip": _zip,
+    "tar with a folder around": lambda path, files: _tar(
+        path, {f"mini-imagenet/{k}": v for k, v in files.items()}
+    ),
+    "folder of tars": _in_tars,
+    "class folders by class": lambda path, files: _foldered(
+        path, files, lambda row: row[0], lambda row: row[2]
+    ),
+    "class folders, other names": lambda path, files: _foldered(
+        path, files, lambda row: row[0], lambda row: f"{row[1]}_{row[3]}.JPEG"
+    ),
+    "class folders by image": lambda path, files: _foldered(path, files, _by_image, lambda row: row[2]),
+    "class folders, equal names": lambda path, files: _foldered(path, files, _by_image, lambda _: "0.jpg"),
+}
+
+
+def _store(path: Path, out: Path) -> RawManifest:
+    return write_raw(out, miniimagenet(path, PER_CLASS), "miniimagenet", "fail", lambda _: None)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_gives_the_same_classes_and_bytes(tmp_path: Path, flat: Files, layout: str) -> None:
+    manifest = _store(LAYOUTS[layout](tmp_path / "copy", flat), tmp_path / "raw")
+    assert manifest.splits == class_splits()
+    assert manifest.images_per_class == {
+        label: PER_CLASS for labels in class_splits().values() for label in labels
+    }
+    assert manifest.encoding == "as found"
+    store = RawStore.open(tmp_path / "raw")
+    expected = sorted((label, flat[f"images/{name}"]) for _, label, name, _ in _rows())
+    assert sorted((entry.label, store.read(entry)) for entry in store.entries) == expected
+
+
+def test_flat_layouts_give_an_identical_tar(tmp_path: Path, flat: Files) -> None:
+    flats = [
+        "images and CSVs",
+        "tar",
+        "zip",
+        "folder of tars",
+        "class folders by class",
+        "class folders by image",
+    ]
+    sums = {_store(LAYOUTS[name](tmp_path / name, flat), tmp_path / "raw").sha256 for name in flats}
+    assert len(sums) == 1
+
+
+def test_the_split_is_the_published_one() -> None:
+    splits = class_splits()
+    assert {split: len(labels) for split, labels in splits.items()} == {"train": 64, "val": 16, "test": 20}
+    assert len(set().union(*splits.values())) == 100
+    assert (splits["train"][0], splits["val"][0], splits["test"][0]) == (
+        "n01532829",
+        "n01855672",
+        "n01930112",
+    )
+
+
+# --- pickles ----------------------------------------------------------------------------------------------
+
+
+def _arrays(split: str) -> tuple[np.ndarray, list[str]]:
+    rows = [row for row in _rows() if row[0] == split]
+    pixels = np.stack([np.full((8, 8, 3), number % 256, np.uint8) for *_, number in rows])
+    return pixels, [row[1] for row in rows]
+
+
+def _cache(split: str, protocol: int = 2) -> bytes:
+    pixels, labels = _arrays(SHORT.get(split, split))
+    places = {label: [i for i, other in enumerate(labels) if other == label] for label in labels}
+    return pickle.dumps({"image_data": pixels, "class_dict": places}, protocol)
+
+
+def _category(split: str, first: int = 0) -> bytes:
+    pixels, labels = _arrays(split)
+    numbers = [first + sorted(set(labels)).index(label) for label in labels]
+    return pickle.dumps({"data": pixels, "labels": numbers, "catname2label": {}}, 2)
+
+
+CACHES = {f"mini-imagenet-cache-{split}.pkl": _cache(split) for split in ("train", "validation", "test")}
+CATEGORIES = {
+    "miniImageNet_category_split_train_phase_train.pickle": _category("train"),
+    "miniImageNet_category_split_train_phase_val.pickle": b"never opened",
+    "miniImageNet_category_split_val.pickle": _category("val", 64),
+    "miniImageNet_category_split_test.pickle": _category("test", 80),
+}
+
+
+@pytest.mark.parametrize("make", [_write, partial(_tar, mode="w:gz")], ids=["folder", "tar.gz"])
+def test_learn2learn_pickles(tmp_path: Path, make: Callable[[Path, Files], Path]) -> None:
+    manifest = _store(make(tmp_path / "copy", CACHES), tmp_path / "raw")
+    assert manifest.splits == class_splits()
+    assert manifest.encoding == "png, from arrays"
+    store = RawStore.open(tmp_path / "raw")
+    values = [int(decode(store.read(entry))[0, 0, 0]) for entry in store.entries]
+    numbers = {label: number for _, label, _, number in _rows()}
+    assert values == [number for label in sorted(numbers) for number in (numbers[label] - 1, numbers[label])]
+    assert np.unique(decode(store.read(store.entries[7]))).size == 1
+
+
+def test_meta_baseline_pickles_get_names_by_split_and_label(tmp_path: Path) -> None:
+    manifest = _store(_write(tmp_path / "copy", CATEGORIES), tmp_path / "raw")
+    assert manifest.splits == category_splits()
+    assert manifest.splits["val"][:2] == ("val00", "val01")
+    assert set(manifest.images_per_class.values()) == {PER_CLASS}
+    assert manifest.encoding == "png, from arrays"
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ([1], "image_data and class_dict wanted, list found"),
+        ({"data": 1}, "image_data and class_dict wanted, data found"),
+        ({"image_data": np.zeros((2, 8, 8), np.uint8), "class_dict": {}}, r"shape \(2, 8, 8\)"),
+        ({"image_data": np.zeros((2, 8, 8, 3)), "class_dict": {}}, "type float64"),
+        ({"image_data": np.zeros((2, 8, 8, 3), np.uint8), "class_dict": {"n01532829": [2]}}, "image 2 of 2"),
+        ({"image_data": np.zeros((2, 8, 8, 3), np.uint8), "class_dict": {"../x": [0]}}, "none of the 100"),
+    ],
+)
+def test_pickles_of_something_else(tmp_path: Path, tree: object, message: str) -> None:
+    _write(tmp_path / "copy", {"mini-imagenet-cache-train.pkl": pickle.dumps(tree)})
+    with pytest.raises(DataError, match=message):
+        _store(tmp_path / "copy", tmp_path / "raw")
+    assert not (tmp_path / "raw").exists()
+
+
+# --- what is not as it should be --------------------------------------------------------------------------
+
+
+FIRST = "n01532829"
+
+
+def _without(files: Files, part: str) -> Files:
+    return {name: data for name, data in files.items() if part not in name}
+
+
+def _renamed(files: Files, old: str, new: str) -> Files:
+    return {name.replace(old, new): data for name, data in files.items()}
+
+
+def _edited(name: str, old: bytes, new: bytes) -> Callable[[Files], Files]:
+    return lambda files: files | {name: files[name].replace(old, new)}
+
+
+def _no_csv(files: Files) -> Files:
+    return _without(files, ".csv")
+
+
+val_first = class_splits()["val"][0]
+
+FAULTS: dict[str, tuple[Callable[[Files], Files], str]] = {
+    "an image missing, by CSV": (
+        lambda files: _without(files, f"{FIRST}00000001"),
+        rf"1 images that the CSVs list are missing, as {FIRST}00000001\.jpg of train\.csv",
+    ),
+    "an image missing, by count": (
+        lambda files: _without(_no_csv(files), f"{FIRST}00000001"),
+        f"class {FIRST} of split train has 1 images, not 2",
+    ),
+    "an image too many": (
+        lambda files: _no_csv(files) | {f"images/{FIRST}00000002.jpg": files[f"images/{FIRST}00000001.jpg"]},
+        f"class {FIRST} of split train has 3 images",
+    ),
+    "a split missing": (
+        lambda files: {k: v for k, v in _no_csv(files).items() if k[7:16] not in class_splits()["val"]},
+        "no image of split val",
+    ),
+    "a foreign class": (
+        lambda files: _renamed(_no_csv(files), FIRST, "n99999999"),
+        "n99999999/n9999999900000001.jpg: this class is none of the 100",
+    ),
+    "a CSV without a column": (
+        _edited("val.csv", b"filename,label", b"filename,class"),
+        r"val\.csv: no column 'label', only filename, class",
+    ),
+    "an empty CSV": (lambda files: files | {"val.csv": b""}, r"val\.csv: no column 'filename'"),
+    "a CSV of another split": (
+        _edited("train.csv", f",{FIRST}".encode(), f",{val_first}".encode()),
+        rf"train\.csv: class {val_first} does not belong to train",
+    ),
+    "a CSV with a wrong label": (
+        _edited(
+            "train.csv", f"{FIRST}00000001.jpg,{FIRST}".encode(), f"{FIRST}00000001.jpg,n01558993".encode()
+        ),
+        rf"images/{FIRST}00000001\.jpg is listed as n01558993",
+    ),
+    "an image of 0 bytes": (
+        lambda files: files | {f"images/{FIRST}00000001.jpg": b""},
+        rf"{FIRST}/{FIRST}00000001\.jpg: the file is empty",
+    ),
+    "a file name against its folder": (
+        lambda files: files | {f"n01558993/{FIRST}00000001.jpg": b""},
+        "the file name tells another class",
+    ),
+    "nothing of miniImageNet": (
+        lambda _: {"cat/1.jpg": b"", "notes.txt": b""},
+        "nothing in it looks like miniImageNet",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_are_named_in_one_line(tmp_path: Path, flat: Files, fault: str) -> None:
+    spoil, message = FAULTS[fault]
+    _write(tmp_path / "copy", spoil(flat))
+    with pytest.raises(DataError, match=message) as caught:
+        _store(tmp_path / "copy", tmp_path / "raw")
+    assert str(caught.value).isprintable()
+    assert [path.name for path in tmp_path.iterdir()] == ["copy"]
+
+
+def test_images_that_no_csv_lists_are_left_out(tmp_path: Path, flat: Files, jpeg: Jpeg) -> None:
+    _write(tmp_path / "copy", flat | {f"images/{FIRST}00000999.jpg": jpeg(0)})
+    assert _store(tmp_path / "copy", tmp_path / "raw").images == 100 * PER_CLASS
+
+
+def test_hidden_doubles_of_macos_are_left_out(tmp_path: Path, flat: Files) -> None:
+    names = [f"__MACOSX/images/._{FIRST}00000001.jpg", f"images/._{FIRST}00000001.jpg"]
+    _zip(tmp_path / "copy.zip", flat | dict.fromkeys(names, b"x"))
+    assert _store(tmp_path / "copy.zip", tmp_path / "raw").images == 100 * PER_CLASS
+
+
+def test_a_truncated_tar(tmp_path: Path, flat: Files) -> None:
+    path = _tar(tmp_path / "mini.tar", flat)
+    path.write_bytes(path.read_bytes()[:100_000])
+    with pytest.raises(DataError, match="cut short"):
+        _store(path, tmp_path / "raw")
+    assert not (tmp_path / "raw").exists()

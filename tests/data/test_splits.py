@@ -1,0 +1,110 @@
+"""Splits share no class, follow the source or the seed, and refuse what no episode could be drawn from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from parashot.data.raw import ImageStream, RawImage, Splits, write_raw
+from parashot.data.splits import read_split, seeded_splits, write_split
+from parashot.errors import DataError
+
+Jpeg = Callable[[int], bytes]
+MakeRaw = Callable[..., Path]
+
+
+@pytest.fixture
+def make_raw(tmp_path: Path, jpeg: Jpeg) -> MakeRaw:
+    """`make_raw({class: images}, splits)`: a raw store."""
+
+    def make(counts: dict[str, int], splits: Splits | None = None) -> Path:
+        images = (RawImage(k, f"{i}.jpg", jpeg(i)) for k, n in reversed(counts.items()) for i in range(n))
+        write_raw(tmp_path / "raw", ImageStream(images, splits), "folder", "fail", lambda _: None)
+        return tmp_path / "raw"
+
+    return make
+
+
+THREE = {"train": ["c", "a"], "val": ["b", "d"], "test": ["e", "f"]}
+
+
+def test_follows_the_split_of_the_source(tmp_path: Path, make_raw: MakeRaw) -> None:
+    write_split(make_raw(dict.fromkeys("abcdef", 2), THREE), tmp_path / "split", 0, n_way=2, images_needed=2)
+    assert (tmp_path / "split" / "train.csv").read_text() == (
+        "filename,label\na/0.jpg,a\na/1.jpg,a\nc/0.jpg,c\nc/1.jpg,c\n"
+    )
+    assert read_split(tmp_path / "split")["val"] == {"b": ["b/0.jpg", "b/1.jpg"], "d": ["d/0.jpg", "d/1.jpg"]}
+
+
+def test_makes_its_own_where_there_is_none(tmp_path: Path, make_raw: MakeRaw) -> None:
+    raw = make_raw({f"class{i:02d}": 1 for i in range(25)})
+    for name, seed in (("one", 7), ("same", 7), ("other", 8)):
+        write_split(raw, tmp_path / name, seed, n_way=2, images_needed=1)
+    splits = read_split(tmp_path / "one")
+    assert {split: len(classes) for split, classes in splits.items()} == {"train": 16, "val": 4, "test": 5}
+    assert len(set().union(*splits.values())) == 25
+    assert splits == read_split(tmp_path / "same")
+    assert splits != read_split(tmp_path / "other")
+
+
+def test_names_with_commas_and_quotes_survive(tmp_path: Path, make_raw: MakeRaw) -> None:
+    odd = 'a, "b"'
+    splits = {"train": [odd, "z"], "val": ["b", "d"], "test": ["e", "f"]}
+    write_split(make_raw(dict.fromkeys([odd, *"zbdef"], 1), splits), tmp_path / "split", 0, 2, 1)
+    assert read_split(tmp_path / "split")["train"] == {odd: [f"{odd}/0.jpg"], "z": ["z/0.jpg"]}
+
+
+@pytest.mark.parametrize("classes", [15, 16, 40, 100])
+def test_seeded_splits_have_room_for_an_episode(classes: int) -> None:
+    splits = seeded_splits(map(str, range(classes)), seed=0, n_way=5)
+    assert sum(map(len, splits.values())) == classes
+    assert min(map(len, splits.values())) >= 5
+
+
+def test_too_few_classes_to_split() -> None:
+    with pytest.raises(DataError, match=r"^14 classes .* at least 5 classes .*: 15 are needed"):
+        seeded_splits(map(str, range(14)), seed=0, n_way=5)
+
+
+@pytest.mark.parametrize(
+    ("n_way", "needed", "counts", "message"),
+    [
+        (3, 1, {}, r"split train has 2 classes, episodes need 3"),
+        (2, 4, {"d": 3}, r"class d of split val has 3 images, episodes need 4"),
+        (2, 1, {"e": 0}, r"class e of split test has 0 images, episodes need 1"),
+    ],
+)
+def test_too_little_for_an_episode(
+    tmp_path: Path, make_raw: MakeRaw, n_way: int, needed: int, counts: dict[str, int], message: str
+) -> None:
+    raw = make_raw({**dict.fromkeys("abcdef", 5), **counts}, THREE)
+    with pytest.raises(DataError, match=message):
+        write_split(raw, tmp_path / "split", 0, n_way, needed)
+    assert not (tmp_path / "split").exists()
+
+
+GOOD = "filename,label\na/0.jpg,{}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("filename,class\na/0.jpg,a\n", r"test\.csv: no column 'label', only filename, class"),
+        ("", r"test\.csv: no column 'filename', only nothing"),
+        ("filename,label\na/0.jpg\n", r"test\.csv: line 2 lacks"),
+        (GOOD.format("train"), r"test\.csv: class train is in train\.csv too"),
+        (None, r"test\.csv: missing"),
+        (b"\xff\xfe", r"test\.csv: not UTF-8"),
+    ],
+)
+def test_a_damaged_split_says_where(tmp_path: Path, text: str | bytes | None, message: str) -> None:
+    for split in ("train", "val", "test"):
+        (tmp_path / f"{split}.csv").write_text(GOOD.format(split))
+    if text is None:
+        (tmp_path / "test.csv").unlink()
+    else:
+        (tmp_path / "test.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(DataError, match=message):
+        read_split(tmp_path)
