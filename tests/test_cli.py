@@ -54,7 +54,7 @@ def _raise(error: BaseException) -> Callable[[], None]:
             OSError(errno.ENOSPC, "No space left on device", "a.bin"),
             "error: the disk is full while writing a.bin; ",
         ),
-        (PermissionError(errno.EACCES, "Permission denied", "b"), "error: no permission to write b; "),
+        (PermissionError(errno.EACCES, "Permission denied", "b"), "error: no permission for b; "),
     ],
     ids=["ours", "disk full", "permission"],
 )

@@ -6,7 +6,7 @@ import errno
 
 
 class ParashotError(Exception):
-    """Base of every error whose message is meant for the user. The command line prints it without a traceback."""
+    """Base of every error whose message is meant for the user: it is shown without a traceback."""
 
 
 class ParamsError(ParashotError):
@@ -29,11 +29,14 @@ class TrackingError(ParashotError):
     """MLflow cannot be told; the results themselves are on disk."""
 
 
+_FORBIDDEN = {errno.EACCES, errno.EROFS, errno.EPERM}
+
+
 def one_line(error: BaseException) -> str:
     """Say `error` in one line; system errors get the advice their errno calls for."""
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
         where = f" while writing {error.filename}" if error.filename else ""
         return f"the disk is full{where}; free some space and run again (nothing half-written is left behind)"
-    if isinstance(error, OSError) and error.errno in {errno.EACCES, errno.EROFS, errno.EPERM} and error.filename:
-        return f"no permission to write {error.filename}; make it writable, or work in a folder that is"
+    if isinstance(error, OSError) and error.errno in _FORBIDDEN and error.filename:
+        return f"no permission for {error.filename}; change its mode or owner, or work in another folder"
     return " ".join(str(error).split()) or type(error).__name__

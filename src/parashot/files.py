@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def replacing_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; on success it is fsynced and takes `path`'s place, else it is removed.
+    """Yield a temporary path beside `path`. On success it is fsynced and takes `path`'s place, else it goes.
 
     A replaced file is a new inode: what DVC linked from its cache is never written into.
     """
@@ -39,16 +39,24 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         for file in temporary.rglob("*"):
             if file.is_file():
                 _fsync(file)
-        if path.exists():
-            old = path.with_name(f".{path.name}.{os.getpid()}.old")
-            path.replace(old)
-            temporary.replace(path)
-            shutil.rmtree(old)
-        else:
-            temporary.replace(path)
+        _swap(path, temporary)
         _fsync(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _swap(path: Path, temporary: Path) -> None:
+    """Let `temporary` be `path`. A folder is not replaced in one step: the old one steps aside first."""
+    old = path.with_name(f".{path.name}.{os.getpid()}.old")
+    if path.exists():
+        path.replace(old)
+    try:
+        temporary.replace(path)
+    except OSError:
+        if old.exists():
+            old.replace(path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:

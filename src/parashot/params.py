@@ -245,7 +245,7 @@ def read_yaml(path: Path) -> object:
     try:
         return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
-        # Beside its own errors, PyYAML lets through what Python raises over a value that its tag does not fit.
+        # Beside its own errors, PyYAML lets through what Python raises over a value unfit for its tag.
         where = getattr(error, "problem_mark", None)
         line = f" at line {where.line + 1}" if where else ""
         raise ParamsError(f"{path.name}: not valid YAML{line}; correct it there") from error
@@ -341,8 +341,8 @@ def _shown(value: object) -> str:
     """`value` as Python writes it, on one line, cut where it is long."""
     try:
         text = repr(value)
-    except ValueError:  # an integer of thousands of digits
-        text = f"{value:#x}"
+    except ValueError:  # Python writes no integer of thousands of digits
+        return f"a {type(value).__name__} too long to show"
     return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}…"
 
 
@@ -410,11 +410,12 @@ def _check_fits_known_set(params: Params) -> None:
             f"it must be at most {SPLIT_CLASSES[smallest]}"
         )
     images = params.data.synthetic.images_per_class if source == "synthetic" else IMAGES_PER_CLASS
-    for key, k_query in (("episode.k_query", episode.k_query), ("evaluate.k_query", params.evaluate.k_query)):
+    queries = {"episode.k_query": episode.k_query, "evaluate.k_query": params.evaluate.k_query}
+    for key, k_query in queries.items():
         if episode.k_shot + k_query > images:
             raise ParamsError(
-                f"{key}: {k_query} with episode.k_shot {episode.k_shot} needs {episode.k_shot + k_query} images "
-                f"per class, but {source} has {images}; it must be at most {images - episode.k_shot}"
+                f"{key}: {k_query} with episode.k_shot {episode.k_shot} needs {episode.k_shot + k_query} "
+                f"images per class, but {source} has {images}; it must be at most {images - episode.k_shot}"
             )
 
 

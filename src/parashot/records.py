@@ -281,9 +281,11 @@ def read_rows(kind: type[T], path: Path) -> list[T]:
     try:
         with path.open(newline="", encoding="utf-8") as file:
             header, *rows = csv.reader(file)
-            trees = [dict(zip(header, row, strict=True)) for row in rows]
+        trees = [dict(zip(header, row, strict=True)) for row in rows]
     except (OSError, ValueError, csv.Error) as error:
         raise RecordError(f"{path}: cannot be read ({one_line(error)}); {_remedy(path)}") from error
+    if header != _names(kind):
+        raise RecordError(f"{path}: not a {kind.__name__} (its columns are {header}); {_remedy(path)}")
     return [_build(kind, tree, path) for tree in trees]
 
 
