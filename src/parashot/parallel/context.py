@@ -15,6 +15,7 @@ from torch import distributed as dist
 from torch._C._distributed_c10d import HashStore
 
 from parashot.errors import DeviceError
+from parashot.parallel.allocator import keep_freed_memory
 from parashot.params import ParallelParams
 
 TIMEOUT = timedelta(minutes=10)
@@ -112,6 +113,7 @@ def joined_by_torchrun() -> bool:
 @contextmanager
 def process_context(placement: Placement) -> Iterator[Context]:
     """Yield this process's `Context`; where a launcher started several ranks, they are in one process group meanwhile."""
+    keep_freed_memory()
     torch.set_num_threads(placement.threads_per_replica)
     if not joined_by_torchrun():
         try:

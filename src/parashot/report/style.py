@@ -75,7 +75,7 @@ pre{background:var(--tint);padding:14px;overflow:auto;font-size:.82rem;line-heig
   border-radius:8px}
 footer{color:var(--muted);font-size:.9rem;margin-top:56px;padding-bottom:40px}
 
-@media (max-width:760px){
+@media screen and (max-width:760px){
   .first,.figures{grid-template-columns:minmax(0,1fr)}
   main,nav>ul,footer{padding-left:16px;padding-right:16px}
   h2{margin-top:40px}
@@ -91,10 +91,14 @@ footer{color:var(--muted);font-size:.9rem;margin-top:56px;padding-bottom:40px}
 
 @media print{
   nav,.skip,.download{display:none}
-  body{font-size:10.5pt}
+  body{font-size:10pt}
+  main{padding:0}
+  h2{margin-top:26px}
+  .first,.figures{gap:14px 20px}
+  .card{padding:8px 12px}
   .scroll{overflow:visible}
-  table{font-size:8.5pt}
-  th,td{padding-right:8px}
+  table{font-size:8pt}
+  th,td{padding:4px 7px 4px 0}
   pre{max-height:none;white-space:pre-wrap}
   h2,h3,.caption{break-after:avoid}
   tr,.card,.note{break-inside:avoid}

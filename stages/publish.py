@@ -1,0 +1,47 @@
+"""Stage `publish`: bring every record into MLflow that is not there yet, also what DVC restored from its cache."""
+
+import logging
+from pathlib import Path
+
+import numpy as np
+
+from parashot.params import Params, flatten
+from parashot.records import Hardware, read_json, read_result
+from parashot.tracking import LoggableModel, Study, publish
+from stages.common import HARDWARE, REPORTS, RESULTS, params, stage, tags
+from stages.store import store
+
+
+def main() -> None:
+    settings = params()
+    trainings = [RESULTS / "train" / name for name in settings.parallel.strategies]
+    study = Study(
+        name=f"study on {settings.data.source} data",
+        params=flatten(settings),
+        tags={**tags(), "data": settings.data.source, "hardware": hardware()},
+        metrics={key: value for key, value in read_json(RESULTS / "metrics.json").items() if not isinstance(value, str)},
+        artifacts=[RESULTS / "summary.json", REPORTS],
+    )
+    folders = [RESULTS / name for name in ("loader", "strategies", "batchsz", "evaluate")]
+    done = publish(store(settings), study, [*trainings, *folders], lambda path: model(path, settings))
+    logging.info("publish: %d new runs, %d completed, %d there already", done.published, done.updated, done.already_there)
+
+
+def hardware() -> str:
+    machine = read_result(Hardware, HARDWARE)
+    return f"{machine.cpu_model}, {machine.threads} threads; {', '.join(machine.gpus) or 'no GPU'}"
+
+
+def model(path: Path, settings: Params) -> LoggableModel:
+    """A trained network that takes one array holding an episode, with noise in the shape of one as its example."""
+    from parashot.model.network import EpisodeModel
+    from parashot.model.weights import load_network
+
+    episode, size = settings.episode, settings.model.image_size
+    images = episode.n_way * (episode.k_shot + episode.k_query)
+    example = np.random.default_rng(0).standard_normal((1, images, 3, size, size), dtype=np.float32)
+    return LoggableModel(EpisodeModel(load_network(path), episode.n_way, episode.k_shot), example)
+
+
+if __name__ == "__main__":
+    stage(main)

@@ -1,0 +1,168 @@
+"""The whole study in a real DVC repository: what runs, what does not run again, and what MLflow then holds."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections import Counter
+from html.parser import HTMLParser
+
+import pytest
+from conftest import TINY, Checkout
+
+ALWAYS = {"hardware", "source", "publish"}
+
+
+def stages_run(output: str) -> set[str]:
+    """Names in DVC's lines "Running stage 'NAME':"."""
+    return {line.split("'")[1] for line in output.splitlines() if line.startswith("Running stage")}
+
+
+def mlflow_runs(checkout: Checkout) -> Counter[str]:
+    """How often MLflow holds each record."""
+    with sqlite3.connect(checkout.root / "mlflow.db") as database:
+        rows = database.execute("select value from tags where key = 'parashot.uuid'").fetchall()
+    return Counter(value for (value,) in rows)
+
+
+def recorded_runs(checkout: Checkout) -> set[str]:
+    files = checkout.root.glob("results/**/records.jsonl")
+    return {json.loads(line)["uuid"] for file in files for line in file.read_text().splitlines()}
+
+
+def test_every_part_of_the_summary_is_filled(studied: Checkout) -> None:
+    summary = json.loads(studied.read("results/summary.json"))
+    assert set(summary) >= {"hardware", "loader", "strategies", "batchsz", "evaluate", "claims", "advice"}
+    assert not summary["missing"]
+    assert summary["synthetic"] is True
+    for name in ("serial", "dp", "ddp"):
+        row = summary["strategies"][name]
+        assert row["status"] == "ok"
+        assert row["seconds_per_step"] > 0
+        assert 0 <= row["val_accuracy"] <= 1
+    assert {row["batchsz"] for row in summary["batchsz"]} == {2, 4}
+    assert {(row["backend"], row["workers"]) for row in summary["loader"]} == {
+        (backend, workers) for backend in ("jpeg", "packed") for workers in (0, 2)
+    }
+    assert len(summary["claims"]) >= 14
+    assert all(claim["verdict"] and claim["reason"] for claim in summary["claims"])
+
+
+def test_dp_and_ddp_really_are_parallel(studied: Checkout) -> None:
+    header, *rows = [line.split(",") for line in studied.read("results/strategies/anatomy.csv").splitlines()]
+    seen = {row[0]: dict(zip(header, row, strict=True)) for row in rows}
+    assert (seen["serial"]["processes"], seen["serial"]["threads"]) == ("1", "1")
+    assert (seen["dp"]["processes"], seen["dp"]["threads"]) == ("1", "2")
+    assert (seen["ddp"]["processes"], seen["ddp"]["threads"]) == ("2", "2")
+    assert int(seen["ddp"]["all_reduces"]) >= 1
+    assert seen["dp"]["all_reduces"] == "0"
+    assert json.loads(studied.read("results/train/ddp/result.json"))["ranks_identical"] is True
+
+
+def test_dp_and_ddp_train_the_same_network(studied: Checkout) -> None:
+    """Both give each replica the same episodes and running statistics, so even batch norm in training mode agrees."""
+    dp, ddp = (studied.read(f"results/train/{name}/val_episodes.csv") for name in ("dp", "ddp"))
+    assert dp == ddp
+
+
+def test_the_page_is_whole_and_says_the_data_are_synthetic(studied: Checkout) -> None:
+    page = studied.read("reports/index.html")
+    HTMLParser().feed(page)
+    assert "synthetic" in page.lower()
+    assert 'src="http' not in page
+    assert list((studied.root / "reports").rglob("*.png"))
+
+
+def test_a_second_repro_runs_only_what_is_always_checked(studied: Checkout) -> None:
+    assert stages_run(studied.run("dvc", "repro").stdout) == ALWAYS
+
+
+def test_every_record_is_in_mlflow_once_also_after_its_store_was_deleted(studied: Checkout) -> None:
+    held = mlflow_runs(studied)
+    assert set(held.values()) == {1}
+    assert recorded_runs(studied) < set(held)
+    (studied.root / "mlflow.db").unlink()
+    shutil.rmtree(studied.root / "mlruns")
+    studied.run("dvc", "repro")
+    assert mlflow_runs(studied) == held
+
+
+def test_an_experiment_turns_one_knob_and_compares(studied: Checkout) -> None:
+    held = mlflow_runs(studied)
+    done = studied.run("dvc", "exp", "run", "-S", "train.batchsz=2")
+    again = stages_run(done.stdout) - ALWAYS
+    assert again == {"strategy-bench", "train-serial", "train-dp", "train-ddp", "evaluate", "summarize"}
+    diff = json.loads(studied.run("dvc", "metrics", "diff", "--json").stdout)
+    for name in ("serial", "dp", "ddp"):
+        steps = diff[f"results/train/{name}/metrics.json"]["steps"]
+        assert (steps["old"], steps["new"]) == (2, 4)
+    params = json.loads(studied.run("dvc", "params", "diff", "--json").stdout)
+    assert params["params.yaml"]["train.batchsz"] == {"old": 4, "new": 2}
+    now = mlflow_runs(studied)
+    assert set(now.values()) == {1}
+    assert set(held) < set(now)
+    studied.run("dvc", "plots", "show", "-o", "plots-here")
+    assert (studied.root / "plots-here" / "index.html").stat().st_size > 1000
+    shown = studied.run("dvc", "exp", "show", "--csv").stdout
+    assert "train.batchsz" in shown
+    studied.run("git", "checkout", "--quiet", "--", ".")
+    studied.run("dvc", "checkout")
+
+
+def test_a_strategy_switched_off_is_skipped_with_its_reason_and_retrains_nothing_else(studied: Checkout) -> None:
+    done = studied.run("dvc", "exp", "run", "-S", "parallel.dp.enabled=false")
+    assert not stages_run(done.stdout) & {"train-serial", "train-ddp", "batchsz", "loader-bench"}
+    summary = json.loads(studied.read("results/summary.json"))
+    assert summary["strategies"]["dp"]["status"] == "skipped"
+    assert "parallel.dp.enabled" in summary["strategies"]["dp"]["reason"]
+    assert summary["strategies"]["ddp"]["status"] == "ok"
+    studied.run("git", "checkout", "--quiet", "--", ".")
+    studied.run("dvc", "checkout")
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("train.batchsz=abc", ["train.batchsz", "'abc'", "whole number"]),
+        ("episode.n_way=17", ["episode.n_way", "17", "val", "16"]),
+        ("parallel.device=cuda", ["parallel.device", "cuda"]),
+        ("data.source=miniimagenet", ["data.archive"]),
+    ],
+)
+def test_what_cannot_be_ends_in_one_line_and_leaves_the_results(
+    studied: Checkout, setting: str, words: list[str]
+) -> None:
+    if setting == "parallel.device=cuda" and __import__("torch").cuda.is_available():
+        pytest.skip("a CUDA device is here")
+    failed = studied.run("dvc", "exp", "run", "-S", setting, check=False)
+    assert failed.returncode != 0
+    errors = [line for line in failed.stderr.splitlines() if line.startswith("error:")]
+    assert len(errors) == 1
+    assert all(word in errors[0] for word in words), errors[0]
+    assert "Traceback" not in failed.stderr
+    assert not [path for path in (studied.root / "data").iterdir() if path.name.startswith(".") and path.is_dir()]
+    studied.run("git", "checkout", "--quiet", "--", ".")
+    studied.run("dvc", "checkout")
+
+
+@pytest.mark.slow
+def test_temporary_and_queued_experiments_reach_the_same_store(studied: Checkout) -> None:
+    before = mlflow_runs(studied)
+    studied.run("dvc", "exp", "run", "--temp", "-S", "train.learning_rate=0.002")
+    middle = mlflow_runs(studied)
+    assert len(middle) > len(before)
+    studied.run("dvc", "exp", "run", "--queue", "--name", "queued", "-S", "train.learning_rate=0.003")
+    studied.run("dvc", "exp", "run", "--run-all")
+    after = mlflow_runs(studied)
+    assert len(after) > len(middle)
+    assert set(after.values()) == {1}
+    assert not studied.run("git", "status", "--porcelain").stdout
+    studied.run("dvc", "exp", "apply", "queued")
+    assert "learning_rate: 0.003" in studied.read("params.yaml")
+    studied.run("git", "checkout", "--quiet", "--", ".")
+    studied.run("dvc", "checkout")
+
+
+def test_the_smallest_study_differs_from_the_default_in_size_only() -> None:
+    assert not [each for each in TINY if each.startswith(("parallel.device", "data.source", "model.embedding"))]
