@@ -69,7 +69,13 @@ def test_figures_show_something_with_units(drawings: dict[str, Drawing], name: s
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [("strategies_step", 4), ("loader_speedup", 10), ("loader_rate", 10), ("batchsz_time", 3), ("overview", 12)],
+    [
+        ("strategies_step", 4),
+        ("loader_speedup", 10),
+        ("loader_rate", 10),
+        ("batchsz_time", 3),
+        ("overview", 12),
+    ],
 )
 def test_single_measurements_are_drawn_not_only_summaries(
     drawings: dict[str, Drawing], name: str, settings: int
@@ -107,7 +113,9 @@ def test_svg_is_bare_themed_and_its_ids_its_own(drawings: dict[str, Drawing]) ->
 
 
 def test_the_same_study_gives_the_same_picture() -> None:
-    first, second = (overview(summarize(build.study(), build.params()), build.study(), wide=False) for _ in range(2))
+    first, second = (
+        overview(summarize(build.study(), build.params()), build.study(), wide=False) for _ in range(2)
+    )
     assert first and second and svg(first) == svg(second) and png(first) == png(second)
 
 

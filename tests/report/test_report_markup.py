@@ -11,7 +11,10 @@ from parashot.report.markup import Markup, element, join
 
 
 def test_elements() -> None:
-    assert element("p", "a < b & c", class_="x", hidden=True, title=None) == '<p class="x" hidden>a &lt; b &amp; c</p>'
+    assert (
+        element("p", "a < b & c", class_="x", hidden=True, title=None)
+        == '<p class="x" hidden>a &lt; b &amp; c</p>'
+    )
     assert element("meta", charset="utf-8") == '<meta charset="utf-8">'
     assert element("a", "x", aria_label='"q"') == '<a aria-label="&quot;q&quot;">x</a>'
     assert join(None, ["a", Markup("<b>")], 1) == "a<b>1"

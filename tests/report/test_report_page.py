@@ -57,7 +57,9 @@ class Page(HTMLParser):
         attributes = dict(attrs)
         self.tags[tag] += 1
         self.ids += [str(attributes["id"])] if "id" in attributes else []
-        self.addresses += [str(attributes[key]) for key in ("href", "src", "xlink:href", "srcset") if key in attributes]
+        self.addresses += [
+            str(attributes[key]) for key in ("href", "src", "xlink:href", "srcset") if key in attributes
+        ]
         if tag not in VOID:
             self._open.append(tag)
         if tag == "table":
@@ -83,10 +85,18 @@ class Page(HTMLParser):
             self._rows[-1][-1].text += data
 
 
-def report(tmp_path: Path, results: StudyResults, params: Params | None = None) -> tuple[Page, dict[str, Any]]:
+def report(
+    tmp_path: Path, results: StudyResults, params: Params | None = None
+) -> tuple[Page, dict[str, Any]]:
     summary = summarize(results, params or build.params())
     write_report(summary, results, PARAMS_TEXT, tmp_path / "reports")
     return Page((tmp_path / "reports/index.html").read_text(encoding="utf-8")), summary
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of figures are for `whole` and the tests of figures: here they would only cost time."""
+    monkeypatch.setattr(write, "png", lambda _: b"")
 
 
 @pytest.fixture(scope="module")
@@ -180,17 +190,19 @@ def test_reasons_that_look_like_markup_stay_text(tmp_path: Path) -> None:
     assert page.tags["img"] == 0 and evil in page.text
 
 
-def test_synthetic_and_short_runs_are_told_in_words(tmp_path: Path, whole: tuple[Page, dict[str, Any], Path]) -> None:
+def test_synthetic_and_short_runs_are_told_in_words(
+    tmp_path: Path, whole: tuple[Page, dict[str, Any], Path]
+) -> None:
     assert "Synthetic data:" in whole[0].text and "A short run: 1,600 training episodes." in whole[0].text
     params = build.params()
     data, train = replace(params.data, source="miniimagenet"), replace(params.train, episodes=400_000)
-    page, _ = report(tmp_path, build.study(), replace(params, data=data, train=train))
+    page, _ = report(tmp_path, StudyResults(), replace(params, data=data, train=train))
     assert "Synthetic data:" not in page.text and "A short run:" not in page.text
 
 
 def test_batches_per_rank_are_told(tmp_path: Path) -> None:
     params = build.params()
-    page, _ = report(tmp_path, build.study(), replace(params, train=replace(params.train, batch_per="rank")))
+    page, _ = report(tmp_path, StudyResults(), replace(params, train=replace(params.train, batch_per="rank")))
     assert "batch_per is rank" in page.text
 
 
@@ -205,7 +217,7 @@ def test_dp_on_a_cpu_is_labelled_as_such(tmp_path: Path, whole: tuple[Page, dict
     assert "DataParallel without GPUs means here" in whole[0].text
     names = ("serial", "dp", "ddp")
     gpus = {name: build.training(name, device="cuda") for name in names}
-    assert "DataParallel without GPUs" not in report(tmp_path, build.study(training=gpus))[0].text
+    assert "DataParallel without GPUs" not in report(tmp_path, StudyResults(training=gpus))[0].text
 
 
 @pytest.mark.parametrize("part", ["hardware", "loader", "strategies", "batchsz", "evaluate"])
@@ -247,7 +259,12 @@ def test_everything_skipped_has_a_report(tmp_path: Path) -> None:
 def test_the_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
     (tmp_path / "reports/figures").mkdir(parents=True)
     (tmp_path / "reports/figures/old.png").write_bytes(b"old")
-    report(tmp_path, build.study())
+    report(tmp_path, StudyResults(batchsz=build.batchsz_results()))
+    assert {path.name for path in (tmp_path / "reports/figures").iterdir()} == {
+        "batchsz_time.png",
+        "batchsz_communication.png",
+        "overview.png",
+    }
     assert not (tmp_path / "reports/figures/old.png").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["reports"]
 
@@ -261,6 +278,6 @@ def test_a_failure_leaves_the_old_report(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(write, "render_page", fail)
     with pytest.raises(OSError, match="No space"):
-        report(tmp_path, build.study(evaluate=None))
+        report(tmp_path, StudyResults(hardware=build.HARDWARE))
     assert (tmp_path / "reports/index.html").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["reports"]

@@ -125,8 +125,16 @@ def scattered(axes: Axes, x: Sequence[float], y: Sequence[float], colour: str) -
     axes.plot(x, y, linestyle="none", marker="o", markersize=3.2, color=LIGHT[colour], alpha=0.4, zorder=2)
 
 
+def _settle(figure: Figure) -> None:
+    """Lay the figure out once and for all: each rendering would otherwise solve the layout again."""
+    if figure.get_layout_engine() is not None:
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+
+
 def png(drawing: Drawing) -> bytes:
     """Render for a file: white ground, 160 dots per inch."""
+    _settle(drawing.figure)
     buffer = io.BytesIO()
     drawing.figure.savefig(
         buffer, format="png", dpi=160, facecolor=LIGHT["paper"], metadata={"Software": None}
@@ -138,6 +146,7 @@ def png(drawing: Drawing) -> bytes:
 def svg(drawing: Drawing) -> Markup:
     """Render for the page: inline, scalable, in the page's colours, its text selectable."""
     mpl.rcParams["svg.hashsalt"] = drawing.name
+    _settle(drawing.figure)
     buffer = io.StringIO()
     drawing.figure.savefig(
         buffer, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
