@@ -158,6 +158,7 @@ def test_one_recipe_can_follow_another(first: str, second: str) -> None:
 
 
 def test_quick_is_the_default_study() -> None:
+    """Who tunes params.yaml tunes recipes/quick.yaml as well: it leads back from any other recipe."""
     tree = _params_tree()
     settings = load_recipe(DEFAULT).settings
     assert settings == {key: _find(tree, key) for key in settings}
