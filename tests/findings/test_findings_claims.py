@@ -68,8 +68,8 @@ def without_ddp() -> StudyResults:
     )
 
 
-def loader_metrics(**metrics: float) -> StudyResults:
-    return build.study(loader=build.loader_results(metrics=metrics))
+def workers_under_ddp(**metrics: float) -> StudyResults:
+    return build.study(strategies=build.strategy_results(metrics=metrics))
 
 
 def pairing(difference: float | None) -> StudyResults:
@@ -126,9 +126,9 @@ CASES: list[tuple[str, str, Callable[[], StudyResults]]] = [
     ("ddp-memory", "undecided", lambda: trainings(ddp={"peak_memory_bytes": 810 * MIB})),
     ("ddp-memory", CANNOT, lambda: gpus((300 * MIB,))),
     ("ddp-memory", CANNOT, without_ddp),
-    ("ddp-workers-zero", "holds", lambda: loader_metrics(ddp_workers_ok=0)),
-    ("ddp-workers-zero", "does not hold", lambda: loader_metrics(ddp_workers_ok=1)),
-    ("ddp-workers-zero", CANNOT, loader_metrics),
+    ("ddp-workers-zero", "holds", lambda: workers_under_ddp(ddp_workers_ok=0)),
+    ("ddp-workers-zero", "does not hold", lambda: workers_under_ddp(ddp_workers_ok=1)),
+    ("ddp-workers-zero", CANNOT, workers_under_ddp),
     ("concat-serial", "holds", lambda: pairing(1e-3)),
     ("concat-serial", "does not hold", lambda: pairing(1e-15)),
     ("concat-serial", CANNOT, lambda: pairing(None)),

@@ -15,6 +15,9 @@ from parashot.findings.statistics import Interval, tied_with_best
 from parashot.findings.strategies import BASE, StrategyRow, step_seconds
 from parashot.findings.text import counted, listed, number, points, ratio, times
 
+ALONE = {"serial": "one replica", "serial-all-cores": "one replica on all cores"}
+"""What the variants of a single replica are called in a sentence."""
+
 
 @dataclass(frozen=True)
 class Advice:
@@ -61,13 +64,13 @@ def _strategy(evidence: Evidence) -> Advice:
     best, ratios = tied_with_best(sound, evidence.resampling)
     row = rows[best]
     faster = row.speedup if best != BASE else None
-    on = f" on {row.replicas} replicas" if row.replicas > 1 else ""
+    on = f"{best} on {row.replicas} replicas" if row.replicas > 1 else ALONE.get(best, best)
     gain = f", {ratio(faster.value)}× as fast as {BASE}" if faster else ": nothing was faster"
     return Advice(
         topic="strategy",
         choice=best,
         setting="",
-        phrase=f"train with {best}{on}{gain}",
+        phrase=f"train with {on}{gain}",
         buys=f"{times(faster)} as fast as one replica" if faster else "nothing was faster",
         sure=_sure(ratios, "strategy") + _accuracy_words(evidence, row),
         decided=_decided(ratios),

@@ -97,20 +97,16 @@ def ddp_memory(evidence: Evidence) -> Finding:
 
 
 def ddp_workers_zero(evidence: Evidence) -> Finding:
-    """Does not hold if two DDP ranks read the same bytes with worker processes of their own as without."""
-    if evidence.results.loader is None:
-        raise UntestableError(evidence.why_missing("loader"))
-    read = evidence.results.loader.metrics.get("ddp_workers_ok")
+    """Does not hold if DDP ranks read the same bytes with worker processes of their own as without."""
+    if evidence.results.strategies is None:
+        raise UntestableError(evidence.why_missing("strategies"))
+    read = evidence.results.strategies.metrics.get("ddp_workers_ok")
     if read is None:
-        raise UntestableError(
-            "reading under DDP with workers was not tried: results/loader/metrics.json has no ddp_workers_ok"
-        )
+        raise UntestableError("reading under DDP with workers was not tried: it takes two or more ranks")
     if float(read) == 1:
-        measured = "2 ranks with 2 workers each read the same bytes as without workers"
-        return Finding(
-            measured, "does not hold", "the error came from objects that cannot be pickled, not from DDP"
-        )
-    return Finding("2 ranks with workers did not read what they read without", "holds", "seen here as well")
+        measured = "every rank read the same bytes with workers of its own as without"
+        return Finding(measured, "does not hold", "what can be pickled reaches a rank's workers as well")
+    return Finding("not every rank read with workers what it read without", "holds", "seen here as well")
 
 
 def concat_serial(evidence: Evidence) -> Finding:

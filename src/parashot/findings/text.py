@@ -19,8 +19,10 @@ def number(value: float) -> str:
 
 
 def ratio(value: float) -> str:
-    """Two decimals where they suffice: `0.68`, `1.92`."""
-    return f"{value:.2f}" if 0.1 <= abs(value) < 100 else number(value)
+    """Say a ratio: `0.042`, `0.68`, `1.92`, `137`."""
+    if abs(value) < 0.1:
+        return f"{value:.2g}"
+    return f"{value:.2f}" if abs(value) < 100 else number(value)
 
 
 def times(interval: Interval) -> str:

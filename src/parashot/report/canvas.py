@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from parashot.report.markup import Markup, element
 from parashot.report.palette import LIGHT, themed
@@ -108,6 +111,22 @@ def interval_mark(
         zorder=4,
         **style,
     )
+
+
+def ratio_ticks(axis: Axis, low: float, high: float, most: int = 7) -> None:
+    """Mark a logarithmic axis of ratios at powers of 2, or of 4, 8, … where those are more than `most`."""
+    lowest, highest = math.floor(math.log2(low)), math.ceil(math.log2(high))
+    step = max(1, -(-(highest - lowest) // most))
+    ticks = [2.0**power for power in range(-60, 61, step)] if step > 1 else _dense(highest - lowest)
+    axis.set_major_locator(FixedLocator(ticks))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}×"))
+
+
+def _dense(octaves: int) -> list[float]:
+    """Powers of 2, with steps between them where the axis spans few."""
+    between = (1.0,) if octaves > 2 else (1.0, 1.25, 1.5, 1.75)
+    return [part * 2.0**power for power in range(-8, 9) for part in between]
 
 
 def outside_legend(figure: Figure, columns: int = 4) -> None:

@@ -46,7 +46,7 @@ def _time(rows: Sequence[Row], blocks: Sequence[BatchszBlock]) -> Drawing:
             )
         said = f"{number(seconds)} s"
         if row["status"] == "stopped":
-            said = f"stopped after {said}\nof about {number(projected)} s"
+            said = f"stopped,\n≈ {number(projected)} s"
         times = [each * row["episodes_budget"] for each in episode_seconds(blocks, row["batchsz"]).values()]
         scattered(axes, [place + 0.34] * len(times), times, "vermillion")
         top = (place, max(seconds, projected, *times))

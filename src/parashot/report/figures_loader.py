@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from parashot.findings.loader import batch_seconds
 from parashot.findings.results import StudyResults
@@ -15,7 +15,15 @@ from parashot.findings.statistics import paired
 from parashot.findings.study import HARDWARE_THREADS, TABLE_2
 from parashot.findings.text import listed, number, percent, ratio, size
 from parashot.records import LoaderBlock
-from parashot.report.canvas import Drawing, interval_mark, new_axes, outside_legend, scattered, styled
+from parashot.report.canvas import (
+    Drawing,
+    interval_mark,
+    new_axes,
+    outside_legend,
+    ratio_ticks,
+    scattered,
+    styled,
+)
 from parashot.report.palette import LIGHT, Look, looks
 
 Row = Mapping[str, Any]
@@ -52,7 +60,8 @@ def _speedup(rows: Sequence[Row], blocks: Sequence[LoaderBlock], threads: int) -
         **_study_style(),
     )
     axes.axhline(1, color=LIGHT["muted"], linewidth=1)
-    _logarithmic(axes, "×")
+    axes.set_yscale("log")
+    ratio_ticks(axes.yaxis, *axes.get_ylim())
     _finish(figure, axes, "speedup over no workers", threads)
     return Drawing(
         "loader_speedup",
@@ -84,7 +93,7 @@ def _efficiency(rows: Sequence[Row], blocks: Sequence[LoaderBlock], threads: int
     )
     axes.axhline(1, color=LIGHT["muted"], linewidth=1)
     axes.set_yscale("log")
-    axes.yaxis.set_major_locator(FixedLocator([0.003, 0.01, 0.03, 0.1, 0.3, 1.0]))
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 3)))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}%"))
     _finish(figure, axes, "efficiency: speedup / workers", threads)
@@ -138,6 +147,7 @@ def _memory(rows: Sequence[Row], blocks: Sequence[LoaderBlock], threads: int) ->
             look.colour,
         )
     axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     _finish(figure, axes, "memory in MiB", threads)
     return Drawing(
         "loader_memory",
@@ -171,13 +181,6 @@ def _finish(figure: Figure, axes: Axes, label: str, threads: int) -> None:
     axes.set_xlabel(f"workers per hardware thread ({threads} here)")
     axes.set_xlim(left=-0.1)
     outside_legend(figure)
-
-
-def _logarithmic(axes: Axes, unit: str) -> None:
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(FixedLocator([2.0**power for power in range(-6, 8)]))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}{unit}"))
 
 
 def _study_style() -> dict[str, Any]:

@@ -8,7 +8,6 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import blended_transform_factory
 
 from parashot.findings.batchsz import episode_seconds
@@ -17,7 +16,16 @@ from parashot.findings.results import StudyResults
 from parashot.findings.statistics import paired
 from parashot.findings.strategies import step_seconds
 from parashot.findings.text import counted, listed, ratio
-from parashot.report.canvas import WIDTH, Drawing, boxed, interval_mark, new_axes, scattered, styled
+from parashot.report.canvas import (
+    WIDTH,
+    Drawing,
+    boxed,
+    interval_mark,
+    new_axes,
+    ratio_ticks,
+    scattered,
+    styled,
+)
 from parashot.report.palette import LIGHT, SERIES
 
 Summary = Mapping[str, Any]
@@ -97,15 +105,10 @@ def _line(axes: Axes, place: float, choice: Choice, colour: str) -> None:
 
 
 def _logarithmic(axes: Axes, values: list[float]) -> None:
-    low, high = min([*values, 0.9]), max([*values, 1.12])
+    low, high = min([*values, 0.9]) * 0.88, max([*values, 1.12]) * 1.12
     axes.set_xscale("log")
-    axes.set_xlim(low * 0.88, high * 1.12)
-    ticks = [2.0**power for power in range(-10, 11)]
-    if high / low < 3:
-        ticks = [0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.4, 1.6, 2.0, 2.4]
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
+    axes.set_xlim(low, high)
+    ratio_ticks(axes.xaxis, low, high, most=5)
 
 
 def _title(summary: Summary) -> str:

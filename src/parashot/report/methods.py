@@ -45,12 +45,12 @@ def _times(facts: Mapping[str, Any]) -> list[str]:
     level = f"{100 * facts['confidence']:g}%"
     return [
         f"Strategies: {facts['strategy_blocks']} blocks of {facts['strategy_steps']} training steps each, "
-        f"after {facts['strategy_warmup_steps']} warm-up steps that are not counted. A step is forward, "
-        "backward, the exchange of gradients and the optimizer's update; the clock stops when every "
-        "replica's device has finished it.",
+        f"after {facts['strategy_warmup_steps']} warm-up steps that are not counted. The images lie ready in "
+        "memory; a step is their way to the device, forward, backward, the exchange of gradients and the "
+        "optimizer's update. The clock stops when the device has done all it was given.",
         f"Loader: {facts['loader_blocks']} blocks of {facts['loader_batches']} batches of "
-        f"{facts['loader_batchsz']} episodes, read and thrown away. The time to the first batch is told "
-        "apart and is in no block.",
+        f"{facts['loader_batchsz']} episodes, read and thrown away. The first batch is timed apart; what the "
+        "workers had ready by then is taken before the clock starts.",
         f"Batch sizes: {facts['batchsz_blocks']} blocks of {facts['batchsz_block_episodes']} episodes, with "
         "and without the exchange of gradients; whole runs beside them are single measurements.",
         "Blocks of all settings are interleaved (A B C, A B C, …), so that what slows the machine for a "

@@ -266,7 +266,7 @@ def _batchsz(summary: Mapping[str, Any]) -> Table:
         _column("speedup", "speedup, blocks", _times),
         _column("run_speedup", "speedup, whole runs", _times),
         _column("communication_share", "communication", _share),
-        Column("val_accuracy", "validation accuracy", _val_accuracy),
+        Column("val_accuracy", "validation accuracy", _batchsz_accuracy),
     )
     caption = "Batch sizes under DDP: the same episodes; speedup is over the baseline"
     return Table("batchsz", caption, columns, tuple(summary["batchsz"]))
@@ -274,6 +274,12 @@ def _batchsz(summary: Mapping[str, Any]) -> Table:
 
 def _run(row: Row) -> Markup:
     return join(badge(row["status"]), element("small", row["reason"]) if row["reason"] else None)
+
+
+def _batchsz_accuracy(row: Row) -> object:
+    if row["status"] != "stopped":
+        return _val_accuracy(row)
+    return join(_val_accuracy(row), element("small", f"after {row['episodes']:,} episodes"))
 
 
 def _share(value: float) -> str:
