@@ -3,7 +3,7 @@
 import logging
 
 from parashot.data.episodes import EpisodeSpec
-from parashot.data.packed import pack
+from parashot.data.pack import pack
 from parashot.data.splits import read_split
 from stages.common import PACKED, RAW, SPLIT, params, stage
 

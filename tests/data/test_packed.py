@@ -12,7 +12,8 @@ from PIL import Image
 
 from parashot.data.episodes import EpisodeSpec, draw_rows
 from parashot.data.images import decode, encode_jpeg
-from parashot.data.packed import PackedSplit, pack, read_manifest, verify
+from parashot.data.pack import pack
+from parashot.data.packed import PackedSplit, read_manifest, verify
 from parashot.data.raw import ImageStream, RawImage, write_raw
 from parashot.errors import DataError
 
@@ -126,7 +127,7 @@ def test_a_full_disk_leaves_the_earlier_pack(tmp_path: Path, monkeypatch: pytest
     def full(*args: object, **kwargs: object) -> None:
         raise OSError(28, "No space left on device", "train.sizes.npy")
 
-    monkeypatch.setattr("parashot.data.packed.np.save", full)
+    monkeypatch.setattr("parashot.data.pack.np.save", full)
     with pytest.raises(OSError, match="No space left"):
         make_packed(tmp_path)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,17 +21,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parashot.data.episodes import SPLITS, EpisodeSpec, SplitName, draw_rows
-from parashot.data.images import decode, resize_square
-from parashot.data.raw import RawStore, printable
+from parashot.data.episodes import SplitName
 from parashot.errors import DataError
-from parashot.files import replacing_folder, write_text
+from parashot.files import write_text
 
 VERSION = 1
-_CHUNK = 512
-_DECODING_THREADS = 4
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -109,51 +101,9 @@ class PackedSplit:
             raise DataError(f"{path}: not a packed array; run `dvc repro pack` to make it again") from error
 
 
-def pack(
-    raw: Path,
-    split: Mapping[str, Mapping[str, Sequence[str]]],
-    out: Path,
-    *,
-    pack_size: int,
-    seed: int,
-    spec: EpisodeSpec,
-    episodes: Mapping[SplitName, int],
-    progress: Progress,
-) -> PackManifest:
-    """Decode the raw store at `raw` into the packed folder `out`.
-
-    split: split -> class -> member names; spec and episodes: shape and number of the packed episodes per split.
-    Images that all have one size keep it, otherwise each is brought to a square of `pack_size` pixels.
-    Raises `DataError` for an image that cannot be decoded or a class too small for an episode.
-    """
-    store = RawStore.open(raw)
-    with replacing_folder(out) as folder:
-        try:
-            side = None
-            shape = _write_images(store, split, folder, side, progress)
-        except _MixedSizesError:
-            side = pack_size
-            shape = _write_images(store, split, folder, side, progress)
-        manifests: dict[str, SplitManifest] = {}
-        for name in SPLITS:
-            count = episodes.get(name, 0)
-            sizes = np.array([len(members) for members in split[name].values()], dtype=np.int64)
-            np.save(folder / f"{name}.sizes.npy", sizes)
-            if count:
-                rows = draw_rows(seed, name, np.arange(count, dtype=np.int64), sizes, spec)
-                np.save(folder / f"{name}.episodes.npy", rows.astype(np.int32))
-            manifests[name] = SplitManifest(tuple(split[name]), int(sizes.sum()), *shape, episodes=count)
-        manifest = PackManifest(
-            version=VERSION,
-            source=store.manifest.source,
-            encoding=store.manifest.encoding,
-            skipped=len(store.manifest.skipped),
-            resized_to=side,
-            splits=manifests,
-            sha256={path.name: _sha256(path) for path in sorted(folder.iterdir())},
-        )
-        write_text(folder / "manifest.json", json.dumps(asdict(manifest), indent=2) + "\n")
-    return manifest
+def write_manifest(folder: Path, manifest: PackManifest) -> None:
+    """Write manifest.json of a packed folder."""
+    write_text(folder / "manifest.json", json.dumps(asdict(manifest), indent=2) + "\n")
 
 
 def read_manifest(folder: Path) -> PackManifest:
@@ -179,75 +129,13 @@ def verify(folder: Path) -> None:
     """Compare every file of a packed folder with its checksum. Raises `DataError` naming the first that differs."""
     for name, expected in read_manifest(folder).sha256.items():
         path = folder / name
-        if not path.is_file() or _sha256(path) != expected:
+        if not path.is_file() or sha256(path) != expected:
             raise DataError(
                 f"{path}: damaged or missing; run `dvc checkout` or `dvc repro -f pack` to restore it"
             )
 
 
-class _MixedSizesError(Exception):
-    """Two images differ in size, so they do not fit one array as they are."""
-
-
-def _write_images(
-    store: RawStore,
-    split: Mapping[str, Mapping[str, Sequence[str]]],
-    folder: Path,
-    side: int | None,
-    progress: Progress,
-) -> tuple[int, int]:
-    """Write pixels, encoded bytes and offsets of every split; return (height, width), the same for all."""
-    shape: tuple[int, ...] | None = None
-    for name in SPLITS:
-        members = [member for each in split[name].values() for member in each]
-        if not members:
-            raise DataError(f"split {name} has no image; check data.source and data.archive")
-        offsets = np.zeros(len(members) + 1, dtype=np.int64)
-        with (folder / f"{name}.encoded.bin").open("wb") as encoded:
-            for row, (data, pixels) in enumerate(_decoded(store, members, side)):
-                if row == 0:
-                    shape = shape or pixels.shape
-                    path = folder / f"{name}.images.npy"
-                    array = np.lib.format.open_memmap(
-                        path, mode="w+", dtype=np.uint8, shape=(len(members), *shape)
-                    )
-                if pixels.shape != shape:
-                    raise _MixedSizesError
-                array[row] = pixels
-                encoded.write(data)
-                offsets[row + 1] = offsets[row] + len(data)
-                if row % 10_000 == 0:
-                    progress(f"pack {name}: {row} of {len(members)} images")
-        np.save(folder / f"{name}.offsets.npy", offsets)
-        array.flush()
-    assert shape is not None
-    return shape[0], shape[1]
-
-
-def _decoded(
-    store: RawStore, members: Sequence[str], side: int | None
-) -> Iterator[tuple[bytes, npt.NDArray[np.uint8]]]:
-    """Yield (encoded bytes, pixels) image after image; Pillow decodes outside the interpreter lock, so threads help."""
-
-    entries = {entry.member: entry for entry in store.entries}
-
-    def one(member: str) -> tuple[bytes, npt.NDArray[np.uint8]]:
-        if member not in entries:
-            raise DataError(
-                f"{printable(member)}: in the split, but not in {store.tar}; run `dvc repro split`"
-            )
-        data = store.read(entries[member])
-        try:
-            pixels = decode(data)
-        except DataError as error:
-            raise DataError(f"{printable(member)}: {error}") from error
-        return data, pixels if side is None else resize_square(pixels, side)
-
-    with ThreadPoolExecutor(_DECODING_THREADS) as pool:
-        for begin in range(0, len(members), _CHUNK):
-            yield from pool.map(one, members[begin : begin + _CHUNK])
-
-
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """Checksum of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -13,6 +13,7 @@ from parashot.data.packed import PackedSplit
 from parashot.errors import RecordError
 from parashot.files import replacing_folder
 from parashot.model.weights import load_network
+from parashot.parallel.allocator import keep_freed_memory
 from parashot.parallel.context import place
 from parashot.parallel.registry import STRATEGIES
 from parashot.parallel.strategy import channels_last
@@ -47,6 +48,7 @@ def evaluate_chosen(
     chosen = max(trained, key=lambda name: trained[name])
     spec = EpisodeSpec(params.episode.n_way, params.episode.k_shot, params.evaluate.k_query)
     placement = place(params.parallel)
+    keep_freed_memory()
     torch.set_num_threads(placement.cores)
     device = torch.device(placement.device_type)
     network = channels_last(load_network(trainings / chosen / "model.pt").to(device))
