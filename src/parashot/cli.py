@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
+from pathlib import Path
 
 from parashot.errors import ParamsError, ParashotError, one_line
 
@@ -48,6 +50,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     recipe.add_argument("name", nargs="?", metavar="NAME", help="the recipe to print")
     recipe.set_defaults(run=_recipe)
+    summary = commands.add_parser(
+        "summary",
+        help="print the tables of the last study",
+        description="Print the tables of results/summary.json as Markdown, or write them with the figures to a folder.",
+    )
+    summary.add_argument("--to", metavar="DIR", type=Path, help="write DIR/README.md and its figures instead")
+    summary.add_argument("--title", default="The study", help="heading of the page")
+    summary.set_defaults(run=_summary)
     return parser
 
 
@@ -74,6 +84,26 @@ def _recipe(command: argparse.Namespace) -> None:
             # `dvc exp run $(parashot recipe TYPO)` would otherwise run with no argument at all.
             print("--no-such-recipe")
         raise
+
+
+def _summary(command: argparse.Namespace) -> None:
+    from parashot.files import replacing_folder
+    from parashot.records import read_json
+    from parashot.report.markdown import markdown
+
+    summary = read_json(Path("results/summary.json"))
+    if command.to is None:
+        print(markdown(summary, command.title), end="")
+        return
+    figures = sorted(
+        Path("reports/figures").glob("*.png"), key=lambda path: (path.stem != "overview", path.name)
+    )
+    with replacing_folder(command.to) as folder:
+        for figure in figures:
+            shutil.copyfile(figure, folder / figure.name)
+        page = markdown(summary, command.title, [figure.name for figure in figures])
+        (folder / "README.md").write_text(page, encoding="utf-8")
+        shutil.copyfile("params.yaml", folder / "params.yaml")
 
 
 if __name__ == "__main__":

@@ -148,6 +148,15 @@ def test_advice_on_batch_size_needs_a_finished_run_that_is_not_less_accurate() -
     assert advice(build.study(batchsz=fast_but_stopped), "batch size")["choice"] == "30"
 
 
+def test_advice_on_batch_size_follows_accuracy_before_speed() -> None:
+    """What learns nothing in the budget is no advice, however fast; a size that learned more and was stopped is."""
+    slow_learners = build.batchsz_results(accuracies={30: 0.2, 60: 0.2})
+    found = advice(build.study(batchsz=slow_learners), "batch size")
+    assert found["choice"] == "2"
+    assert "stopped after" in str(found["sure"])
+    assert "30%" in str(found["phrase"]) and "20%" in str(found["phrase"])
+
+
 def test_missing_parts_are_told_and_the_rest_is_advised() -> None:
     found = advice(build.study(loader=None, missing={"loader": "run it"}), "loader workers")
     assert (found["choice"], found["sure"]) == ("", "run it")

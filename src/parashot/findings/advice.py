@@ -108,7 +108,10 @@ def _loader(evidence: Evidence) -> Advice:
 
 
 def _batchsz(evidence: Evidence) -> Advice:
-    """The size with the least time per episode, among those finished and not shown to be less accurate."""
+    """The size with the least time per episode among those not shown to be less accurate on the same budget.
+
+    A size that was stopped has seen fewer episodes, so its accuracy counts against the others, not for it.
+    """
     if evidence.results.batchsz is None:
         raise UntestableError(evidence.why_missing("batchsz"))
     baseline = evidence.params.batchsz_study.baseline
@@ -117,29 +120,37 @@ def _batchsz(evidence: Evidence) -> Advice:
         raise UntestableError(
             f"batchsz was skipped: {base.reason}" if base else "the baseline was not measured"
         )
-    sound = [
-        row.batchsz
-        for row in evidence.batchsz.values()
-        if row.status == "ok" and row.seconds_per_episode and not _less_accurate(row, base)
-    ]
+    timed = {row.batchsz: row for row in evidence.batchsz.values() if row.seconds_per_episode}
+    if not timed:
+        raise UntestableError("no batch size has timed blocks; run `dvc repro`")
+    leader = max(timed.values(), key=lambda row: row.val_accuracy or 0)
+    sound = [row.batchsz for row in timed.values() if not _less_accurate(row, leader)]
     blocks = evidence.results.batchsz.blocks
-    if not sound:
-        raise UntestableError("no batch size finished with timed blocks; run `dvc repro`")
     best, ratios = tied_with_best(
         {size: episode_seconds(blocks, size) for size in sound}, evidence.resampling
     )
-    row = evidence.batchsz[best]
-    faster = row.speedup if best != baseline else None
-    gain = f", {ratio(faster.value)}× as fast as {baseline}" if faster else ""
+    row = timed[best]
+    speed = row.speedup if best != baseline else None
+    pace = f"{times(speed)} as fast as {baseline}" if speed else "nothing was faster"
     return Advice(
         topic="batch size",
         choice=str(best),
         setting=f"train.batchsz={best}",
-        phrase=f"take {best} episodes per step{gain}",
-        buys=f"{times(faster)} as fast as {baseline}" if faster else "nothing was faster",
-        sure=_sure(ratios, "size") + _batchsz_accuracy(row, base),
+        phrase=f"take {best} episodes per step{_why_this_size(row, timed, sound)}",
+        buys=pace,
+        sure=_sure(ratios, "size of that accuracy" if len(sound) < len(timed) else "size")
+        + _batchsz_accuracy(row, timed, sound),
         decided=_decided(ratios),
     )
+
+
+def _why_this_size(row: BatchszRow, timed: Mapping[int, BatchszRow], sound: Iterable[int]) -> str:
+    """What the size buys: speed, or accuracy where faster ones fell behind."""
+    behind = [each for size, each in timed.items() if size not in sound]
+    if behind and row.val_accuracy is not None:
+        best = max(each.val_accuracy or 0 for each in behind)
+        return f": {100 * row.val_accuracy:.0f}% accurate where other sizes reach {100 * best:.0f}%"
+    return f", {ratio(row.speedup.value)}× as fast as the baseline" if row.speedup else ""
 
 
 def _sure(ratios: Mapping[Any, Interval], noun: str) -> str:
@@ -195,20 +206,26 @@ def _supply(evidence: Evidence, supply: Interval) -> str:
     return f"; it delivers {verb} {number(ratio)} times what the fastest strategy consumes"
 
 
-def _less_accurate(row: BatchszRow, base: BatchszRow) -> bool:
-    """Whether it is shown to be less accurate than the baseline, unpaired: its episodes are not kept."""
-    difference = _accuracy_difference(row, base)
+def _less_accurate(row: BatchszRow, leader: BatchszRow) -> bool:
+    """Whether it is shown to be less accurate than the leader, unpaired: its episodes are not kept."""
+    difference = _accuracy_difference(row, leader)
     return difference is not None and difference.high < 0
 
 
-def _accuracy_difference(row: BatchszRow, base: BatchszRow) -> Interval | None:
-    if row.val_accuracy is None or base.val_accuracy is None or row.batchsz == base.batchsz:
+def _accuracy_difference(row: BatchszRow, other: BatchszRow) -> Interval | None:
+    if row.val_accuracy is None or other.val_accuracy is None or row.batchsz == other.batchsz:
         return None
-    half = math.hypot(row.val_accuracy_ci95 or 0, base.val_accuracy_ci95 or 0)
-    difference = row.val_accuracy - base.val_accuracy
+    half = math.hypot(row.val_accuracy_ci95 or 0, other.val_accuracy_ci95 or 0)
+    difference = row.val_accuracy - other.val_accuracy
     return Interval(difference, difference - half, difference + half)
 
 
-def _batchsz_accuracy(row: BatchszRow, base: BatchszRow) -> str:
-    difference = _accuracy_difference(row, base)
-    return f"; accuracy against batchsz {base.batchsz}: {points(difference)}" if difference else ""
+def _batchsz_accuracy(row: BatchszRow, timed: Mapping[int, BatchszRow], sound: Iterable[int]) -> str:
+    """How its accuracy stands to that of the sizes that fell behind; of a stopped one, after how much."""
+    behind = [
+        f"{points(difference)} against batchsz {size}"
+        for size, each in timed.items()
+        if size not in sound and (difference := _accuracy_difference(row, each))
+    ]
+    stopped = f", though stopped after {row.episodes} of {row.episodes_budget} episodes"
+    return f"; accuracy {', '.join(behind)}{stopped if row.status == 'stopped' else ''}" if behind else ""

@@ -7,6 +7,7 @@ the exchange of gradients, give seconds per episode with an interval and the sha
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Mapping
@@ -126,7 +127,9 @@ def _train(context: Context, params: Params, packed: Path, size: int, limit: flo
     )
 
 
-def _validate(context: Context, network: RelationNetwork, params: Params, packed: Path) -> tuple[float, float]:
+def _validate(
+    context: Context, network: RelationNetwork, params: Params, packed: Path
+) -> tuple[float, float]:
     split = PackedSplit(packed, "val")
     spec = EpisodeSpec(params.episode.n_way, params.episode.k_shot, params.evaluate.k_query)
     return mean_and_ci95(
@@ -144,31 +147,39 @@ def _validate(context: Context, network: RelationNetwork, params: Params, packed
 def _interleaved_blocks(
     context: Context, groups: Mapping[int, Context | None], params: Params, packed: Path
 ) -> list[BatchszBlock]:
-    """Blocks of the same episodes for every size, with and without the exchange; the first round is warm-up."""
+    """Blocks of the same episodes for every size, with and without the exchange, after a step each to warm up."""
     study = params.batchsz_study
     ready = {
-        size: (_strategy(group, params, build_network(params.model, params.seed)), _ready_batches(group, params, packed, size))
+        size: (
+            _strategy(group, params, build_network(params.model, params.seed)),
+            _batches(group, params, packed, size),
+        )
         for size, group in groups.items()
         if group is not None
     }
+    for size in groups:
+        _barrier(context)
+        if size in ready:
+            strategy, batches = ready[size]
+            _time(strategy, batches[:1], synchronised=True)
     blocks = []
-    for number in range(-1, study.blocks):
-        for size in groups:
-            for synchronised in (True, False):
-                if context.ranks > 1:
-                    dist.barrier()
-                if size not in ready:
-                    continue
+    for number in range(study.blocks):
+        for size, synchronised in itertools.product(groups, (True, False)):
+            _barrier(context)
+            if size in ready:
                 strategy, batches = ready[size]
                 seconds = _time(strategy, batches, synchronised)
-                if number >= 0:
-                    block = BatchszBlock(
-                        number, size, synchronised, study.block_episodes, len(batches), seconds
-                    )
-                    blocks.append(block)
-        if context.is_first and number >= 0:
+                blocks.append(
+                    BatchszBlock(number, size, synchronised, study.block_episodes, len(batches), seconds)
+                )
+        if context.is_first:
             log.info("batchsz: round %d of %d", number + 1, study.blocks)
     return blocks
+
+
+def _barrier(context: Context) -> None:
+    if context.ranks > 1:
+        dist.barrier()
 
 
 def _time(strategy: Ddp, batches: list[Batch], synchronised: bool) -> float:
@@ -200,7 +211,7 @@ def _dataset(params: Params, packed: Path, plan: Plan) -> EpisodeDataset:
     )
 
 
-def _ready_batches(context: Context, params: Params, packed: Path, size: int) -> list[Batch]:
+def _batches(context: Context, params: Params, packed: Path, size: int) -> list[Batch]:
     plan = Plan(params.batchsz_study.block_episodes, size, context.rank, context.ranks)
     dataset = _dataset(params, packed, plan)
     return [dataset[step] for step in range(plan.steps)]
