@@ -1,6 +1,7 @@
-"""The DVC stages: thin scripts that read params, call one function of the library, and write what dvc.yaml declares.
+"""The DVC stages: thin scripts, run as `python -m stages.NAME`.
 
-Run as `python -m stages.NAME`. Only here are argv and DVC's variables read; the library is handed roots and tags.
+Each reads params, calls one function of the library, and writes what dvc.yaml declares.
+Only here are argv and DVC's variables read; the library is handed roots and tags.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Commit dvc.lock, so that this machine's study is what `dvc metrics diff` and `dvc exp show` compare with."""
+"""Commit dvc.lock: this machine's study is then what `dvc metrics diff` and `dvc exp show` compare with."""
 
 import subprocess
 import sys
@@ -20,10 +20,12 @@ def main() -> None:
     )
     if done.returncode:
         sys.exit(
-            "error: dvc.lock could not be committed; commit it by hand to make this study the baseline of later runs"
+            "error: dvc.lock could not be committed; "
+            "commit it by hand to make this study the baseline of later runs"
         )
     print(
-        "dvc.lock committed: later runs are compared with this study (make study BASELINE=no leaves git alone)"
+        "dvc.lock committed: later runs are compared with this study "
+        "(make study BASELINE=no leaves git alone)"
     )
 
 

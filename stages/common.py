@@ -39,7 +39,10 @@ def params() -> Params:
 
 
 def root() -> Path:
-    """The checkout the user works in: MLflow's store and relative paths belong there, also for `dvc exp run --temp`."""
+    """The checkout the user works in.
+
+    MLflow's store and relative paths belong there, also for `dvc exp run --temp`.
+    """
     return Path(os.environ.get("DVC_ROOT", Path(__file__).resolve().parents[1]))
 
 

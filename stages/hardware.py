@@ -1,4 +1,7 @@
-"""Stage `hardware`: what this machine is; timing stages depend on it, so that they run again on another one."""
+"""Stage `hardware`: what this machine is.
+
+Timing stages depend on it, so that they run again on another one.
+"""
 
 from parashot.hardware import inspect_hardware
 from parashot.records import write_result

@@ -1,4 +1,7 @@
-"""Stage `publish`: bring every record into MLflow that is not there yet, also what DVC restored from its cache."""
+"""Stage `publish`: bring every record into MLflow that is not there yet.
+
+Also what DVC restored from its cache.
+"""
 
 import logging
 from pathlib import Path
@@ -19,12 +22,21 @@ def main() -> None:
         name=f"study on {settings.data.source} data",
         params=flatten(settings),
         tags={**tags(), "data": settings.data.source, "hardware": hardware()},
-        metrics={key: value for key, value in read_json(RESULTS / "metrics.json").items() if not isinstance(value, str)},
+        metrics={
+            key: value
+            for key, value in read_json(RESULTS / "metrics.json").items()
+            if not isinstance(value, str)
+        },
         artifacts=[RESULTS / "summary.json", REPORTS],
     )
     folders = [RESULTS / name for name in ("loader", "strategies", "batchsz", "evaluate")]
     done = publish(store(settings), study, [*trainings, *folders], lambda path: model(path, settings))
-    logging.info("publish: %d new runs, %d completed, %d there already", done.published, done.updated, done.already_there)
+    logging.info(
+        "publish: %d new runs, %d completed, %d there already",
+        done.published,
+        done.updated,
+        done.already_there,
+    )
 
 
 def hardware() -> str:
@@ -33,7 +45,7 @@ def hardware() -> str:
 
 
 def model(path: Path, settings: Params) -> LoggableModel:
-    """A trained network that takes one array holding an episode, with noise in the shape of one as its example."""
+    """A trained network that takes one array holding an episode; noise in that shape is its example."""
     from parashot.model.network import EpisodeModel
     from parashot.model.weights import load_network
 

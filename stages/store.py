@@ -1,4 +1,7 @@
-"""Where MLflow's store is: beside the code, where a plain `mlflow ui` finds it, unless the user names another."""
+"""Where MLflow's store is.
+
+Beside the code, where a plain `mlflow ui` finds it, unless the user names another.
+"""
 
 import os
 

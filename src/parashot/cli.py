@@ -53,7 +53,8 @@ def _parser() -> argparse.ArgumentParser:
     summary = commands.add_parser(
         "summary",
         help="print the tables of the last study",
-        description="Print the tables of results/summary.json as Markdown, or write them with the figures to a folder.",
+        description="Print the tables of results/summary.json as Markdown, "
+        "or write them with the figures to a folder.",
     )
     summary.add_argument("--to", metavar="DIR", type=Path, help="write DIR/README.md and its figures instead")
     summary.add_argument("--title", default="The study", help="heading of the page")

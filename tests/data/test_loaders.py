@@ -1,4 +1,4 @@
-"""Loaders: the same bytes with any number of workers, the same pixels by either backend, equal work for every rank."""
+"""Loaders: the same bytes with any number of workers and either backend, equal work for every rank."""
 
 from __future__ import annotations
 

@@ -149,7 +149,10 @@ def test_advice_on_batch_size_needs_a_finished_run_that_is_not_less_accurate() -
 
 
 def test_advice_on_batch_size_follows_accuracy_before_speed() -> None:
-    """What learns nothing in the budget is no advice, however fast; a size that learned more and was stopped is."""
+    """What learns nothing in the budget is no advice, however fast.
+
+    A size that learned more and was stopped is.
+    """
     slow_learners = build.batchsz_results(accuracies={30: 0.2, 60: 0.2})
     found = advice(build.study(batchsz=slow_learners), "batch size")
     assert found["choice"] == "2"

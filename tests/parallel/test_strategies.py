@@ -1,4 +1,7 @@
-"""Every strategy computes what `serial` computes, on real processes, in float64 with batch norm in eval mode."""
+"""Every strategy computes what `serial` computes.
+
+On real processes, in float64, with batch norm in eval mode.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The whole study in a real DVC repository: what runs, what does not run again, and what MLflow then holds."""
+"""The whole study in a real DVC repository.
+
+What runs, what does not run again, and what MLflow then holds.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,10 @@ def test_dp_and_ddp_really_are_parallel(studied: Checkout) -> None:
 
 
 def test_dp_and_ddp_train_the_same_network(studied: Checkout) -> None:
-    """Both give each replica the same episodes and running statistics, so even batch norm in training mode agrees."""
+    """Both give each replica the same episodes and running statistics.
+
+    So even batch norm in training mode agrees.
+    """
     dp, ddp = (studied.read(f"results/train/{name}/val_episodes.csv") for name in ("dp", "ddp"))
     assert dp == ddp
 
@@ -110,7 +116,9 @@ def test_an_experiment_turns_one_knob_and_compares(studied: Checkout) -> None:
     studied.run("dvc", "checkout")
 
 
-def test_a_strategy_switched_off_is_skipped_with_its_reason_and_retrains_nothing_else(studied: Checkout) -> None:
+def test_a_strategy_switched_off_is_skipped_with_its_reason_and_retrains_nothing_else(
+    studied: Checkout,
+) -> None:
     done = studied.run("dvc", "exp", "run", "-S", "parallel.dp.enabled=false")
     assert not stages_run(done.stdout) & {"train-serial", "train-ddp", "batchsz", "loader-bench"}
     summary = json.loads(studied.read("results/summary.json"))
@@ -141,7 +149,9 @@ def test_what_cannot_be_ends_in_one_line_and_leaves_the_results(
     assert len(errors) == 1
     assert all(word in errors[0] for word in words), errors[0]
     assert "Traceback" not in failed.stderr
-    assert not [path for path in (studied.root / "data").iterdir() if path.name.startswith(".") and path.is_dir()]
+    assert not [
+        path for path in (studied.root / "data").iterdir() if path.name.startswith(".") and path.is_dir()
+    ]
     studied.run("git", "checkout", "--quiet", "--", ".")
     studied.run("dvc", "checkout")
 
@@ -165,4 +175,6 @@ def test_temporary_and_queued_experiments_reach_the_same_store(studied: Checkout
 
 
 def test_the_smallest_study_differs_from_the_default_in_size_only() -> None:
-    assert not [each for each in TINY if each.startswith(("parallel.device", "data.source", "model.embedding"))]
+    assert not [
+        each for each in TINY if each.startswith(("parallel.device", "data.source", "model.embedding"))
+    ]

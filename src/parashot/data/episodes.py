@@ -1,8 +1,9 @@
 """Episode i of a split is a pure function of (seed, split, i).
 
-So every strategy, world size, number of workers, batch size, loader backend and restart sees the same episodes in the
-same order. Randomness is a counter-based integer hash (the finalizer of SplitMix64: Steele, Lea and Flood, OOPSLA
-2014), written once in wrapping 64-bit signed arithmetic that numpy and torch share, so both draw the same episodes.
+So every strategy, world size, number of workers, batch size, loader backend and restart sees the same
+episodes in the same order. Randomness is a counter-based integer hash (the finalizer of SplitMix64: Steele,
+Lea and Flood, OOPSLA 2014), written once in wrapping 64-bit signed arithmetic that numpy and torch share, so
+both draw the same episodes.
 
     b episodes · n n_way · m images per class (k_shot support images first, then k_query query images)
 """
@@ -50,7 +51,8 @@ def draw_rows(seed: int, split: SplitName, episodes: Array, class_sizes: Array, 
     """Draw episodes as row numbers of a split whose images lie class after class.
 
     episodes: int64 [b], the indices i; class_sizes: int64 [classes]; both numpy or both torch, on one device.
-    Returns int64 [b, n_way, per_class]: distinct classes, and within each distinct images, all equally likely.
+    Returns int64 [b, n_way, per_class]: distinct classes and, within each, distinct images, all equally
+    likely.
     """
     keys = _hash(episodes, _scalar_hash(_scalar_hash(seed, SPLITS.index(split)), 0))
     classes = _distinct(keys, episodes * 0 + len(class_sizes), spec.n_way)
@@ -64,8 +66,8 @@ def draw_rows(seed: int, split: SplitName, episodes: Array, class_sizes: Array, 
 def _distinct(keys: Array, population: Array, count: int) -> Array:
     """Draw `count` distinct numbers below `population` for each key: [...] and [...] -> [..., count].
 
-    The j-th draw takes the r-th number not taken yet, r uniform; walking the taken ones in ascending order turns
-    that rank into the number itself.
+    The j-th draw takes the r-th number not taken yet, r uniform; walking the taken ones in ascending order
+    turns that rank into the number itself.
     """
     drawn: list[Array] = []
     taken: list[Array] = []  # ascending, elementwise

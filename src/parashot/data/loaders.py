@@ -2,8 +2,9 @@
 
     b episodes · n n_way · k k_shot · q queries per episode (n_way * k_query, grouped by class) · h, w pixels
 
-`packed` gathers uint8 pixels from the array; `jpeg` decodes, resizes and normalises every image when asked, as the
-study did. Both read the same episodes; where the stored size is the network's, they give the same pixels.
+`packed` gathers uint8 pixels from the array; `jpeg` decodes, resizes and normalises every image when asked,
+as the study did. Both read the same episodes; where the stored size is the network's, they give the same
+pixels.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ STD = (0.229, 0.224, 0.225)
 class Batch(NamedTuple):
     """Episodes of one optimizer step, or one rank's share of them.
 
-    support [b, n, k, 3, h, w] and query [b, q, 3, h, w]: uint8, or float32 normalised. `total` counts the episodes
-    of the whole step over all ranks; `weight` is 0 where a rank has no share and takes part with a stand-in.
+    support [b, n, k, 3, h, w] and query [b, q, 3, h, w]: uint8, or float32 normalised. `total` counts the
+    episodes of the whole step over all ranks; `weight` is 0 where a rank has no share and takes part with a
+    stand-in.
     """
 
     support: torch.Tensor
@@ -46,10 +48,11 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """Which episodes of a budget each step and each rank reads: step s takes [s * batchsz, (s + 1) * batchsz).
+    """Which episodes of a budget each step and each rank reads.
 
-    The last step takes what is left. A step's episodes are shared out over the ranks in order, as evenly as can be;
-    a rank without any reads the step's first episode with weight 0, so that collectives stay in step.
+    Step s takes [s * batchsz, (s + 1) * batchsz), the last one what is left. A step's episodes are shared out
+    over the ranks in order, as evenly as can be; a rank without any reads the step's first episode with
+    weight 0, so that collectives stay in step.
     """
 
     episodes: int
@@ -75,7 +78,10 @@ class Plan:
 
 
 class EpisodeDataset(Dataset[Batch]):
-    """Item s is this rank's batch of step s. Holds no arrays, so it is cheap to send to workers of any start method."""
+    """Item s is this rank's batch of step s.
+
+    Holds no arrays, so it is cheap to send to workers of any start method.
+    """
 
     def __init__(
         self, split: PackedSplit, spec: EpisodeSpec, plan: Plan, seed: int, backend: Backend, image_size: int
@@ -122,7 +128,10 @@ def read_episodes(
 def episode_loader(
     dataset: EpisodeDataset, workers: int, prefetch: int, device: torch.device
 ) -> Iterator[Batch]:
-    """Iterate over all steps of `dataset`, in order. Workers start by forkserver; what they import is imported once."""
+    """Iterate over all steps of `dataset`, in order.
+
+    Workers start by forkserver; what they import is imported once.
+    """
     pinned = device.type == "cuda"
     if workers == 0:
         return iter(DataLoader(dataset, batch_size=None, pin_memory=pinned))
@@ -184,7 +193,10 @@ def _gather(split: PackedSplit, rows: npt.NDArray[np.integer[Any]]) -> torch.Ten
 
 
 def _decode_each(split: PackedSplit, rows: npt.NDArray[np.integer[Any]], image_size: int) -> torch.Tensor:
-    """Rows of any shape [...] -> float32 [..., 3, h, w], each image decoded, resized and normalised by itself."""
+    """Rows of any shape [...] -> float32 [..., 3, h, w].
+
+    Each image is decoded, resized and normalised by itself.
+    """
     images = [_load_image(split.encoded(int(row)), image_size) for row in rows.reshape(-1)]
     return torch.stack(images).view(*rows.shape, 3, image_size, image_size)
 

@@ -35,8 +35,8 @@ def pack(
 ) -> PackManifest:
     """Decode the raw store at `raw` into the packed folder `out`.
 
-    split: split -> class -> member names; spec and episodes: shape and number of the packed episodes per split.
-    Images that all have one size keep it, otherwise each is brought to a square of `pack_size` pixels.
+    split: split -> class -> member names; spec and episodes: shape and number of the packed episodes per
+    split. Images that all have one size keep it, otherwise each is brought to a square of `pack_size` pixels.
     Raises `DataError` for an image that cannot be decoded or a class too small for an episode.
     """
     store = RawStore.open(raw)
@@ -111,7 +111,10 @@ def _write_images(
 def _decoded(
     store: RawStore, members: Sequence[str], side: int | None
 ) -> Iterator[tuple[bytes, npt.NDArray[np.uint8]]]:
-    """Yield (encoded bytes, pixels) image after image; Pillow decodes outside the interpreter lock, so threads help."""
+    """Yield (encoded bytes, pixels) image after image.
+
+    Pillow decodes outside the interpreter lock, so threads help.
+    """
 
     entries = {entry.member: entry for entry in store.entries}
 

@@ -2,11 +2,13 @@
 
 A folder of packed data holds, for each split,
     SPLIT.images.npy      uint8 [images, height, width, 3], class after class
-    SPLIT.encoded.bin     the encoded bytes of the same images, one after another (for the study's own way of loading)
+    SPLIT.encoded.bin     the encoded bytes of the same images, one after another, for the study's own
+                          way of loading
     SPLIT.offsets.npy     int64 [images + 1], where each begins in SPLIT.encoded.bin
     SPLIT.sizes.npy       int64 [classes], images per class
     SPLIT.episodes.npy    int32 [episodes, n_way, per_class], rows of the packed episodes (val and test only)
-and manifest.json with version, class names, shapes and a checksum of every file. The folder appears whole or not at all.
+and manifest.json with version, class names, shapes and a checksum of every file. The folder appears whole or
+not at all.
 """
 
 from __future__ import annotations
@@ -53,8 +55,9 @@ class PackManifest:
 
 
 class PackedSplit:
-    """One split of a packed folder. Cheap to make and to pickle: arrays open on first use, in whichever process.
+    """One split of a packed folder.
 
+    Cheap to make and to pickle: arrays open on first use, in whichever process.
     images: uint8 [images, height, width, 3]; class_sizes: int64 [classes].
     """
 
@@ -126,7 +129,10 @@ def read_manifest(folder: Path) -> PackManifest:
 
 
 def verify(folder: Path) -> None:
-    """Compare every file of a packed folder with its checksum. Raises `DataError` naming the first that differs."""
+    """Compare every file of a packed folder with its checksum.
+
+    Raises `DataError` naming the first that differs.
+    """
     for name, expected in read_manifest(folder).sha256.items():
         path = folder / name
         if not path.is_file() or sha256(path) != expected:

@@ -1,9 +1,10 @@
 """Freed memory is kept for the next step.
 
-glibc hands large blocks back to the kernel when they are freed, so that every step pays for page faults over again
-(about a third of a Conv4 step on a CPU). Kept, they are there for the next step. One arena for all threads, because
-the others cap the size of their blocks: replicas in threads would keep less than replicas in processes, and the
-comparison would not be fair. Called first thing in every process that trains, for every strategy alike.
+glibc hands large blocks back to the kernel when they are freed, so that every step pays for page faults over
+again (about a third of a Conv4 step on a CPU). Kept, they are there for the next step. One arena for all
+threads, because the others cap the size of their blocks: replicas in threads would keep less than replicas in
+processes, and the comparison would not be fair. Called first thing in every process that trains, for every
+strategy alike.
 """
 
 from __future__ import annotations

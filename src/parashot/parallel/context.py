@@ -1,4 +1,7 @@
-"""Who this process is among the others, and which devices and threads it has. The only reader of RANK and its kin."""
+"""Who this process is among the others, and which devices and threads it has.
+
+The only reader of RANK and its kin.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ MOST_CPU_REPLICAS = 4
 
 @dataclass(frozen=True)
 class Placement:
-    """Replicas over this machine's devices. On a CPU every replica has the same number of threads (rule 4)."""
+    """Replicas over this machine's devices.
+
+    On a CPU every replica has the same number of threads (rule 4).
+    """
 
     device_type: str  # cpu | cuda
     replicas: int
@@ -112,7 +118,10 @@ def joined_by_torchrun() -> bool:
 
 @contextmanager
 def process_context(placement: Placement) -> Iterator[Context]:
-    """Yield this process's `Context`; where a launcher started several ranks, they are in one process group meanwhile."""
+    """Yield this process's `Context`.
+
+    Where a launcher started several ranks, they are in one process group meanwhile.
+    """
     keep_freed_memory()
     torch.set_num_threads(placement.threads_per_replica)
     if not joined_by_torchrun():

@@ -1,4 +1,7 @@
-"""DistributedDataParallel: a process per replica, gradients averaged in buckets during backward (Li et al., VLDB 2020)."""
+"""DistributedDataParallel: a process per replica, gradients averaged in buckets during backward.
+
+Li et al., VLDB 2020.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from parashot.params import DdpParams
 
 
 class Ddp(Strategy):
-    """Communication per step: one all-reduce per bucket of gradients, one broadcast of the running statistics."""
+    """Communication per step: an all-reduce per bucket of gradients, a broadcast of running statistics."""
 
     name = "ddp"
 

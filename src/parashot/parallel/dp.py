@@ -1,10 +1,10 @@
 """DataParallel: one process, a thread per replica.
 
-On GPUs it is `torch.nn.DataParallel`. Without a GPU that class only calls the module, so its mechanism is built here
-as it works on GPUs, and labelled so: parameters copied out from the first replica each step, inputs scattered, forward
-*and backward in each replica's own thread*, gradients summed to the first, one optimizer step. (CUDA's autograd runs a
-thread per device; on a CPU one `backward()` over all replicas would run in the calling thread alone and make
-DataParallel look slower than it is.)
+On GPUs it is `torch.nn.DataParallel`. Without a GPU that class only calls the module, so its mechanism is
+built here as it works on GPUs, and labelled so: parameters copied out from the first replica each step,
+inputs scattered, forward *and backward in each replica's own thread*, gradients summed to the first, one
+optimizer step. (CUDA's autograd runs a thread per device; on a CPU one `backward()` over all replicas would
+run in the calling thread alone and make DataParallel look slower than it is.)
 """
 
 from __future__ import annotations
@@ -68,9 +68,10 @@ class Dp(Strategy):
 
 
 class CpuEngine:
-    """DataParallel's mechanism on a CPU: `replicas[0]` is the network itself, each replica has a thread of its own.
+    """DataParallel's mechanism on a CPU.
 
-    The methods carry the names of `torch.nn.DataParallel`'s, so that both are counted alike.
+    `replicas[0]` is the network itself, each replica has a thread of its own. The methods carry the names of
+    `torch.nn.DataParallel`'s, so that both are counted alike.
     """
 
     def __init__(self, network: nn.Module, replicas: int, threads_per_replica: int) -> None:
@@ -120,7 +121,10 @@ class CpuEngine:
 
     @torch.no_grad()
     def replicate(self, count: int) -> None:
-        """Copy parameters and buffers out from the first replica; the copies' own buffers are lost, as on GPUs."""
+        """Copy parameters and buffers out from the first replica.
+
+        The copies' own buffers are lost, as on GPUs.
+        """
         source = [*self.replicas[0].parameters(), *self.replicas[0].buffers()]
         for replica in self.replicas[1:count]:
             for target, value in zip([*replica.parameters(), *replica.buffers()], source, strict=True):
@@ -133,7 +137,10 @@ class CpuEngine:
     def parallel_apply(
         self, function: Callable[[nn.Module, T], torch.Tensor], inputs: Sequence[T]
     ) -> list[torch.Tensor]:
-        """Call `function(replica, input)` for each input in its replica's thread; raises what a thread raised."""
+        """Call `function(replica, input)` for each input in its replica's thread.
+
+        Raises what a thread raised.
+        """
         replicas, threads = self.replicas[: len(inputs)], self.threads[: len(inputs)]
         futures = [
             thread.submit(function, replica, each)
@@ -162,7 +169,7 @@ class CpuEngine:
 
 
 class CudaEngine:
-    """`torch.nn.DataParallel` over the first `replicas` GPUs, with the loss inside or outside of the replicas."""
+    """`torch.nn.DataParallel` over the first `replicas` GPUs, the loss inside or outside of the replicas."""
 
     def __init__(
         self, network: nn.Module, objective: Objective, replicas: int, loss_in_replica: bool

@@ -1,4 +1,7 @@
-"""Run one function in several processes, started by torch's own elastic launcher, or joined where torchrun has."""
+"""Run one function in several processes.
+
+Torch's own elastic launcher starts them; where torchrun has started them, they are joined.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +32,10 @@ def launch(
 ) -> T | None:
     """Call `function(context, *args, **kwargs)` in `processes` processes and return what rank 0 returned.
 
-    One process is this one. Under torchrun this process is a rank already: every rank calls `launch`, and all but
-    the first get None. `function` and its arguments are pickled, so `function` stands at the top of a module.
-    Where a rank fails all are ended, and `DeviceError` says in one line what the one that failed first said.
+    One process is this one. Under torchrun this process is a rank already: every rank calls `launch`, and all
+    but the first get None. `function` and its arguments are pickled, so `function` stands at the top of a
+    module. Where a rank fails all are ended, and `DeviceError` says in one line what the one that failed
+    first said.
     """
     if processes == 1 and not joined_by_torchrun():
         with process_context(placement) as context:
@@ -93,7 +97,8 @@ def _rank(
 ) -> Any:
     """One rank: call the function; only the first rank's result travels back.
 
-    A rank that fails notes when and why: its peers fail a moment later for want of it, and their words mislead.
+    A rank that fails notes when and why: its peers fail a moment later for want of it, and their words
+    mislead.
     """
     logging.basicConfig(level=verbosity, format="%(message)s")
     with _noting(failures), process_context(placement) as context, _noting(failures):

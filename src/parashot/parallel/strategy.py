@@ -1,8 +1,9 @@
 """What a strategy is, and the one step that all of them share.
 
-A strategy spreads one optimizer step over replicas. It owns placement, the exchange of gradients and the plain state
-dict; model and loop know nothing of it. Whatever the split, the loss of a step is the mean over all its episodes:
-each replica's part is weighted by its share, so a batchsz that the replicas do not divide is exact.
+A strategy spreads one optimizer step over replicas. It owns placement, the exchange of gradients and the
+plain state dict; model and loop know nothing of it. Whatever the split, the loss of a step is the mean over
+all its episodes: each replica's part is weighted by its share, so a batchsz that the replicas do not divide
+is exact.
 """
 
 from __future__ import annotations
@@ -64,12 +65,15 @@ class Strategy(ABC):
     def forward_backward(self, support: torch.Tensor, query: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Leave on `network` the gradient of the mean loss over the step's episodes.
 
-        support and query are this process's share, on its device. Returns [2], without a graph: the summed loss and
-        the summed accuracy of the share's episodes (0 where it is a stand-in).
+        support and query are this process's share, on its device. Returns [2], without a graph: the summed
+        loss and the summed accuracy of the share's episodes (0 where it is a stand-in).
         """
 
     def step(self, batch: Batch) -> torch.Tensor:
-        """Do one optimizer step; returns what `forward_backward` returns. Nothing here waits for the device."""
+        """Do one optimizer step; returns what `forward_backward` returns.
+
+        Nothing here waits for the device.
+        """
         image_size, device = self.objective.image_size, self.context.device
         support, query = prepare(batch.support, image_size, device), prepare(batch.query, image_size, device)
         self.optimizer.zero_grad(set_to_none=True)
@@ -106,8 +110,8 @@ def part_of_step(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """A replica's part of a step, from its scores [b, q, n].
 
-    Returns its contribution to the mean loss over all the step's episodes, with its graph, and [2] sums of loss and
-    accuracy without one.
+    Returns its contribution to the mean loss over all the step's episodes, with its graph, and [2] sums of
+    loss and accuracy without one.
     """
     losses = objective.loss(scores) * batch.weight
     accuracies = objective.accuracy(scores) * batch.weight

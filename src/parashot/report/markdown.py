@@ -1,4 +1,7 @@
-"""The study as one Markdown page, for a terminal, a README or a wiki: the tables of the report, in its order."""
+"""The study as one Markdown page, for a terminal, a README or a wiki.
+
+The tables of the report, in its order.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
-"""The same episodes in steps of several sizes under DDP: the study's batch-size experiment, with its time limit.
+"""The same episodes in steps of several sizes under DDP.
 
-First each size trains the whole budget; the baseline goes first and its time is the limit: a size that runs over it is
-stopped and reported so, with its projected full time. Then short blocks of all sizes, interleaved, with and without
-the exchange of gradients, give seconds per episode with an interval and the share of time spent in communication.
+The study's batch-size experiment, with its time limit.
+
+First each size trains the whole budget; the baseline goes first and its time is the limit: a size that runs
+over it is stopped and reported so, with its projected full time. Then short blocks of all sizes, interleaved,
+with and without the exchange of gradients, give seconds per episode with an interval and the share of time
+spent in communication.
 """
 
 from __future__ import annotations
@@ -147,7 +150,7 @@ def _validate(
 def _interleaved_blocks(
     context: Context, groups: Mapping[int, Context | None], params: Params, packed: Path
 ) -> list[BatchszBlock]:
-    """Blocks of the same episodes for every size, with and without the exchange, after a step each to warm up."""
+    """Blocks of the same episodes for every size, with and without the exchange, after one to warm up."""
     study = params.batchsz_study
     ready = {
         size: (

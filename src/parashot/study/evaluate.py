@@ -37,7 +37,10 @@ log = logging.getLogger(__name__)
 def evaluate_chosen(
     params: Params, packed: Path, trainings: Path, out: Path, tags: Mapping[str, str]
 ) -> None:
-    """Choose by validation accuracy among `trainings`, measure on test, write `out`. Raises `RecordError` if none ran."""
+    """Choose by validation accuracy among `trainings`, measure on test, write `out`.
+
+    Raises `RecordError` if none ran.
+    """
     runs = StageRuns("evaluate", "evaluate", params, tags, ["result.json", "test_episodes.csv"])
     results = [read_result(TrainResult, trainings / name / "result.json") for name in STRATEGIES]
     trained = {each.strategy: each.val_accuracy for each in results if each.val_accuracy is not None}

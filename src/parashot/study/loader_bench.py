@@ -1,7 +1,8 @@
 """Loader workers × backends, the study's Table 2: interleaved rounds, each with loaders of its own.
 
-A block makes a loader, takes its first batch, takes as many more as its workers had ready before anyone asked (they
-would come for free), and only then times. Memory is that of the process tree above the same process without a loader.
+A block makes a loader, takes its first batch, takes as many more as its workers had ready before anyone asked
+(they would come for free), and only then times. Memory is that of the process tree above the same process
+without a loader.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Every time and speedup of the strategies: short blocks of steps of all of them, interleaved, in one set of processes.
+"""Every time and speedup of the strategies.
 
-While a strategy of one process is timed the other ranks sleep. Inputs lie ready in memory as uint8; a step includes
-their way to the device, their normalisation, forward, backward, exchange and the optimizer. The clock stops when the
-device has done all it was given.
+Short blocks of steps of all of them, interleaved, in one set of processes.
+
+While a strategy of one process is timed the other ranks sleep. Inputs lie ready in memory as uint8; a step
+includes their way to the device, their normalisation, forward, backward, exchange and the optimizer. The
+clock stops when the device has done all it was given.
 """
 
 from __future__ import annotations
@@ -191,7 +193,10 @@ def _batches(params: Params, packed: Path, context: Context, steps: int) -> list
 
 
 def _control_group(context: Context) -> dist.ProcessGroup | None:
-    """All ranks, over gloo also on GPUs: a rank that waits there sleeps, while NCCL would keep its device busy."""
+    """All ranks, over gloo also on GPUs.
+
+    A rank that waits there sleeps, while NCCL would keep its device busy.
+    """
     if context.ranks == 1:
         return None
     group = dist.new_group(backend="gloo")
@@ -204,7 +209,7 @@ def _wait(control: dist.ProcessGroup | None) -> None:
         dist.barrier(group=control)
 
 
-# --- what a step does ----------------------------------------------------------------------------------------------
+# --- what a step does -------------------------------------------------------------------------------
 
 
 @dataclass
@@ -292,11 +297,14 @@ def _anatomy(
     )
 
 
-# --- two of the study's claims -------------------------------------------------------------------------------------
+# --- two of the study's claims ----------------------------------------------------------------------
 
 
 def _compare_pairings(context: Context, params: Params, packed: Path, measured: Measured) -> None:
-    """Is joining support and query avoidable? Equal scores in float64, and the time of both ways, interleaved."""
+    """Is joining support and query avoidable?
+
+    Equal scores in float64, and the time of both ways, interleaved.
+    """
     mine = alone(context)
     strategies = {pairing: _strategy("serial", params, mine, pairing) for pairing in PAIRINGS}
     batches = _batches(params, packed, mine, 2)
@@ -327,7 +335,10 @@ def _largest_difference(strategies: Mapping[Pairing, Strategy], batch: Batch, pa
 def _workers_under_ddp(
     context: Context, params: Params, packed: Path, control: dist.ProcessGroup | None
 ) -> bool | None:
-    """Do loader workers work under DDP? Each rank reads two batches with two workers and without; None if one rank."""
+    """Do loader workers work under DDP?
+
+    Each rank reads two batches with two workers and without; None if one rank.
+    """
     if control is None:
         return None
     batchsz = params.train.batchsz
@@ -342,7 +353,7 @@ def _workers_under_ddp(
     return all(everyone)
 
 
-# --- writing -------------------------------------------------------------------------------------------------------
+# --- writing ----------------------------------------------------------------------------------------
 
 
 def _write(

@@ -35,7 +35,10 @@ def episode_accuracies(
     image_size: int,
     device: torch.device,
 ) -> npt.NDArray[np.float64]:
-    """Accuracy of each episode given by its image rows [e, n, per_class]; returns [e]. The mode is restored."""
+    """Accuracy of each episode given by its image rows [e, n, per_class]; returns [e].
+
+    The mode is restored.
+    """
     training = network.training
     network.eval()
     try:

@@ -44,10 +44,11 @@ def train_steps(
     pause_every: int,
     on_pause: Callable[[int, Trace], bool],
 ) -> Trace:
-    """Train over all of `batches`; every `pause_every` steps, and after the last, stop the clock and call `on_pause`.
+    """Train over all of `batches`.
 
-    `on_pause(steps done, trace so far)` may validate and report; it returns False to end the training. Losses stay on
-    the device, without their graphs, until a pause: nothing waits for the device within a step.
+    Every `pause_every` steps, and after the last, the clock stops and `on_pause` is called.
+    `on_pause(steps done, trace so far)` may validate and report; it returns False to end the training. Losses
+    stay on the device, without their graphs, until a pause: nothing waits for the device within a step.
     """
     trace, pending = Trace(), []
     strategy.network.train()

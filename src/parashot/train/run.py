@@ -142,7 +142,10 @@ class _Training:
         return episode_loader(dataset, workers, params.loader.prefetch, context.device)
 
     def _pause(self, done: int, trace: Trace) -> bool:
-        """Validate and report. Memory is that of training steps: its watch ends where the first validation begins."""
+        """Validate and report.
+
+        Memory is that of training steps: its watch ends where the first validation begins.
+        """
         self.until_first_pause.close()
         last = done == self.plan.steps
         episodes = self.params.evaluate.val_episodes if last else self.params.train.val_episodes
@@ -230,7 +233,8 @@ class _Training:
         wanted = place(self.params.parallel).replicas
         if self.job.strategy == "serial" or self.strategy.replicas >= wanted:
             return self.strategy.how
-        return f"{self.strategy.how}; batchsz {self.plan.batchsz} feeds only {self.strategy.replicas} of {wanted}"
+        fed = f"batchsz {self.plan.batchsz} feeds only {self.strategy.replicas} of {wanted}"
+        return f"{self.strategy.how}; {fed}"
 
 
 @contextmanager
