@@ -99,6 +99,7 @@ class TrainParams:
     batch_per: Literal["global", "rank"]
     loss: Literal["mse", "cross_entropy"]
     learning_rate: Annotated[float, Bounds(1e-9, 10)]
+    schedule: Literal["constant", "cosine"]
     validate_every: Positive
     val_episodes: Annotated[int, Bounds(2)]
 

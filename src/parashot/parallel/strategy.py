@@ -81,6 +81,11 @@ class Strategy(ABC):
         self.optimizer.step()
         return sums
 
+    def set_learning_rate(self, rate: float) -> None:
+        """Use `rate` from the next step on."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The network's plain state on the CPU, under its own names: it loads without this strategy."""
         return {name: value.detach().cpu().clone() for name, value in self.network.state_dict().items()}

@@ -35,7 +35,7 @@ from parashot.records import BatchszBlock, BatchszRun, write_metrics, write_rows
 from parashot.study.runs import StageRuns
 from parashot.train.evaluate import mean_and_ci95, shared_episode_accuracies
 from parashot.train.loop import Trace, synchronise, train_steps
-from parashot.train.objective import build_objective, optimizer_maker
+from parashot.train.objective import build_objective, learning_rates, optimizer_maker
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -99,7 +99,14 @@ def _train(context: Context, params: Params, packed: Path, size: int, limit: flo
         return not _from_first(context, over)
 
     check_every = max(1, study.baseline // size)
-    trace = train_steps(strategy, loader, plan, pause_every=check_every, on_pause=within_limit)
+    trace = train_steps(
+        strategy,
+        loader,
+        plan,
+        learning_rate=learning_rates(params, plan.steps),
+        pause_every=check_every,
+        on_pause=within_limit,
+    )
     done = len(trace.losses)
     episodes = min(done * size, study.episodes)
     strategy.synchronise_buffers()

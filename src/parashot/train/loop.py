@@ -41,6 +41,7 @@ def train_steps(
     batches: Iterator[Batch],
     plan: Plan,
     *,
+    learning_rate: Callable[[int], float],
     pause_every: int,
     on_pause: Callable[[int, Trace], bool],
 ) -> Trace:
@@ -56,6 +57,7 @@ def train_steps(
     before = time.perf_counter()
     for done, batch in enumerate(batches, start=1):
         arrived = time.perf_counter()
+        strategy.set_learning_rate(learning_rate(done - 1))
         pending.append(strategy.step(batch))
         pausing = done % pause_every == 0 or done == plan.steps
         if pausing:

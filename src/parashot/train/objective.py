@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import nn
@@ -24,3 +25,14 @@ def optimizer_maker(params: Params) -> MakeOptimizer:
         return torch.optim.Adam(parameters, lr=params.train.learning_rate)
 
     return make
+
+
+def learning_rates(params: Params, steps: int) -> Callable[[int], float]:
+    """Learning rate of each of `steps` steps, by `train.schedule`.
+
+    cosine: half a cosine from the full rate to 0 (Loshchilov and Hutter, ICLR 2017, without restarts).
+    """
+    full = params.train.learning_rate
+    if params.train.schedule == "constant":
+        return lambda step: full
+    return lambda step: full * 0.5 * (1 + math.cos(math.pi * step / steps))

@@ -31,7 +31,7 @@ from parashot.params import Params
 from parashot.records import HistoryRow, Run, TrainResult, now_ms
 from parashot.train.evaluate import mean_and_ci95, shared_episode_accuracies
 from parashot.train.loop import Trace, train_steps
-from parashot.train.objective import build_objective, optimizer_maker
+from parashot.train.objective import build_objective, learning_rates, optimizer_maker
 from parashot.train.outcome import history_rows, training_run, write_skipped, write_training
 
 log = logging.getLogger(__name__)
@@ -116,6 +116,7 @@ class _Training:
                     self.strategy,
                     self._batches(),
                     self.plan,
+                    learning_rate=learning_rates(self.params, self.plan.steps),
                     pause_every=self.params.train.validate_every,
                     on_pause=self._pause,
                 )
