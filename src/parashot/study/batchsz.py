@@ -252,12 +252,14 @@ def _write(out: Path, measured: Measured, runs: StageRuns) -> None:
                 ("seconds_per_episode_without_exchange", False),
             )
         }
-        numbers = {
+        numbers: dict[str, float | None] = {
             "seconds": run.seconds,
             "projected_seconds": run.projected_seconds,
             "val_accuracy": run.val_accuracy,
             "val_accuracy_ci95": run.val_accuracy_ci95,
         }
+        if run.status == "skipped":  # its zeros are no measurements
+            numbers = {}
         runs.child(
             f"batchsz {run.batchsz}",
             {"batchsz": run.batchsz, "replicas": run.replicas, "episodes": run.episodes_budget},
