@@ -29,8 +29,24 @@ def stage(main: Callable[[], object]) -> None:
         main()
     except (ParashotError, OSError) as error:
         sys.exit(f"error: {one_line(error)}")
+    except RuntimeError as error:
+        if (advice := _advice(error)) is None:
+            raise
+        sys.exit(f"error: {advice}")
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _advice(error: RuntimeError) -> str | None:
+    """What to do about the errors of torch that the user can mend."""
+    if type(error).__name__ == "OutOfMemoryError":
+        return "the GPU's memory is full; set a smaller train.batchsz, episode.k_query or model.image_size"
+    if "DataLoader worker" in str(error):
+        return (
+            f"{one_line(error)}; where shared memory is small (a container's --shm-size), "
+            "use fewer loader workers or a smaller batchsz"
+        )
+    return None
 
 
 def params() -> Params:

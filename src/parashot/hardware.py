@@ -31,8 +31,8 @@ def inspect_hardware() -> Hardware:
     gpus, cuda = _gpus()
     return Hardware(
         cpu_model=_cpu_model(),
-        cores=_usable_cores(),
-        threads=_usable_threads(),
+        cores=usable_cores(),
+        threads=usable_threads(),
         memory_gib=round(_usable_memory_bytes() / 2**30),
         gpus=gpus,
         platform=f"{platform.system()} {platform.machine()}",
@@ -118,17 +118,17 @@ def _cpu_model(root: Path = ROOT) -> str:
     return next(named, "") or platform.processor() or platform.machine()
 
 
-def _usable_threads(root: Path = ROOT) -> int:
+def usable_threads(root: Path = ROOT) -> int:
     """Hardware threads this process may run on; of a CPU quota, whole threads count."""
     quotas = [int(quota) for quota in _cpu_quotas(root)]
     return max(1, min([len(_affinity()), *quotas]))
 
 
-def _usable_cores(root: Path = ROOT) -> int:
+def usable_cores(root: Path = ROOT) -> int:
     """Physical cores behind the usable hardware threads."""
     topology = "sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
     siblings = {tuple(_words(root / topology.format(thread)) or [str(thread)]) for thread in _affinity()}
-    return min(len(siblings), _usable_threads(root))
+    return min(len(siblings), usable_threads(root))
 
 
 def _affinity() -> set[int]:

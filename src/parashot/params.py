@@ -11,7 +11,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -385,6 +385,12 @@ def _check_fit(params: Params) -> None:
             f"data.archive: {data.archive!r} is not used by data.source synthetic; "
             "set data.source to miniimagenet or folder, or data.archive to null"
         )
+    if params.train.batchsz > params.train.episodes:
+        raise ParamsError(
+            f"train.batchsz: {params.train.batchsz}, but train.episodes is {params.train.episodes}; "
+            "it must be at most that"
+        )
+    _check_batchsz_study(params.batchsz_study)
     if params.batchsz_study.baseline not in params.batchsz_study.sizes:
         baseline, sizes = params.batchsz_study.baseline, ", ".join(map(str, params.batchsz_study.sizes))
         raise ParamsError(f"batchsz_study.baseline: {baseline} must be one of the sizes ({sizes})")
@@ -399,6 +405,21 @@ def _check_fit(params: Params) -> None:
         raise ParamsError(
             f"episode.k_shot: {episode.k_shot} × {episode.n_way} classes is no few-shot task; at most 10000"
         )
+
+
+def _check_batchsz_study(study: BatchszStudyParams) -> None:
+    """Every size gets whole steps in a block, and at least one in its training."""
+    for size in study.sizes:
+        if size > study.episodes:
+            raise ParamsError(
+                f"batchsz_study.sizes: {size}, but batchsz_study.episodes is {study.episodes}; "
+                "each must be at most that"
+            )
+        if study.block_episodes % size:
+            raise ParamsError(
+                f"batchsz_study.block_episodes: {study.block_episodes} are no whole steps of {size}; "
+                "it must be a multiple of every size"
+            )
 
 
 def _check_fits_known_set(params: Params) -> None:
@@ -418,6 +439,12 @@ def _check_fits_known_set(params: Params) -> None:
                 f"{key}: {k_query} with episode.k_shot {episode.k_shot} needs {episode.k_shot + k_query} "
                 f"images per class, but {source} has {images}; it must be at most {images - episode.k_shot}"
             )
+
+
+def select(params: Params, knobs: Sequence[str]) -> dict[str, str]:
+    """The flat keys of `params` that are among `knobs` or lie in a section among them."""
+    inside = tuple(f"{knob}." for knob in knobs)
+    return {key: value for key, value in flatten(params).items() if key in knobs or key.startswith(inside)}
 
 
 def flatten(section: Any, prefix: str = "") -> dict[str, str]:

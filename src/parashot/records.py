@@ -145,10 +145,11 @@ class StepAnatomy:
     variant: str
     processes: int  # processes that ran a forward pass
     threads: int  # threads, over all processes, that ran a forward pass
-    all_reduces: int  # collective calls of one process in one step, by kind
-    broadcasts: int
-    scatters: int  # input shards sent to replicas by hand (dp)
-    gathers: int  # outputs or gradients brought back by hand (dp)
+    all_reduces: int  # calls of each kind by one process in one step
+    broadcasts: int  # of parameters (dp: copied out) or running statistics (ddp)
+    scatters: int  # of inputs, by hand (dp)
+    gathers: int  # of outputs, by hand (dp)
+    reduces: int  # of gradients to the first replica, by hand (dp)
     gradient_bytes: int  # bytes of gradients one replica contributes
 
 
@@ -186,7 +187,7 @@ class TrainResult:
     steps: int = 0
     episodes: int = 0
     seconds: float = 0.0  # training steps with their loading, without validations and process start
-    seconds_per_step: float = 0.0  # median over steps, the first ones left out
+    seconds_per_step: float = 0.0  # median over steps
     data_share: float = 0.0  # share of `seconds` spent waiting for batches
     val_accuracy: float | None = None  # after the last step, on `val_episodes` packed episodes
     val_accuracy_ci95: float | None = None  # half width

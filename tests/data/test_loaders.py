@@ -57,8 +57,8 @@ def test_both_backends_give_the_same_pixels(packed: Path) -> None:
     assert decoded.support.dtype == torch.float32
     assert gathered.support.shape == decoded.support.shape == (4, 2, 1, 3, 20, 20)
     assert gathered.query.shape == decoded.query.shape == (4, 4, 3, 20, 20)
-    assert torch.equal(prepare(gathered.support, 20, CPU), decoded.support)
-    assert torch.equal(prepare(gathered.query, 20, CPU), decoded.query)
+    assert torch.equal(prepare(gathered.support, 20), decoded.support)
+    assert torch.equal(prepare(gathered.query, 20), decoded.query)
 
 
 def test_queries_are_grouped_by_class(packed: Path) -> None:
@@ -76,12 +76,12 @@ def test_queries_are_grouped_by_class(packed: Path) -> None:
 
 def test_images_keep_their_channels_last_memory(packed: Path) -> None:
     batch = dataset(packed, Plan(2, 2))[0]
-    assert prepare(batch.query, 20, CPU).flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
+    assert prepare(batch.query, 20).flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
 
 
 def test_other_sizes_are_resized(packed: Path) -> None:
     gathered, decoded = (dataset(packed, Plan(2, 2), backend, 28)[0] for backend in ("packed", "jpeg"))
-    assert prepare(gathered.query, 28, CPU).shape == decoded.query.shape == (2, 4, 3, 28, 28)
+    assert prepare(gathered.query, 28).shape == decoded.query.shape == (2, 4, 3, 28, 28)
 
 
 def test_normalising_centres_the_mean_of_imagenet() -> None:

@@ -122,9 +122,9 @@ def strategy_results(
     anatomy = [
         each
         for each in (
-            StepAnatomy("serial", 1, 1, 0, 0, 0, 0, 460_000),
-            StepAnatomy("dp", 1, replicas, 0, 0, 2, 2, 460_000),
-            StepAnatomy("ddp", replicas, replicas, 3, 1, 0, 0, 460_000),
+            StepAnatomy("serial", 1, 1, 0, 0, 0, 0, 0, 460_000),
+            StepAnatomy("dp", 1, replicas, 0, 0, 2, 2, 0, 460_000),
+            StepAnatomy("ddp", replicas, replicas, 3, 1, 0, 0, 0, 460_000),
         )
         if each.variant in steps and each.variant not in skipped
     ]

@@ -13,6 +13,7 @@ import multiprocessing
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -152,12 +153,11 @@ def episode_loader(
         )
 
 
-def prepare(images: torch.Tensor, image_size: int, device: torch.device) -> torch.Tensor:
-    """Bring images [..., 3, h, w] to the device, to `image_size` and to normalised float32.
+def prepare(images: torch.Tensor, image_size: int) -> torch.Tensor:
+    """Bring images [..., 3, h, w], where they are, to `image_size` and to normalised float32.
 
     What the `jpeg` backend has resized and normalised passes through unchanged.
     """
-    images = images.to(device, non_blocking=True)
     if images.dtype.is_floating_point:
         return images
     values = images.to(torch.float32)
@@ -175,9 +175,14 @@ def prepare(images: torch.Tensor, image_size: int, device: torch.device) -> torc
 
 def normalise(values: torch.Tensor) -> torch.Tensor:
     """Turn float pixels [..., 3, h, w] of 0..255 into zero mean and unit variance over ImageNet."""
-    mean = torch.tensor(MEAN, device=values.device).view(3, 1, 1)
-    std = torch.tensor(STD, device=values.device).view(3, 1, 1)
+    mean, std = _statistics(values.device)
     return (values / 255 - mean) / std
+
+
+@cache
+def _statistics(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """MEAN and STD as [3, 1, 1], once per device: copying them to a GPU makes it wait."""
+    return torch.tensor(MEAN, device=device).view(3, 1, 1), torch.tensor(STD, device=device).view(3, 1, 1)
 
 
 def workers_of_rank(workers: int, local_rank: int, local_ranks: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -70,7 +71,7 @@ def pack(
 
 
 class _MixedSizesError(Exception):
-    """Two images differ in size, so they do not fit one array as they are."""
+    """The images are not all squares of one size, so they do not fit one array as they are."""
 
 
 def _write_images(
@@ -80,32 +81,44 @@ def _write_images(
     side: int | None,
     progress: Progress,
 ) -> tuple[int, int]:
-    """Write pixels, encoded bytes and offsets of every split; return (height, width), the same for all."""
+    """Write pixels, encoded bytes and offsets of every split; return (height, width), the same for all.
+
+    Written, not mapped: on a full disk a write fails, while a mapped page would kill the process.
+    """
     shape: tuple[int, ...] | None = None
     for name in SPLITS:
         members = [member for each in split[name].values() for member in each]
         if not members:
             raise DataError(f"split {name} has no image; check data.source and data.archive")
         offsets = np.zeros(len(members) + 1, dtype=np.int64)
-        with (folder / f"{name}.encoded.bin").open("wb") as encoded:
+        with (
+            (folder / f"{name}.encoded.bin").open("wb") as encoded,
+            (folder / f"{name}.images.npy").open("wb") as out,
+        ):
             for row, (data, pixels) in enumerate(_decoded(store, members, side)):
-                if row == 0:
-                    shape = shape or pixels.shape
-                    path = folder / f"{name}.images.npy"
-                    array = np.lib.format.open_memmap(
-                        path, mode="w+", dtype=np.uint8, shape=(len(members), *shape)
-                    )
-                if pixels.shape != shape:
+                shape = shape or pixels.shape
+                if pixels.shape != shape or shape[0] != shape[1]:
                     raise _MixedSizesError
-                array[row] = pixels
+                if row == 0:
+                    _write_header(out, (len(members), *shape))
+                out.write(pixels.tobytes())
                 encoded.write(data)
                 offsets[row + 1] = offsets[row] + len(data)
                 if row % 10_000 == 0:
                     progress(f"pack {name}: {row} of {len(members)} images")
         np.save(folder / f"{name}.offsets.npy", offsets)
-        array.flush()
     assert shape is not None
     return shape[0], shape[1]
+
+
+def _write_header(file: BinaryIO, shape: tuple[int, ...]) -> None:
+    """Begin a .npy file of uint8 whose rows follow one by one."""
+    header = {
+        "descr": np.lib.format.dtype_to_descr(np.dtype(np.uint8)),
+        "fortran_order": False,
+        "shape": shape,
+    }
+    np.lib.format.write_array_header_1_0(file, header)
 
 
 def _decoded(

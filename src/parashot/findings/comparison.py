@@ -78,6 +78,7 @@ def _communication(step: StepAnatomy) -> str:
     counts = (
         (step.scatters, "scatter", "scatters"),
         (step.gathers, "gather", "gathers"),
+        (step.reduces, "reduce", "reduces"),
         (step.all_reduces, "all-reduce", "all-reduces"),
         (step.broadcasts, "broadcast", "broadcasts"),
     )

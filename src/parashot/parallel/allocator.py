@@ -14,7 +14,7 @@ import sys
 
 # names and values of glibc's malloc.h
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-_LARGEST_BLOCK = 2**30
+_LARGEST_BLOCK, _LARGEST_BLOCK_OF_OLD = 2**30, 2**25  # older versions refuse more than 32 MiB
 
 
 def keep_freed_memory() -> None:
@@ -24,6 +24,7 @@ def keep_freed_memory() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:  # another C library
         return
-    mallopt(_M_MMAP_THRESHOLD, _LARGEST_BLOCK)
+    if not mallopt(_M_MMAP_THRESHOLD, _LARGEST_BLOCK):
+        mallopt(_M_MMAP_THRESHOLD, _LARGEST_BLOCK_OF_OLD)
     mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
     mallopt(_M_ARENA_MAX, 1)

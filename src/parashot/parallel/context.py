@@ -12,17 +12,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
-import psutil
 import torch
 from torch import distributed as dist
 from torch._C._distributed_c10d import HashStore
 
 from parashot.errors import DeviceError
+from parashot.hardware import usable_cores
 from parashot.parallel.allocator import keep_freed_memory
 from parashot.params import ParallelParams
 
 TIMEOUT = timedelta(minutes=10)
 """How long a rank waits for the others before it gives up."""
+
+PATIENCE = timedelta(days=7)
+"""The same for a rank that has no part in what the others measure."""
 
 MOST_CPU_REPLICAS = 4
 
@@ -66,20 +69,33 @@ class Context:
 
 
 def place(parallel: ParallelParams) -> Placement:
-    """Resolve `auto` on this machine. Raises `DeviceError` where the device asked for is not there."""
+    """Resolve `auto` on this machine; where torchrun has started ranks, they are the replicas.
+
+    Raises `DeviceError` where the device asked for is not there.
+    """
     gpus = torch.cuda.device_count() if parallel.device != "cpu" else 0
     if parallel.device == "cuda" and gpus == 0:
         raise DeviceError("parallel.device: cuda, but torch finds no CUDA device here; set it to cpu or auto")
-    cores = usable_cores()
-    if gpus:
-        replicas = gpus if parallel.replicas == "auto" else parallel.replicas
-        return Placement("cuda", replicas, cores, cores)
-    replicas = min(cores, MOST_CPU_REPLICAS) if parallel.replicas == "auto" else parallel.replicas
-    return Placement("cpu", replicas, max(1, cores // replicas), cores)
+    cores, device_type = usable_cores(), "cuda" if gpus else "cpu"
+    if joined_by_torchrun():
+        here = int(os.environ["LOCAL_WORLD_SIZE"])
+        if gpus and here > gpus:
+            raise DeviceError(
+                f"torchrun started {here} ranks on this host, which has {gpus} GPUs; start one per GPU"
+            )
+        return Placement(device_type, int(os.environ["WORLD_SIZE"]), max(1, cores // here), cores)
+    fitting = gpus or min(cores, MOST_CPU_REPLICAS)
+    replicas = fitting if parallel.replicas == "auto" else parallel.replicas
+    return Placement(device_type, replicas, max(1, cores // replicas), cores)
 
 
 def fit_to_batch(placement: Placement, batchsz: int) -> Placement:
-    """A step of fewer episodes than replicas runs on as many replicas as it has episodes."""
+    """A step of fewer episodes than replicas runs on as many replicas as it has episodes.
+
+    Ranks that torchrun has started are there already: those without a share take part with weight 0.
+    """
+    if joined_by_torchrun():
+        return placement
     return dataclasses.replace(placement, replicas=min(placement.replicas, batchsz))
 
 
@@ -99,10 +115,19 @@ def first_ranks(context: Context, count: int) -> Context | None:
     return Context(context.rank, count, context.local_rank, min(count, context.local_ranks), placement, group)
 
 
-def usable_cores() -> int:
-    """Physical cores this process may use."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(psutil.cpu_count(logical=False) or allowed, allowed))
+def control_group(context: Context) -> dist.ProcessGroup | None:
+    """All ranks over gloo, for long waits on GPUs too: who waits there sleeps. None where there is one rank."""
+    if context.ranks == 1:
+        return None
+    group = dist.new_group(backend="gloo", timeout=PATIENCE)
+    assert isinstance(group, dist.ProcessGroup)
+    return group
+
+
+def wait_for_all(control: dist.ProcessGroup | None) -> None:
+    """Wait until every rank of a control group is here."""
+    if control is not None:
+        dist.barrier(group=control)
 
 
 def ensure_group(context: Context) -> None:
@@ -113,7 +138,14 @@ def ensure_group(context: Context) -> None:
 
 def joined_by_torchrun() -> bool:
     """Whether this process was started by torchrun, so that its peers are there already."""
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ and "MASTER_ADDR" in os.environ
+    return all(
+        name in os.environ for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
+    )
+
+
+def is_first_process() -> bool:
+    """Whether this process writes for all that torchrun has started."""
+    return not joined_by_torchrun() or os.environ["RANK"] == "0"
 
 
 @contextmanager

@@ -6,7 +6,8 @@ Li et al., VLDB 2020.
 from __future__ import annotations
 
 import hashlib
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import distributed as dist
@@ -37,7 +38,7 @@ class Ddp(Strategy):
         self.replicas = context.ranks
         self.how = f"{context.ranks} processes, a replica each, {dist.get_backend(context.group)}"
         self.wrapped = DistributedDataParallel(
-            self.network,
+            self.model,
             process_group=context.group,
             device_ids=[context.device] if context.device.type == "cuda" else None,
             bucket_cap_mb=params.bucket_mb,
@@ -64,5 +65,10 @@ class Ddp(Strategy):
         for value in self.network.buffers():
             dist.broadcast(value, src=0, group=self.context.group)
 
-    def without_exchange(self) -> AbstractContextManager[None]:
-        return self.wrapped.no_sync()
+    @contextmanager
+    def without_exchange(self) -> Iterator[None]:
+        # DDP decides at the end of a forward pass whether the next one sends the running statistics
+        self.wrapped.require_forward_param_sync = False
+        with self.wrapped.no_sync():
+            yield
+        self.wrapped.require_forward_param_sync = True

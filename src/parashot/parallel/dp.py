@@ -44,10 +44,10 @@ class Dp(Strategy):
         self.loss_in_replica = params.loss_in_replica
         self.engine: CpuEngine | CudaEngine
         if context.device.type == "cuda":
-            self.engine = CudaEngine(self.network, objective, self.replicas, params.loss_in_replica)
+            self.engine = CudaEngine(self.model, objective, self.replicas, params.loss_in_replica)
             self.how = f"1 process, torch.nn.DataParallel over {self.replicas} GPUs"
         else:
-            self.engine = CpuEngine(self.network, self.replicas, context.placement.threads_per_replica)
+            self.engine = CpuEngine(self.model, self.replicas, context.placement.threads_per_replica)
             self.how = f"1 process, {self.replicas} replica threads: DataParallel's mechanism on a CPU"
 
     @staticmethod

@@ -54,34 +54,37 @@ def _start(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> T:
+    from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     for noisy in ("torch.distributed.elastic", "torch.distributed.launcher", "torch.multiprocessing.spawn"):
-        logging.getLogger(noisy).setLevel(
-            logging.CRITICAL
-        )  # what they say of a failure is told in one line below
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=processes,
-        run_id=uuid.uuid4().hex,
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        local_addr="localhost",
-        start_method="spawn",
-        max_restarts=0,
-        monitor_interval=0.1,
-    )
+        # what they say of a failure is told in one line below
+        logging.getLogger(noisy).setLevel(logging.CRITICAL)
     verbosity = logging.getLogger().getEffectiveLevel()
     with tempfile.TemporaryDirectory(prefix="parashot-ranks-") as folder:
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=processes,
+            run_id=uuid.uuid4().hex,
+            rdzv_backend="c10d",
+            rdzv_endpoint="localhost:0",
+            local_addr="localhost",
+            start_method="spawn",
+            max_restarts=0,
+            monitor_interval=0.1,
+            logs_specs=DefaultLogsSpecs(log_dir=folder),
+        )
+        notes = Path(folder, "failures")
+        notes.mkdir()
         try:
-            results = elastic_launch(config, _rank)(
-                function, placement, verbosity, Path(folder), args, kwargs
-            )
+            results = elastic_launch(config, _rank)(function, placement, verbosity, notes, args, kwargs)
+        except SignalException as error:  # the launcher has ended the ranks
+            raise KeyboardInterrupt from error
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
-            last_words = _earliest_failure(Path(folder))
+            last_words = _earliest_failure(notes)
             raise DeviceError(last_words or f"rank {rank} ended with exit code {failure.exitcode}") from error
     outcome: T = results[0]
     return outcome

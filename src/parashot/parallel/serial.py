@@ -20,6 +20,6 @@ class Serial(Strategy):
         return 1
 
     def forward_backward(self, support: torch.Tensor, query: torch.Tensor, batch: Batch) -> torch.Tensor:
-        loss, sums = part_of_step(self.network(support, query), self.objective, batch)
+        loss, sums = part_of_step(self.model(support, query), self.objective, batch)
         loss.backward()
         return sums

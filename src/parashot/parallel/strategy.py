@@ -54,6 +54,7 @@ class Strategy(ABC):
         self.context = context
         self.objective = objective
         self.network = channels_last(network.to(context.device))
+        self.model = FromPixels(self.network, objective.image_size)
         self.optimizer = make_optimizer(self.network.parameters())
 
     @staticmethod
@@ -74,8 +75,8 @@ class Strategy(ABC):
 
         Nothing here waits for the device.
         """
-        image_size, device = self.objective.image_size, self.context.device
-        support, query = prepare(batch.support, image_size, device), prepare(batch.query, image_size, device)
+        support = batch.support.to(self.context.device, non_blocking=True)
+        query = batch.query.to(self.context.device, non_blocking=True)
         self.optimizer.zero_grad(set_to_none=True)
         sums = self.forward_backward(support, query, batch)
         self.optimizer.step()
@@ -103,6 +104,22 @@ class Strategy(ABC):
 
     def close(self) -> None:
         """Release threads or groups."""
+
+
+class FromPixels(nn.Module):
+    """A network that takes images as loaders give them: uint8 travels, each replica normalises its share."""
+
+    def __init__(self, network: nn.Module, image_size: int) -> None:
+        super().__init__()
+        self.network = network
+        self.image_size = image_size
+
+    def forward(self, support: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+        """Scores [b, q, n] of support [b, n, k, 3, h, w] and query [b, q, 3, h, w]."""
+        scores: torch.Tensor = self.network(
+            prepare(support, self.image_size), prepare(query, self.image_size)
+        )
+        return scores
 
 
 def channels_last(network: Network) -> Network:

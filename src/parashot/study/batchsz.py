@@ -26,7 +26,7 @@ from parashot.data.loaders import Batch, EpisodeDataset, Plan, episode_loader, w
 from parashot.data.packed import PackedSplit
 from parashot.files import replacing_folder
 from parashot.model.network import RelationNetwork, build_network
-from parashot.parallel.context import Context, first_ranks, place
+from parashot.parallel.context import Context, control_group, first_ranks, place, wait_for_all
 from parashot.parallel.ddp import Ddp
 from parashot.parallel.launch import launch
 from parashot.parallel.registry import obstacle
@@ -40,6 +40,24 @@ from parashot.train.objective import build_objective, learning_rates, optimizer_
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+KNOBS = (
+    "seed",
+    "episode",
+    "model",
+    "train.loss",
+    "train.learning_rate",
+    "train.schedule",
+    "loader.backend",
+    "loader.workers",
+    "loader.prefetch",
+    "evaluate.k_query",
+    "evaluate.val_episodes",
+    "parallel.device",
+    "parallel.replicas",
+    "parallel.ddp",
+    "batchsz_study",
+)
+
 
 @dataclass
 class Measured:
@@ -51,7 +69,7 @@ class Measured:
 
 def study_batch_sizes(params: Params, packed: Path, out: Path, tags: Mapping[str, str]) -> None:
     """Run the study of `params.batchsz_study` and write `out`."""
-    runs = StageRuns("batch sizes", "batchsz", params, tags, ["runs.csv", "blocks.csv"])
+    runs = StageRuns("batch sizes", "batchsz", params, KNOBS, tags, ["runs.csv", "blocks.csv"])
     placement = place(params.parallel)
     reason = "" if params.parallel.ddp.enabled else "parallel.ddp.enabled is false"
     reason = reason or obstacle("ddp", placement, torch.cuda.device_count())
@@ -68,17 +86,27 @@ def batchsz_rank(context: Context, params: Params, packed: Path) -> Measured:
     """The study of one rank; every rank walks through the same sizes in the same order."""
     study = params.batchsz_study
     sizes = [study.baseline, *(size for size in study.sizes if size != study.baseline)]
+    control = control_group(context)
     groups = {size: first_ranks(context, min(size, context.ranks)) for size in sizes}
     measured, limit = Measured(), None
+    _first_use(groups[study.baseline], params, packed)
     for size in sizes:
         if (group := groups[size]) is not None:
             run = _train(group, params, packed, size, limit)
             measured.runs.append(run)
             limit = limit or run.seconds
-        limit = _from_first(context, limit)
-    measured.blocks = _interleaved_blocks(context, groups, params, packed)
+        limit = _from_first(limit, context.ranks, control)
+    measured.blocks = _interleaved_blocks(context, control, groups, params, packed)
     measured.runs.sort(key=lambda run: run.batchsz)
     return measured
+
+
+def _first_use(group: Context | None, params: Params, packed: Path) -> None:
+    """Do a step that is forgotten: the baseline sets the limit, and must not pay alone for what comes first."""
+    if group is not None:
+        network = build_network(params.model, params.seed)
+        batches = _batches(group, params, packed, params.batchsz_study.baseline)
+        _time(_strategy(group, params, network), batches[:1], synchronised=True)
 
 
 def _train(context: Context, params: Params, packed: Path, size: int, limit: float | None) -> BatchszRun:
@@ -96,9 +124,9 @@ def _train(context: Context, params: Params, packed: Path, size: int, limit: flo
 
     def within_limit(done: int, trace: Trace) -> bool:
         over = limit is not None and trace.times.seconds > limit and done < plan.steps
-        return not _from_first(context, over)
+        return not _from_first(over, context.ranks, context.group)
 
-    check_every = max(1, study.baseline // size)
+    check_every = max(1, 2 * study.baseline // size)  # after as many episodes for every size
     trace = train_steps(
         strategy,
         loader,
@@ -155,7 +183,11 @@ def _validate(
 
 
 def _interleaved_blocks(
-    context: Context, groups: Mapping[int, Context | None], params: Params, packed: Path
+    context: Context,
+    control: dist.ProcessGroup | None,
+    groups: Mapping[int, Context | None],
+    params: Params,
+    packed: Path,
 ) -> list[BatchszBlock]:
     """Blocks of the same episodes for every size, with and without the exchange, after one to warm up."""
     study = params.batchsz_study
@@ -168,14 +200,14 @@ def _interleaved_blocks(
         if group is not None
     }
     for size in groups:
-        _barrier(context)
+        wait_for_all(control)
         if size in ready:
             strategy, batches = ready[size]
             _time(strategy, batches[:1], synchronised=True)
     blocks = []
     for number in range(study.blocks):
         for size, synchronised in itertools.product(groups, (True, False)):
-            _barrier(context)
+            wait_for_all(control)
             if size in ready:
                 strategy, batches = ready[size]
                 seconds = _time(strategy, batches, synchronised)
@@ -185,11 +217,6 @@ def _interleaved_blocks(
         if context.is_first:
             log.info("batchsz: round %d of %d", number + 1, study.blocks)
     return blocks
-
-
-def _barrier(context: Context) -> None:
-    if context.ranks > 1:
-        dist.barrier()
 
 
 def _time(strategy: Ddp, batches: list[Batch], synchronised: bool) -> float:
@@ -227,12 +254,12 @@ def _batches(context: Context, params: Params, packed: Path, size: int) -> list[
     return [dataset[step] for step in range(plan.steps)]
 
 
-def _from_first(context: Context, value: T) -> T:
-    """The first rank's `value`, on every rank."""
-    if context.ranks == 1:
+def _from_first(value: T, ranks: int, group: dist.ProcessGroup | None) -> T:
+    """The first rank's `value`, on every rank of `group`."""
+    if ranks == 1:
         return value
     box = [value]
-    dist.broadcast_object_list(box, src=0, group=context.group)
+    dist.broadcast_object_list(box, src=0, group=group)
     return box[0]
 
 

@@ -33,6 +33,8 @@ from parashot.train.evaluate import episode_accuracies, mean_and_ci95
 
 log = logging.getLogger(__name__)
 
+KNOBS = ("episode", "model.image_size", "evaluate.k_query", "parallel.device", "parallel.replicas")
+
 
 def evaluate_chosen(
     params: Params, packed: Path, trainings: Path, out: Path, tags: Mapping[str, str]
@@ -41,7 +43,7 @@ def evaluate_chosen(
 
     Raises `RecordError` if none ran.
     """
-    runs = StageRuns("evaluate", "evaluate", params, tags, ["result.json", "test_episodes.csv"])
+    runs = StageRuns("evaluate", "evaluate", params, KNOBS, tags, ["result.json", "test_episodes.csv"])
     results = [read_result(TrainResult, trainings / name / "result.json") for name in STRATEGIES]
     trained = {each.strategy: each.val_accuracy for each in results if each.val_accuracy is not None}
     if not trained:

@@ -28,10 +28,15 @@ from parashot.study.runs import StageRuns
 
 log = logging.getLogger(__name__)
 
+KNOBS = ("seed", "episode", "model.image_size", "loader.prefetch", "loader.bench")
+
+_ROUNDS_OF_WORKERS = 3
+"""Workers deliver in turn: a block of less than a few turns would measure a burst, or the wait for one."""
+
 
 def bench_loaders(params: Params, packed: Path, out: Path, tags: Mapping[str, str]) -> None:
     """Measure the grid of `params.loader.bench` on the packed training split and write `out`."""
-    runs = StageRuns("loader workers", "loader-bench", params, tags, ["blocks.csv"])
+    runs = StageRuns("loader workers", "loader-bench", params, KNOBS, tags, ["blocks.csv"])
     bench = params.loader.bench
     settings = [(backend, workers) for backend in bench.backends for workers in worker_counts(params)]
     torch.set_num_threads(1)
@@ -61,13 +66,14 @@ def _block(
 ) -> LoaderBlock:
     bench = params.loader.bench
     ready = workers * params.loader.prefetch
+    batches = max(bench.batches, _ROUNDS_OF_WORKERS * workers)
     begin = time.perf_counter()
-    loader = _loader(params, packed, backend, workers, 1 + ready + bench.batches + ready)
+    loader = _loader(params, packed, backend, workers, 1 + ready + batches + ready)
     _take(loader, 1)
     first = time.perf_counter()
     _take(loader, ready)
     start = time.perf_counter()
-    _take(loader, bench.batches)
+    _take(loader, batches)
     seconds = time.perf_counter() - start
     memory = tree_memory_bytes(os.getpid()) - idle_bytes
     del loader  # ends its workers
@@ -76,7 +82,7 @@ def _block(
         backend=backend,
         workers=workers,
         batchsz=bench.batchsz,
-        batches=bench.batches,
+        batches=batches,
         seconds=seconds,
         first_batch_seconds=first - begin,
         memory_bytes=max(0, memory),

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from parashot.params import Params, flatten
+from parashot.params import Params, select
 from parashot.records import Metric, Run, Status, now_ms
 
 
 class StageRuns:
-    """Collects the runs of one measuring stage; the first is the parent of all others."""
+    """Collects the runs of one measuring stage; the first is the parent of all others.
+
+    `knobs` are the sections and keys of params that the stage depends on: a run restored from the cache must
+    not show others.
+    """
 
     def __init__(
-        self, name: str, stage: str, params: Params, tags: Mapping[str, str], artifacts: Sequence[str]
+        self,
+        name: str,
+        stage: str,
+        params: Params,
+        knobs: Sequence[str],
+        tags: Mapping[str, str],
+        artifacts: Sequence[str],
     ) -> None:
         self.stage, self.tags, self.start_ms = stage, dict(tags), now_ms()
-        self._name, self._params, self._artifacts = name, flatten(params), tuple(artifacts)
+        self._name, self._params, self._artifacts = name, select(params, knobs), tuple(artifacts)
         self._children: list[Run] = []
         self._uuid = Run(name, stage, "ok", 0, 0).uuid
 

@@ -14,17 +14,19 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 from torch import distributed as dist
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
+from torch.nn.parallel import comm
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from parashot.data.episodes import EpisodeSpec
@@ -33,7 +35,15 @@ from parashot.data.packed import PackedSplit
 from parashot.files import replacing_folder
 from parashot.findings.statistics import Resampling, ratio_interval
 from parashot.model.network import RelationNetwork, build_network
-from parashot.parallel.context import Context, Placement, alone, fit_to_batch, place
+from parashot.parallel.context import (
+    Context,
+    Placement,
+    alone,
+    control_group,
+    fit_to_batch,
+    place,
+    wait_for_all,
+)
 from parashot.parallel.dp import Dp
 from parashot.parallel.launch import launch
 from parashot.parallel.registry import STRATEGIES, build_strategy, obstacle
@@ -54,7 +64,18 @@ from parashot.train.objective import build_objective, optimizer_maker
 
 log = logging.getLogger(__name__)
 
+KNOBS = (
+    "seed",
+    "episode",
+    "model",
+    "train.batchsz",
+    "train.loss",
+    "train.learning_rate",
+    "parallel",
+    "claims",
+)
 ALL_CORES = "serial-all-cores"
+ONE_GPU = "two replicas need two GPUs, and one is here; parallel.device=cpu compares them on the CPU"
 PAIRINGS: tuple[Pairing, ...] = ("concat", "split")
 
 
@@ -71,9 +92,8 @@ class Measured:
 
 def bench_strategies(params: Params, packed: Path, out: Path, tags: Mapping[str, str]) -> None:
     """Time all enabled strategies and write `out`."""
-    runs = StageRuns(
-        "strategies", "strategy-bench", params, tags, ["blocks.csv", "variants.csv", "anatomy.csv"]
-    )
+    artifacts = ["blocks.csv", "variants.csv", "anatomy.csv"]
+    runs = StageRuns("strategies", "strategy-bench", params, KNOBS, tags, artifacts)
     placement = fit_to_batch(place(params.parallel), params.train.batchsz)
     variants = list_variants(params, placement)
     able = [each for each in variants if each.status == "ok"]
@@ -100,6 +120,10 @@ def list_variants(params: Params, placement: Placement) -> list[StrategyVariant]
         status: Status = "skipped" if reason else "ok"
         threads = placement.threads_per_replica
         variants.append(StrategyVariant(name, name, status, reason, replicas, threads, params.train.batchsz))
+        if name != "serial" and placement.device_type == "cuda" and placement.replicas == 1:
+            variants.append(
+                StrategyVariant(f"{name}-2", name, "skipped", ONE_GPU, 2, threads, params.train.batchsz)
+            )
         if name == "serial" and not reason and placement.device_type == "cpu" and threads < placement.cores:
             variants.append(
                 StrategyVariant(ALL_CORES, name, "ok", "", 1, placement.cores, params.train.batchsz)
@@ -113,12 +137,12 @@ def bench_rank(
     """The measurement of one rank; only the first one's clock counts."""
     measured = Measured()
     bench = params.parallel.bench
-    control = _control_group(context)
+    control = control_group(context)
     entries = {each.variant: _Entry.build(context, params, packed, each) for each in variants}
     for number in range(-1, bench.blocks):
         steps = bench.warmup_steps if number < 0 else bench.steps
         for variant, entry in entries.items():
-            _wait(control)
+            wait_for_all(control)
             if entry is None:
                 continue
             seconds = entry.time(steps)
@@ -127,12 +151,12 @@ def bench_rank(
         if context.is_first and number >= 0:
             log.info("strategy-bench: round %d of %d", number + 1, bench.blocks)
     for variant, entry in entries.items():
-        _wait(control)
+        wait_for_all(control)
         seen = _watch_step(entry) if entry is not None else _Seen()
         measured.anatomy.append(_anatomy(variant, seen, context, control, params))
     if context.is_first:
         _compare_pairings(context, params, packed, measured)
-    _wait(control)
+    wait_for_all(control)
     measured.ddp_workers_ok = _workers_under_ddp(context, params, packed, control)
     for entry in entries.values():
         if entry is not None:
@@ -192,23 +216,6 @@ def _batches(params: Params, packed: Path, context: Context, steps: int) -> list
     return [dataset[step] for step in range(steps)]
 
 
-def _control_group(context: Context) -> dist.ProcessGroup | None:
-    """All ranks, over gloo also on GPUs.
-
-    A rank that waits there sleeps, while NCCL would keep its device busy.
-    """
-    if context.ranks == 1:
-        return None
-    group = dist.new_group(backend="gloo")
-    assert isinstance(group, dist.ProcessGroup)
-    return group
-
-
-def _wait(control: dist.ProcessGroup | None) -> None:
-    if control is not None:
-        dist.barrier(group=control)
-
-
 # --- what a step does -------------------------------------------------------------------------------
 
 
@@ -230,13 +237,40 @@ def _watch_step(entry: _Entry) -> _Seen:
 
     torch.set_num_threads(entry.threads)
     hook = register_module_forward_hook(note)
-    transport = entry.strategy.transport if isinstance(entry.strategy, Dp) else None
     try:
-        with _counting(transport, seen.calls), _CollectiveCount(seen.calls):
+        with ExitStack() as counting:
+            counting.enter_context(_CollectiveCount(seen.calls))
+            for target, name, kind in _moves(entry.strategy):
+                counting.enter_context(_counted(target, name, kind, seen.calls))
             entry.strategy.step(entry.batches[0])
     finally:
         hook.remove()
     return seen
+
+
+def _moves(strategy: Strategy) -> list[tuple[object, str, str]]:
+    """Where DataParallel moves data: object, method, kind. On GPUs torch reduces within autograd."""
+    if not isinstance(strategy, Dp):
+        return []
+    moves = [(strategy.transport, kind, kind) for kind in ("scatter", "replicate", "gather")]
+    on_cpu = hasattr(strategy.transport, "reduce")
+    return [
+        *moves,
+        (strategy.transport, "reduce", "reduce") if on_cpu else (comm, "reduce_add_coalesced", "reduce"),
+    ]
+
+
+@contextmanager
+def _counted(target: object, name: str, kind: str, calls: dict[str, int]) -> Iterator[None]:
+    """Count calls of `target.name` under `kind`."""
+    method = getattr(target, name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        calls[kind] = calls.get(kind, 0) + 1
+        return method(*args, **kwargs)
+
+    with mock.patch.object(target, name, call):
+        yield
 
 
 class _CollectiveCount(TorchDispatchMode):
@@ -251,27 +285,6 @@ class _CollectiveCount(TorchDispatchMode):
             name = func.overloadpacket.__name__
             self.calls[name] = self.calls.get(name, 0) + 1
         return func(*args, **(kwargs or {}))
-
-
-@contextmanager
-def _counting(target: object | None, calls: dict[str, int]) -> Iterator[None]:
-    """Count calls of DataParallel's methods on `target`."""
-    names = [name for name in ("scatter", "replicate", "gather", "reduce") if hasattr(target, name)]
-
-    def counted(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            calls[name] = calls.get(name, 0) + 1
-            return method(*args, **kwargs)
-
-        return call
-
-    for name in names:
-        setattr(target, name, counted(name, getattr(target, name)))
-    try:
-        yield
-    finally:
-        for name in names:
-            delattr(target, name)
 
 
 def _anatomy(
@@ -292,7 +305,8 @@ def _anatomy(
         all_reduces=calls.get("allreduce_", 0),
         broadcasts=calls.get("broadcast_", 0) + calls.get("replicate", 0),
         scatters=calls.get("scatter", 0),
-        gathers=calls.get("gather", 0) + calls.get("reduce", 0),
+        gathers=calls.get("gather", 0),
+        reduces=calls.get("reduce", 0),
         gradient_bytes=sum(each.numel() * each.element_size() for each in parameters),
     )
 
@@ -326,8 +340,8 @@ def _largest_difference(strategies: Mapping[Pairing, Strategy], batch: Batch, pa
     for strategy in strategies.values():
         device = strategy.context.device
         network = copy.deepcopy(strategy.network).double().eval()
-        support = prepare(batch.support[:1], params.model.image_size, device).double()
-        query = prepare(batch.query[:1], params.model.image_size, device).double()
+        support = prepare(batch.support[:1].to(device), params.model.image_size).double()
+        query = prepare(batch.query[:1].to(device), params.model.image_size).double()
         scores.append(network(support, query))
     return float((scores[0] - scores[1]).abs().max())
 

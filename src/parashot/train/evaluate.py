@@ -39,17 +39,19 @@ def episode_accuracies(
 
     The mode is restored.
     """
+    if len(rows) == 0:
+        return np.zeros(0)
     training = network.training
     network.eval()
     try:
-        probe = network.embed(prepare(_read(split, rows.reshape(-1)[:1]), image_size, device))
+        probe = network.embed(prepare(_read(split, rows.reshape(-1)[:1]).to(device), image_size))
         groups = [
             _accuracies(network, split, group, spec, image_size, device)
             for group in _groups(rows, probe.nbytes)
         ]
     finally:
         network.train(training)
-    return np.concatenate(groups) if groups else np.zeros(0)
+    return np.concatenate(groups)
 
 
 def shared_episode_accuracies(
@@ -91,7 +93,9 @@ def _accuracies(
     position = torch.from_numpy(position.reshape(rows.shape)).to(device)
     maps = torch.cat(
         [
-            network.embed(prepare(_read(split, images[begin : begin + _IMAGES_AT_ONCE]), image_size, device))
+            network.embed(
+                prepare(_read(split, images[begin : begin + _IMAGES_AT_ONCE]).to(device), image_size)
+            )
             for begin in range(0, len(images), _IMAGES_AT_ONCE)
         ]
     )

@@ -12,7 +12,7 @@ import torch
 from parashot.data.loaders import Plan
 from parashot.files import replacing_folder
 from parashot.model.weights import save_weights
-from parashot.params import ModelParams, Params, flatten
+from parashot.params import ModelParams, Params, select
 from parashot.records import (
     EpisodeAccuracy,
     HistoryRow,
@@ -33,9 +33,9 @@ _FOLLOWED = ("loss", "train_accuracy", "step_seconds", "val_accuracy")
 _KNOBS = (
     "seed",
     "data.source",
-    "episode.",
-    "model.",
-    "train.",
+    "episode",
+    "model",
+    "train",
     "loader.backend",
     "loader.workers",
     "loader.prefetch",
@@ -104,8 +104,7 @@ def training_run(
 
 def params_of(params: Params, strategy: str) -> dict[str, str]:
     """The knobs a training depends on, and no others."""
-    wanted = [*_KNOBS, f"parallel.{strategy}."]
-    return {key: value for key, value in flatten(params).items() if key.startswith(tuple(wanted))}
+    return select(params, [*_KNOBS, f"parallel.{strategy}"])
 
 
 def metrics_of(result: TrainResult) -> dict[str, float | int]:
@@ -162,5 +161,6 @@ def write_skipped(
     with replacing_folder(out) as folder:
         write_result(folder / "result.json", result)
         write_metrics(folder / "metrics.json", {"skipped": 1})
+        write_rows(folder / "history.csv", HistoryRow, [])  # plots name it
         write_runs(folder / "records.jsonl", [run])
     return result

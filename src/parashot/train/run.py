@@ -10,7 +10,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,24 +22,22 @@ from torch import distributed as dist
 from parashot.data.episodes import EpisodeSpec
 from parashot.data.loaders import Batch, EpisodeDataset, Plan, episode_loader, workers_of_rank
 from parashot.data.packed import PackedSplit
+from parashot.errors import DeviceError
 from parashot.hardware import MemoryPeak, tree_memory_bytes
 from parashot.model.network import build_network
-from parashot.parallel.context import Context, fit_to_batch, place
+from parashot.parallel.context import Context, fit_to_batch, is_first_process, joined_by_torchrun, place
 from parashot.parallel.launch import launch
 from parashot.parallel.registry import STRATEGIES, build_strategy, obstacle
 from parashot.params import Params
 from parashot.records import HistoryRow, Run, TrainResult, now_ms
 from parashot.train.evaluate import mean_and_ci95, shared_episode_accuracies
-from parashot.train.loop import Trace, train_steps
+from parashot.train.loop import Trace, synchronise, train_steps
 from parashot.train.objective import build_objective, learning_rates, optimizer_maker
 from parashot.train.outcome import history_rows, training_run, write_skipped, write_training
 
 log = logging.getLogger(__name__)
 
-_SETTLING_STEPS = 3
-"""The first steps pay for caches and allocations; the median step leaves them out."""
-
-_MEMORY_INTERVAL_SECONDS = 0.1
+_MEMORY_STEPS, _MEMORY_INTERVAL_SECONDS = 3, 0.02
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,11 @@ def train(job: Job) -> TrainResult | None:
     reason = reason or obstacle(job.strategy, placement, torch.cuda.device_count())
     if reason:
         log.info("train %s: skipped, %s", job.strategy, reason)
-        return write_skipped(job.out, job.strategy, reason, params, job.tags)
+        return write_skipped(job.out, job.strategy, reason, params, job.tags) if is_first_process() else None
+    if joined_by_torchrun() and placement.replicas > 1 and STRATEGIES[job.strategy].processes(2) == 1:
+        raise DeviceError(
+            f"{job.strategy} is one process, but torchrun started {placement.replicas}; start it alone"
+        )
     if params.train.batch_per == "global":
         placement = fit_to_batch(placement, params.train.batchsz)
     return launch(train_rank, placement, STRATEGIES[job.strategy].processes(placement.replicas), job)
@@ -102,52 +104,73 @@ class _Training:
             context,
             params.parallel,
         )
-        self.val = PackedSplit(job.packed, "val")
-        self.val_accuracies: npt.NDArray[np.float64] = np.zeros(0)
-        self.validations: dict[int, tuple[float, float]] = {}
-        self.until_first_pause = ExitStack()
-
-    def run(self) -> TrainResult:
-        """Train, check, and on the first rank write."""
-        try:
-            with self.until_first_pause:
-                memory = self.until_first_pause.enter_context(MemoryPeak(_MEMORY_INTERVAL_SECONDS))
-                trace = train_steps(
-                    self.strategy,
-                    self._batches(),
-                    self.plan,
-                    learning_rate=learning_rates(self.params, self.plan.steps),
-                    pause_every=self.params.train.validate_every,
-                    on_pause=self._pause,
-                )
-            result = self._result(trace, memory.peak_bytes)
-            state = self.strategy.state_dict()
-        finally:
-            self.strategy.close()
-        if self.context.is_first:
-            history, run = self._history(trace), self._run(trace, result)
-            write_training(self.job.out, result, history, self.val_accuracies, self.params.model, state, run)
-        return result
-
-    def _batches(self) -> Iterator[Batch]:
-        params, context = self.params, self.context
-        dataset = EpisodeDataset(
-            PackedSplit(self.job.packed, "train"),
+        self.dataset = EpisodeDataset(
+            PackedSplit(job.packed, "train"),
             EpisodeSpec(params.episode.n_way, params.episode.k_shot, params.episode.k_query),
             self.plan,
             params.seed,
             params.loader.backend,
             params.model.image_size,
         )
-        workers = workers_of_rank(params.loader.workers, context.local_rank, context.local_ranks)
-        return episode_loader(dataset, workers, params.loader.prefetch, context.device)
+        self.val = PackedSplit(job.packed, "val")
+        self.val_accuracies: npt.NDArray[np.float64] = np.zeros(0)
+        self.validations: dict[int, tuple[float, float]] = {}
+
+    def run(self) -> TrainResult:
+        """Train, check, and on the first rank write."""
+        try:
+            memory = self._memory_of_steps()
+            trace = train_steps(
+                self.strategy,
+                self._batches(),
+                self.plan,
+                learning_rate=learning_rates(self.params, self.plan.steps),
+                pause_every=self.params.train.validate_every,
+                on_pause=self._pause,
+            )
+            result = self._result(trace, memory)
+            state = self.strategy.state_dict()
+        finally:
+            self.strategy.close()
+        if not result.ranks_identical:
+            log.warning("train %s: the replicas ended with different parameters", self.job.strategy)
+        if self.context.is_first:
+            history, run = self._history(trace), self._run(trace, result)
+            write_training(self.job.out, result, history, self.val_accuracies, self.params.model, state, run)
+        return result
+
+    def _memory_of_steps(self) -> tuple[int, ...]:
+        """Peak bytes of a few steps: of each CUDA device, or above idle of all ranks together.
+
+        Taken before the clock starts, for sampling would disturb what is timed; the steps are forgotten.
+        """
+        before = self.strategy.state_dict()
+        devices = _own_devices(self.context, self.strategy.replicas)
+        for device in devices:
+            torch.cuda.reset_peak_memory_stats(device)
+        with MemoryPeak(_MEMORY_INTERVAL_SECONDS) as host:
+            for step in range(min(_MEMORY_STEPS, self.plan.steps)):
+                self.strategy.step(self.dataset[step])
+            synchronise(self.context)
+        self.network.load_state_dict(before)
+        self.strategy.optimizer.state.clear()
+        mine = [torch.cuda.max_memory_allocated(device) for device in devices] or [
+            host.peak_bytes - self.idle_bytes
+        ]
+        everyone = [mine]
+        if self.context.ranks > 1:
+            everyone = [[]] * self.context.ranks
+            dist.all_gather_object(everyone, mine, group=self.context.group)
+        peaks = [peak for each in everyone for peak in each]
+        return tuple(peaks) if devices else (sum(peaks),)
+
+    def _batches(self) -> Iterator[Batch]:
+        context, loader = self.context, self.params.loader
+        workers = workers_of_rank(loader.workers, context.local_rank, context.local_ranks)
+        return episode_loader(self.dataset, workers, loader.prefetch, context.device)
 
     def _pause(self, done: int, trace: Trace) -> bool:
-        """Validate and report.
-
-        Memory is that of training steps: its watch ends where the first validation begins.
-        """
-        self.until_first_pause.close()
+        """Validate and report."""
         last = done == self.plan.steps
         episodes = self.params.evaluate.val_episodes if last else self.params.train.val_episodes
         spec = EpisodeSpec(
@@ -199,10 +222,9 @@ class _Training:
             result=result,
         )
 
-    def _result(self, trace: Trace, peak_bytes: int) -> TrainResult:
+    def _result(self, trace: Trace, memory: tuple[int, ...]) -> TrainResult:
         context, times = self.context, trace.times
         accuracy, ci95 = mean_and_ci95(self.val_accuracies)
-        by_device = _memory_by_device(context, self.strategy.replicas)
         return TrainResult(
             strategy=self.job.strategy,
             status="ok",
@@ -216,15 +238,13 @@ class _Training:
             steps=len(times.step_seconds),
             episodes=self.plan.episodes,
             seconds=times.seconds,
-            seconds_per_step=float(np.median(times.step_seconds[_SETTLING_STEPS:] or times.step_seconds)),
+            seconds_per_step=float(np.median(times.step_seconds)),
             data_share=sum(times.data_seconds) / times.seconds,
             val_accuracy=accuracy,
             val_accuracy_ci95=ci95,
             val_episodes=len(self.val_accuracies),
-            peak_memory_bytes=max(by_device)
-            if by_device
-            else _sum_over_ranks(context, peak_bytes - self.idle_bytes),
-            memory_by_device=by_device,
+            peak_memory_bytes=max(memory),
+            memory_by_device=memory if context.device.type == "cuda" else (),
             ranks_identical=self.strategy.agree(),
             parameters=sum(each.numel() for each in self.strategy.network.parameters()),
         )
@@ -249,20 +269,8 @@ def _all_cores(context: Context) -> Iterator[None]:
         torch.set_num_threads(context.placement.threads_per_replica)
 
 
-def _memory_by_device(context: Context, replicas: int) -> tuple[int, ...]:
-    """CUDA: bytes allocated at most on each device that took part; elsewhere empty."""
+def _own_devices(context: Context, replicas: int) -> list[torch.device]:
+    """The CUDA devices this process drives; empty on a CPU."""
     if context.device.type != "cuda":
-        return ()
-    if context.ranks == 1:
-        return tuple(torch.cuda.max_memory_allocated(index) for index in range(replicas))
-    gathered = [0] * context.ranks
-    dist.all_gather_object(gathered, torch.cuda.max_memory_allocated(context.device), group=context.group)
-    return tuple(gathered)
-
-
-def _sum_over_ranks(context: Context, value: int) -> int:
-    if context.ranks == 1:
-        return value
-    total = torch.tensor([value], dtype=torch.int64)
-    dist.all_reduce(total, group=context.group)
-    return int(total)
+        return []
+    return [context.device] if context.ranks > 1 else [torch.device("cuda", each) for each in range(replicas)]

@@ -1,0 +1,23 @@
+"""What a stage tells MLflow of params is what dvc.yaml says it depends on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from parashot.study import batchsz, evaluate, loader_bench, strategy_bench
+
+STAGES = yaml.safe_load((Path(__file__).parents[2] / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
+KNOBS = {
+    "loader-bench": loader_bench.KNOBS,
+    "strategy-bench": strategy_bench.KNOBS,
+    "batchsz": batchsz.KNOBS,
+    "evaluate": evaluate.KNOBS,
+}
+
+
+@pytest.mark.parametrize("stage", KNOBS)
+def test_knobs_are_the_params_of_the_stage(stage: str) -> None:
+    assert set(KNOBS[stage]) == set(STAGES[stage]["params"])
