@@ -116,7 +116,7 @@ def first_ranks(context: Context, count: int) -> Context | None:
 
 
 def control_group(context: Context) -> dist.ProcessGroup | None:
-    """All ranks over gloo, for long waits on GPUs too: who waits there sleeps. None where there is one rank."""
+    """All ranks over gloo, for long waits on GPUs too: who waits there sleeps. None for a lone rank."""
     if context.ranks == 1:
         return None
     group = dist.new_group(backend="gloo", timeout=PATIENCE)

@@ -102,7 +102,7 @@ def batchsz_rank(context: Context, params: Params, packed: Path) -> Measured:
 
 
 def _first_use(group: Context | None, params: Params, packed: Path) -> None:
-    """Do a step that is forgotten: the baseline sets the limit, and must not pay alone for what comes first."""
+    """Do a step that is forgotten: the baseline, which sets the limit, must not pay for what comes first."""
     if group is not None:
         network = build_network(params.model, params.seed)
         batches = _batches(group, params, packed, params.batchsz_study.baseline)
