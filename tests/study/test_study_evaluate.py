@@ -1,0 +1,88 @@
+"""The test split is measured once, on the model that validation chose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_data import EVALUATED, PACKED_EPISODES, tiny_params
+
+from parashot.data.packed import PackedSplit
+from parashot.errors import RecordError
+from parashot.model.network import build_network
+from parashot.model.weights import save_weights
+from parashot.parallel.registry import STRATEGIES
+from parashot.records import (
+    EpisodeAccuracy,
+    EvaluateResult,
+    TrainResult,
+    read_json,
+    read_result,
+    read_rows,
+    read_runs,
+    write_result,
+)
+from parashot.study.evaluate import evaluate_chosen
+from parashot.train.evaluate import episode_accuracies, mean_and_ci95
+
+pytestmark = pytest.mark.usefixtures("one_core")
+
+
+def make_trainings(folder: Path, val_accuracies: dict[str, float]) -> Path:
+    """A result for every strategy, each with a network of its own; those without an accuracy were skipped."""
+    model = tiny_params().model
+    for seed, name in enumerate(STRATEGIES):
+        result = TrainResult(name, "skipped", "it is switched off")
+        if name in val_accuracies:
+            result = TrainResult(name, "ok", "", val_accuracy=val_accuracies[name])
+            save_weights(folder / name / "model.pt", model, build_network(model, seed).state_dict())
+        write_result(folder / name / "result.json", result)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("val_accuracies", "chosen"),
+    [
+        ({"serial": 0.4, "dp": 0.6, "ddp": 0.5}, "dp"),
+        ({"serial": 0.4, "ddp": 0.3}, "serial"),
+        ({"ddp": 0.0}, "ddp"),
+    ],
+)
+def test_the_best_on_validation_is_measured_on_test(
+    tiny_packed: Path, tmp_path: Path, val_accuracies: dict[str, float], chosen: str
+) -> None:
+    trainings, out = make_trainings(tmp_path / "train", val_accuracies), tmp_path / "out"
+    evaluate_chosen(tiny_params(), tiny_packed, trainings, out, {"source": "tiny"})
+
+    split = PackedSplit(tiny_packed, "test")
+    network = build_network(tiny_params().model, list(STRATEGIES).index(chosen))
+    expected = episode_accuracies(network, split, split.episodes, EVALUATED, 16, torch.device("cpu"))
+    rows = read_rows(EpisodeAccuracy, out / "test_episodes.csv")
+    assert [each.episode for each in rows] == list(range(PACKED_EPISODES))
+    np.testing.assert_allclose([each.accuracy for each in rows], expected)
+
+    result = read_result(EvaluateResult, out / "result.json")
+    mean, ci95 = mean_and_ci95(expected)
+    assert (result.strategy, result.episodes) == (chosen, PACKED_EPISODES)
+    assert (result.n_way, result.k_shot, result.k_query) == (2, 1, 3)
+    assert (result.test_accuracy, result.test_accuracy_ci95) == pytest.approx((mean, ci95))
+    assert read_json(out / "metrics.json")["test_accuracy"] == result.test_accuracy
+    (record,) = read_runs(out / "records.jsonl")
+    assert (record.stage, record.artifacts) == ("evaluate", ("result.json", "test_episodes.csv"))
+
+
+def test_nothing_trained_is_refused_in_one_line(tiny_packed: Path, tmp_path: Path) -> None:
+    trainings = make_trainings(tmp_path / "train", {})
+    with pytest.raises(RecordError, match=r"no strategy was trained; enable one") as error:
+        evaluate_chosen(tiny_params(), tiny_packed, trainings, tmp_path / "out", {})
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_training_that_is_not_there_is_named(tiny_packed: Path, tmp_path: Path) -> None:
+    trainings = make_trainings(tmp_path / "train", {"serial": 0.5})
+    (trainings / "ddp" / "result.json").unlink()
+    with pytest.raises(RecordError, match=r"ddp/result\.json: cannot be read"):
+        evaluate_chosen(tiny_params(), tiny_packed, trainings, tmp_path / "out", {})

@@ -1,0 +1,92 @@
+"""The grid of loader workers: which counts, in which order, and what is written."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from statistics import median
+from types import SimpleNamespace
+
+import pytest
+from tiny_data import tiny_params
+
+from parashot.records import LoaderBlock, Run, read_json, read_rows, read_runs
+from parashot.study import loader_bench
+from parashot.study.loader_bench import bench_loaders, worker_counts
+
+ROUNDS, BACKENDS, WORKERS = range(7), ("jpeg", "packed"), (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("threads", "counts"),
+    [(1, [0, 1, 2, 4]), (2, [0, 1, 2, 4, 7]), (6, [0, 1, 2, 3, 6, 12, 21]), (40, [0, 1, 2, 20, 40, 80, 140])],
+)
+def test_auto_follows_the_hardware_threads(
+    monkeypatch: pytest.MonkeyPatch, threads: int, counts: list[int]
+) -> None:
+    monkeypatch.setattr(loader_bench, "inspect_hardware", lambda: SimpleNamespace(threads=threads))
+    assert worker_counts(tiny_params({"loader.bench.workers": "auto"})) == counts
+
+
+def test_a_list_is_taken_as_it_is_in_order() -> None:
+    assert worker_counts(tiny_params({"loader.bench.workers": [5, 0, 3]})) == [0, 3, 5]
+
+
+@pytest.fixture(scope="module")
+def benched(tiny_packed: Path, tmp_path_factory: pytest.TempPathFactory, one_core: None) -> Path:
+    out = tmp_path_factory.mktemp("loader") / "out"
+    bench_loaders(tiny_params(), tiny_packed, out, {"source": "tiny"})
+    return out
+
+
+@pytest.fixture(scope="module")
+def blocks(benched: Path) -> list[LoaderBlock]:
+    return read_rows(LoaderBlock, benched / "blocks.csv")
+
+
+def test_every_round_has_a_block_of_every_setting(blocks: list[LoaderBlock]) -> None:
+    assert [(each.round, each.backend, each.workers) for each in blocks] == list(
+        product(ROUNDS, BACKENDS, WORKERS)
+    )
+    assert {each.batchsz for each in blocks} == {2}
+    assert all(each.batches >= max(1, each.workers) for each in blocks)
+    assert all(each.seconds > 0 and each.first_batch_seconds > 0 for each in blocks)
+
+
+def test_workers_need_memory(blocks: list[LoaderBlock]) -> None:
+    without, two = (median(each.memory_bytes for each in blocks if each.workers == n) for n in WORKERS)
+    assert two > without
+
+
+def test_the_best_setting_of_each_backend_is_reported(benched: Path, blocks: list[LoaderBlock]) -> None:
+    metrics = read_json(benched / "metrics.json")
+    for backend in BACKENDS:
+        rates = {
+            workers: 2
+            / median(
+                each.seconds / each.batches
+                for each in blocks
+                if (each.backend, each.workers) == (backend, workers)
+            )
+            for workers in WORKERS
+        }
+        best = max(rates, key=lambda workers: rates[workers])
+        assert metrics[f"{backend}_best_workers"] == best
+        assert metrics[f"{backend}_episodes_per_second"] == pytest.approx(rates[best])
+        assert metrics[f"{backend}_speedup"] == pytest.approx(rates[best] / rates[0])
+
+
+def test_a_parent_holds_a_run_of_every_setting(benched: Path, blocks: list[LoaderBlock]) -> None:
+    parent, *children = read_runs(benched / "records.jsonl")
+    assert (parent.stage, parent.parent, parent.artifacts) == ("loader-bench", None, ("blocks.csv",))
+    assert {each.parent for each in children} == {parent.uuid}
+    assert [setting(each) for each in children] == list(product(BACKENDS, WORKERS))
+    assert all(each.tags["source"] == "tiny" for each in (parent, *children))
+    for each in children:
+        mine = [block for block in blocks if (block.backend, block.workers) == setting(each)]
+        series = [(metric.step, metric.value) for metric in each.metrics if metric.key == "seconds_per_batch"]
+        assert series == [(block.round, block.seconds / block.batches) for block in mine]
+
+
+def setting(run: Run) -> tuple[str, int]:
+    return run.params["backend"], int(run.params["workers"])

@@ -1,0 +1,97 @@
+"""The smallest study there is: params and packed images of 16 pixels, however params.yaml is turned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from parashot.data.episodes import EpisodeSpec
+from parashot.data.images import encode_jpeg
+from parashot.data.pack import pack
+from parashot.data.raw import ImageStream, RawImage, write_raw
+from parashot.params import Params, parse
+from parashot.recipes import Value, apply
+
+SEED = 3
+IMAGES = 6
+CLASSES = {"train": ["a", "b", "c", "d"], "val": ["e", "f", "g"], "test": ["h", "i", "j"]}
+EVALUATED = EpisodeSpec(n_way=2, k_shot=1, k_query=3)
+PACKED_EPISODES = 11
+
+SETTINGS: dict[str, Value] = {
+    "seed": SEED,
+    "data.source": "synthetic",
+    "data.archive": None,
+    "data.synthetic.images_per_class": IMAGES,
+    "data.synthetic.image_size": 16,
+    "episode.n_way": 2,
+    "episode.k_shot": 1,
+    "episode.k_query": 2,
+    "model.embedding": "conv4",
+    "model.image_size": 16,
+    "train.episodes": 7,
+    "train.batchsz": 3,
+    "train.batch_per": "global",
+    "train.schedule": "cosine",
+    "train.validate_every": 2,
+    "train.val_episodes": 5,
+    "parallel.device": "cpu",
+    "parallel.replicas": 2,
+    "parallel.serial.enabled": True,
+    "parallel.dp.enabled": True,
+    "parallel.ddp.enabled": True,
+    "loader.backend": "packed",
+    "loader.workers": 0,
+    "loader.prefetch": 1,
+    "loader.bench.workers": [2, 0],
+    "loader.bench.backends": ["jpeg", "packed"],
+    "loader.bench.batchsz": 2,
+    "loader.bench.blocks": 7,
+    "loader.bench.batches": 1,
+    "batchsz_study.sizes": [2, 4],
+    "batchsz_study.baseline": 4,
+    "batchsz_study.episodes": 16,
+    "batchsz_study.blocks": 7,
+    "batchsz_study.block_episodes": 4,
+    "evaluate.k_query": EVALUATED.k_query,
+    "evaluate.val_episodes": PACKED_EPISODES,
+    "evaluate.test_episodes": PACKED_EPISODES,
+    "tracking.live_seconds": 3600,
+}
+
+
+def tiny_params(settings: dict[str, Value] | None = None) -> Params:
+    """The project's params with `SETTINGS` and `settings` applied."""
+    tree = yaml.safe_load((Path(__file__).parents[1] / "params.yaml").read_text(encoding="utf-8"))
+    return parse(Params, apply(tree, {**SETTINGS, **(settings or {})}))
+
+
+def pack_tiny(folder: Path) -> Path:
+    """Pack noise around a colour for each class; returns the packed folder."""
+    labels = [label for each in CLASSES.values() for label in each]
+    names = [f"{number}.jpg" for number in range(IMAGES)]
+    images = [RawImage(label, name, _picture(label, name)) for label in labels for name in names]
+    write_raw(folder / "raw", ImageStream(images), "folder", "fail", lambda line: None)
+    split = {
+        name: {label: [f"{label}/{each}" for each in names] for label in each}
+        for name, each in CLASSES.items()
+    }
+    pack(
+        folder / "raw",
+        split,
+        folder / "packed",
+        pack_size=16,
+        seed=SEED,
+        spec=EVALUATED,
+        episodes={"val": PACKED_EPISODES, "test": PACKED_EPISODES},
+        progress=lambda line: None,
+    )
+    return folder / "packed"
+
+
+def _picture(label: str, name: str) -> bytes:
+    colour = np.random.default_rng(ord(label)).integers(60, 196, 3)
+    noise = np.random.default_rng((ord(label), int(Path(name).stem))).integers(-60, 60, (16, 16, 3))
+    return encode_jpeg((colour + noise).astype(np.uint8))
