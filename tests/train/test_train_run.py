@@ -125,6 +125,19 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(job: Job, strat
     assert (first.out / "model.pt").read_bytes() != (other.out / "model.pt").read_bytes()
 
 
+@pytest.mark.parametrize("strategy", ["serial", "dp"])
+def test_steps_that_measure_memory_leave_no_trace(
+    job: Job, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    models = []
+    for steps in (0, 3):
+        monkeypatch.setattr("parashot.train.run._MEMORY_STEPS", steps)
+        each = turned(job, {}, strategy, f"after{steps}")
+        run(each)
+        models.append((each.out / "model.pt").read_bytes())
+    assert models[0] == models[1]
+
+
 def test_a_batch_for_each_rank_is_as_many_times_the_work(job: Job) -> None:
     job = turned(job, {"train.batch_per": "rank", "train.batchsz": 2, "train.episodes": 5}, "ddp")
     result = run(job)
