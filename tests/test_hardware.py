@@ -124,7 +124,7 @@ def test_cores_count_siblings_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_memory_is_limited_by_the_group(tmp_path: Path) -> None:
     files = {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": f"{512 * MIB}\n"}
-    assert hardware.usable_memory_bytes(_machine(tmp_path, files)) == 512 * MIB
+    assert hardware._usable_memory_bytes(_machine(tmp_path, files)) == 512 * MIB
 
 
 def test_model_name_is_read_once(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_what_cannot_be_ends_in_one_line_and_leaves_the_results(
 @pytest.mark.slow
 def test_temporary_and_queued_experiments_reach_the_same_store(studied: Checkout) -> None:
     before = mlflow_runs(studied)
-    studied.run("dvc", "exp", "run", "--temp", "-S", "train.learning_rate=0.002")
+    studied.run("dvc", "exp", "run", "--temp", "-S", "train.learning_rate=0.002", "-S", "loader.workers=2")
     middle = mlflow_runs(studied)
     assert len(middle) > len(before)
     studied.run("dvc", "exp", "run", "--queue", "--name", "queued", "-S", "train.learning_rate=0.003")
@@ -174,6 +174,20 @@ def test_temporary_and_queued_experiments_reach_the_same_store(studied: Checkout
     assert "learning_rate: 0.003" in studied.read("params.yaml")
     studied.run("git", "checkout", "--quiet", "--", ".")
     studied.run("dvc", "checkout")
+
+
+@pytest.mark.slow
+def test_torchrun_joins_and_trains_the_same_network(studied: Checkout) -> None:
+    before = studied.read("results/train/ddp/val_episodes.csv")
+    uuids = recorded_runs(studied)
+    command = ["torchrun", "--standalone", "--nproc-per-node", "2", "-m", "stages.train"]
+    studied.run(*command, "ddp")
+    assert studied.read("results/train/ddp/val_episodes.csv") == before
+    assert recorded_runs(studied) != uuids
+    refused = studied.run(*command, "serial", check=False)
+    assert refused.returncode != 0
+    assert "error: serial is one process, but torchrun started 2" in refused.stderr
+    studied.run("dvc", "checkout", "--force")
 
 
 def test_the_smallest_study_differs_from_the_default_in_size_only() -> None:

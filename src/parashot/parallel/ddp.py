@@ -69,6 +69,8 @@ class Ddp(Strategy):
     def without_exchange(self) -> Iterator[None]:
         # DDP decides at the end of a forward pass whether the next one sends the running statistics
         self.wrapped.require_forward_param_sync = False
-        with self.wrapped.no_sync():
-            yield
-        self.wrapped.require_forward_param_sync = True
+        try:
+            with self.wrapped.no_sync():
+                yield
+        finally:
+            self.wrapped.require_forward_param_sync = True
