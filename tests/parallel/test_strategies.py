@@ -5,6 +5,7 @@ On real processes, in float64, with batch norm in eval mode.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from parashot.parallel.launch import launch
 from parashot.parallel.registry import STRATEGIES, build_strategy
 from parashot.parallel.strategy import Objective, Strategy
 from parashot.params import Params, load_params
+from parashot.study.anatomy import CollectiveCount
 
 TOLERANCE = 1e-10
 N_WAY, QUERIES, SIZE = 3, 6, 16
@@ -71,6 +73,21 @@ def ddp_gradients(context: Context, sizes: list[int]) -> list[tuple[Gradients, t
     return results
 
 
+def ddp_collectives(context: Context) -> list[dict[str, int]]:
+    """Collectives of one step each: as usual, without the exchange, and as usual again."""
+    strategy = build("ddp", context)
+    strategy.network.train()
+    for _ in range(2):  # DDP agrees on its buckets at the start of its second step
+        gradients(strategy, 4)
+    found = []
+    for synchronised in (True, False, True):
+        counted: dict[str, int] = {}
+        with nullcontext() if synchronised else strategy.without_exchange(), CollectiveCount(counted):
+            gradients(strategy, 4)
+        found.append(counted)
+    return found
+
+
 def serial_gradients(batchsz: int) -> tuple[Gradients, torch.Tensor]:
     return gradients(build("serial", Context(0, 1, 0, 1, Placement("cpu", 1, 1, 1))), batchsz)
 
@@ -91,6 +108,14 @@ def test_ddp_equals_serial_where_ranks_do_not_divide_the_batch(replicas: int) ->
     assert results is not None
     for size, found in zip(sizes, results, strict=True):
         assert_equal(found, serial_gradients(size))
+
+
+def test_steps_without_exchange_exchange_nothing_and_steps_after_them_everything() -> None:
+    usual, without, again = launch(ddp_collectives, Placement("cpu", 2, 1, 2), 2)
+    assert usual["allreduce_"] >= 1
+    assert usual["broadcast_"] >= 1
+    assert without == {}
+    assert again == usual
 
 
 @pytest.mark.parametrize("loss_in_replica", [True, False])

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -22,20 +22,21 @@ import torch
 from torch import distributed as dist
 
 from parashot.data.episodes import EpisodeSpec
-from parashot.data.loaders import Batch, EpisodeDataset, Plan, episode_loader, workers_of_rank
+from parashot.data.loaders import Plan, episode_loader, workers_of_rank
 from parashot.data.packed import PackedSplit
 from parashot.files import replacing_folder
-from parashot.model.network import RelationNetwork, build_network
+from parashot.model.network import RelationNetwork
 from parashot.parallel.context import Context, control_group, first_ranks, place, wait_for_all
-from parashot.parallel.ddp import Ddp
 from parashot.parallel.launch import launch
 from parashot.parallel.registry import obstacle
 from parashot.params import Params
 from parashot.records import BatchszBlock, BatchszRun, write_metrics, write_rows, write_runs
 from parashot.study.runs import StageRuns
+from parashot.study.timed import TimedStrategy
+from parashot.train.assemble import new_strategy, ready_batches, training_episodes
 from parashot.train.evaluate import mean_and_ci95, shared_episode_accuracies
-from parashot.train.loop import Trace, synchronise, train_steps
-from parashot.train.objective import build_objective, learning_rates, optimizer_maker
+from parashot.train.loop import Trace, train_steps
+from parashot.train.objective import learning_rates
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -102,21 +103,18 @@ def batchsz_rank(context: Context, params: Params, packed: Path) -> Measured:
 
 
 def _first_use(group: Context | None, params: Params, packed: Path) -> None:
-    """Do a step that is forgotten: the baseline, which sets the limit, must not pay for what comes first."""
+    """Do a step that is forgotten: the baseline sets the limit, and must not pay for what comes first."""
     if group is not None:
-        network = build_network(params.model, params.seed)
-        batches = _batches(group, params, packed, params.batchsz_study.baseline)
-        _time(_strategy(group, params, network), batches[:1], synchronised=True)
+        _ready(group, params, packed, params.batchsz_study.baseline).seconds(1)
 
 
 def _train(context: Context, params: Params, packed: Path, size: int, limit: float | None) -> BatchszRun:
     """Train the budget in steps of `size`; stop at the first check past `limit` seconds."""
     study = params.batchsz_study
     plan = Plan(study.episodes, size, context.rank, context.ranks)
-    network = build_network(params.model, params.seed)
-    strategy = _strategy(context, params, network)
+    strategy, network = new_strategy("ddp", params, context)
     loader = episode_loader(
-        _dataset(params, packed, plan),
+        training_episodes(params, packed, plan),
         workers_of_rank(params.loader.workers, context.local_rank, context.local_ranks),
         params.loader.prefetch,
         context.device,
@@ -189,69 +187,33 @@ def _interleaved_blocks(
     params: Params,
     packed: Path,
 ) -> list[BatchszBlock]:
-    """Blocks of the same episodes for every size, with and without the exchange, after one to warm up."""
+    """Blocks of the same episodes for every size, with and without the exchange, after a step to warm up."""
     study = params.batchsz_study
-    ready = {
-        size: (
-            _strategy(group, params, build_network(params.model, params.seed)),
-            _batches(group, params, packed, size),
-        )
-        for size, group in groups.items()
-        if group is not None
-    }
+    ready = {size: _ready(group, params, packed, size) for size, group in groups.items() if group is not None}
     for size in groups:
         wait_for_all(control)
         if size in ready:
-            strategy, batches = ready[size]
-            _time(strategy, batches[:1], synchronised=True)
+            ready[size].seconds(1)
     blocks = []
     for number in range(study.blocks):
         for size, synchronised in itertools.product(groups, (True, False)):
             wait_for_all(control)
-            if size in ready:
-                strategy, batches = ready[size]
-                seconds = _time(strategy, batches, synchronised)
-                blocks.append(
-                    BatchszBlock(number, size, synchronised, study.block_episodes, len(batches), seconds)
-                )
+            if (timed := ready.get(size)) is not None:
+                steps = len(timed.batches)
+                with nullcontext() if synchronised else timed.strategy.without_exchange():
+                    seconds = timed.seconds(steps)
+                blocks.append(BatchszBlock(number, size, synchronised, study.block_episodes, steps, seconds))
         if context.is_first:
             log.info("batchsz: round %d of %d", number + 1, study.blocks)
     return blocks
 
 
-def _time(strategy: Ddp, batches: list[Batch], synchronised: bool) -> float:
-    synchronise(strategy.context)
-    begin = time.perf_counter()
-    for batch in batches:
-        if synchronised:
-            strategy.step(batch)
-        else:
-            with strategy.without_exchange():
-                strategy.step(batch)
-    synchronise(strategy.context)
-    return time.perf_counter() - begin
-
-
-def _strategy(context: Context, params: Params, network: RelationNetwork) -> Ddp:
-    return Ddp(network, build_objective(params), optimizer_maker(params), context, params.parallel.ddp)
-
-
-def _dataset(params: Params, packed: Path, plan: Plan) -> EpisodeDataset:
-    episode = params.episode
-    return EpisodeDataset(
-        PackedSplit(packed, "train"),
-        EpisodeSpec(episode.n_way, episode.k_shot, episode.k_query),
-        plan,
-        params.seed,
-        params.loader.backend,
-        params.model.image_size,
-    )
-
-
-def _batches(context: Context, params: Params, packed: Path, size: int) -> list[Batch]:
-    plan = Plan(params.batchsz_study.block_episodes, size, context.rank, context.ranks)
-    dataset = _dataset(params, packed, plan)
-    return [dataset[step] for step in range(plan.steps)]
+def _ready(context: Context, params: Params, packed: Path, size: int) -> TimedStrategy:
+    """Size `size` ready to be timed, with the batches of one block."""
+    strategy, _ = new_strategy("ddp", params, context)
+    steps = params.batchsz_study.block_episodes // size
+    batches = ready_batches(params, packed, context, size, steps)
+    return TimedStrategy(strategy, batches, context.placement.threads_per_replica)
 
 
 def _from_first(value: T, ranks: int, group: dist.ProcessGroup | None) -> T:

@@ -20,19 +20,19 @@ import torch
 from torch import distributed as dist
 
 from parashot.data.episodes import EpisodeSpec
-from parashot.data.loaders import Batch, EpisodeDataset, Plan, episode_loader, workers_of_rank
+from parashot.data.loaders import Batch, Plan, episode_loader, workers_of_rank
 from parashot.data.packed import PackedSplit
 from parashot.errors import DeviceError
 from parashot.hardware import MemoryPeak, tree_memory_bytes
-from parashot.model.network import build_network
 from parashot.parallel.context import Context, fit_to_batch, is_first_process, joined_by_torchrun, place
 from parashot.parallel.launch import launch
-from parashot.parallel.registry import STRATEGIES, build_strategy, obstacle
+from parashot.parallel.registry import STRATEGIES, obstacle
 from parashot.params import Params
 from parashot.records import HistoryRow, Run, TrainResult, now_ms
+from parashot.train.assemble import new_strategy, training_episodes
 from parashot.train.evaluate import mean_and_ci95, shared_episode_accuracies
 from parashot.train.loop import Trace, synchronise, train_steps
-from parashot.train.objective import build_objective, learning_rates, optimizer_maker
+from parashot.train.objective import learning_rates
 from parashot.train.outcome import history_rows, training_run, write_skipped, write_training
 
 log = logging.getLogger(__name__)
@@ -95,23 +95,8 @@ class _Training:
             context.rank,
             context.ranks,
         )
-        self.network = build_network(params.model, params.seed)
-        self.strategy = build_strategy(
-            job.strategy,
-            self.network,
-            build_objective(params),
-            optimizer_maker(params),
-            context,
-            params.parallel,
-        )
-        self.dataset = EpisodeDataset(
-            PackedSplit(job.packed, "train"),
-            EpisodeSpec(params.episode.n_way, params.episode.k_shot, params.episode.k_query),
-            self.plan,
-            params.seed,
-            params.loader.backend,
-            params.model.image_size,
-        )
+        self.strategy, self.network = new_strategy(job.strategy, params, context)
+        self.episodes = training_episodes(params, job.packed, self.plan)
         self.val = PackedSplit(job.packed, "val")
         self.val_accuracies: npt.NDArray[np.float64] = np.zeros(0)
         self.validations: dict[int, tuple[float, float]] = {}
@@ -150,7 +135,7 @@ class _Training:
             torch.cuda.reset_peak_memory_stats(device)
         with MemoryPeak(_MEMORY_INTERVAL_SECONDS) as host:
             for step in range(min(_MEMORY_STEPS, self.plan.steps)):
-                self.strategy.step(self.dataset[step])
+                self.strategy.step(self.episodes[step])
             synchronise(self.context)
         self.network.load_state_dict(before)
         self.strategy.optimizer.state.clear()
@@ -167,7 +152,7 @@ class _Training:
     def _batches(self) -> Iterator[Batch]:
         context, loader = self.context, self.params.loader
         workers = workers_of_rank(loader.workers, context.local_rank, context.local_ranks)
-        return episode_loader(self.dataset, workers, loader.prefetch, context.device)
+        return episode_loader(self.episodes, workers, loader.prefetch, context.device)
 
     def _pause(self, done: int, trace: Trace) -> bool:
         """Validate and report."""

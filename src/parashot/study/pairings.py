@@ -1,0 +1,70 @@
+"""Can joining support and query be avoided? Both pairings: the same scores, and the time of each."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from parashot.data.loaders import Batch, prepare
+from parashot.findings.statistics import Resampling, ratio_interval
+from parashot.parallel.context import Context, alone
+from parashot.params import Pairing, Params
+from parashot.study.timed import TimedStrategy
+from parashot.train.assemble import new_strategy, ready_batches
+
+PAIRINGS: tuple[Pairing, ...] = ("concat", "split")
+
+
+@dataclass(frozen=True)
+class PairingTimes:
+    """Seconds of a serial step by pairing, round by round, and how far the scores lie apart."""
+
+    seconds: Mapping[Pairing, list[float]]
+    largest_difference: float
+
+    def metrics(self, resampling: Resampling) -> dict[str, float]:
+        """Flat numbers, the ratio concat / split with its interval."""
+        ratio = ratio_interval(self.seconds["concat"], self.seconds["split"], resampling)
+        return {
+            "concat_split_max_difference": self.largest_difference,
+            "concat_split_ratio": ratio.value,
+            "concat_split_ratio_low": ratio.low,
+            "concat_split_ratio_high": ratio.high,
+        }
+
+
+def compare_pairings(context: Context, params: Params, packed: Path) -> PairingTimes:
+    """Time single steps of both pairings in turn, after one each to warm up."""
+    mine = alone(context)
+    batches = ready_batches(params, packed, mine, params.train.batchsz, 1)
+    timed = {
+        pairing: TimedStrategy(
+            new_strategy("serial", params, mine, pairing)[0], batches, context.placement.threads_per_replica
+        )
+        for pairing in PAIRINGS
+    }
+    difference = _largest_difference(timed, batches[0], params)
+    seconds: dict[Pairing, list[float]] = {pairing: [] for pairing in PAIRINGS}
+    for number in range(-1, params.parallel.bench.blocks):
+        for pairing, each in timed.items():
+            taken = each.seconds(1)
+            if number >= 0:
+                seconds[pairing].append(taken)
+    return PairingTimes(seconds, difference)
+
+
+@torch.no_grad()
+def _largest_difference(timed: Mapping[Pairing, TimedStrategy], batch: Batch, params: Params) -> float:
+    """Largest difference between the scores of both pairings, in float64 and eval mode, on one episode."""
+    scores = []
+    for each in timed.values():
+        device = each.strategy.context.device
+        network = copy.deepcopy(each.strategy.network).double().eval()
+        support = prepare(batch.support[:1].to(device), params.model.image_size).double()
+        query = prepare(batch.query[:1].to(device), params.model.image_size).double()
+        scores.append(network(support, query))
+    return float((scores[0] - scores[1]).abs().max())

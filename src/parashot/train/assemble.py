@@ -1,0 +1,47 @@
+"""The parts of a training, from params: its episodes, and a strategy around a network of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from parashot.data.episodes import EpisodeSpec
+from parashot.data.loaders import Backend, Batch, EpisodeDataset, Plan
+from parashot.data.packed import PackedSplit
+from parashot.model.network import RelationNetwork, build_network
+from parashot.parallel.context import Context
+from parashot.parallel.registry import build_strategy
+from parashot.parallel.strategy import Strategy
+from parashot.params import Pairing, Params
+from parashot.train.objective import build_objective, optimizer_maker
+
+
+def training_episodes(
+    params: Params, packed: Path, plan: Plan, backend: Backend | None = None
+) -> EpisodeDataset:
+    """The training split as batches of `plan`, read by `backend` (by default the one of `params.loader`)."""
+    episode = params.episode
+    return EpisodeDataset(
+        PackedSplit(packed, "train"),
+        EpisodeSpec(episode.n_way, episode.k_shot, episode.k_query),
+        plan,
+        params.seed,
+        backend or params.loader.backend,
+        params.model.image_size,
+    )
+
+
+def ready_batches(params: Params, packed: Path, context: Context, batchsz: int, steps: int) -> list[Batch]:
+    """This rank's share of the first `steps` batches, as uint8 in memory, so that no loading is timed."""
+    plan = Plan(steps * batchsz, batchsz, context.rank, context.ranks)
+    episodes = training_episodes(params, packed, plan, "packed")
+    return [episodes[step] for step in range(steps)]
+
+
+def new_strategy(
+    name: str, params: Params, context: Context, pairing: Pairing | None = None
+) -> tuple[Strategy, RelationNetwork]:
+    """A strategy, and the network it trains: the same first weights for every strategy."""
+    network = build_network(replace(params.model, pairing=pairing or params.model.pairing), params.seed)
+    parts = (build_objective(params), optimizer_maker(params), context, params.parallel)
+    return build_strategy(name, network, *parts), network
