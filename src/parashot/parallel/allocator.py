@@ -1,10 +1,10 @@
 """Freed memory is kept for the next step.
 
 glibc hands large blocks back to the kernel when they are freed, so that every step pays for page faults over
-again (about a third of a Conv4 step on a CPU, and more the larger the step, which would make large batches
-look slow). Kept, they are there for the next step. One arena for all threads, because the others cap the size
-of their blocks: replicas in threads would keep less than replicas in processes, and the comparison would not
-be fair. Called first thing in every process that trains, for every strategy alike.
+again (about a third of a Conv4 step on a CPU). Kept, they are there for the next step. One arena for all
+threads, because the others cap the size of their blocks: replicas in threads would keep less than replicas in
+processes, and the comparison would not be fair. Called first thing in every process that trains, for every
+strategy alike.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import ctypes
 import sys
 
 # names and values of glibc's malloc.h
-_M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
-_NEVER = -1
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_LARGEST_BLOCK, _LARGEST_BLOCK_OF_OLD = 2**30, 2**25  # older versions refuse more than 32 MiB
 
 
 def keep_freed_memory() -> None:
@@ -24,6 +24,7 @@ def keep_freed_memory() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:  # another C library
         return
-    mallopt(_M_MMAP_MAX, 0)
-    mallopt(_M_TRIM_THRESHOLD, _NEVER)
+    if not mallopt(_M_MMAP_THRESHOLD, _LARGEST_BLOCK):
+        mallopt(_M_MMAP_THRESHOLD, _LARGEST_BLOCK_OF_OLD)
+    mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
     mallopt(_M_ARENA_MAX, 1)
