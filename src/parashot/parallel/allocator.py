@@ -5,6 +5,9 @@ again (about a third of a Conv4 step on a CPU). Kept, they are there for the nex
 threads, because the others cap the size of their blocks: replicas in threads would keep less than replicas in
 processes, and the comparison would not be fair. Called first thing in every process that trains, for every
 strategy alike.
+
+Blocks above 1 GiB are still handed back: kept as well, they tear holes into the arena that the next step's
+blocks do not fit, and the process grows until it is killed (seen with batchsz 60 at 84 pixels).
 """
 
 from __future__ import annotations
