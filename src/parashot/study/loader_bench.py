@@ -44,6 +44,8 @@ def bench_loaders(params: Params, packed: Path, out: Path, tags: Mapping[str, st
         _loader(params, packed, bench.backends[0], 1, 1), 1
     )  # starts the server that workers are forked from
     idle_bytes = tree_memory_bytes(os.getpid())
+    for backend in bench.backends:  # the first to read would pay for the disk
+        _block(-1, params, packed, backend, 0, idle_bytes)
     blocks = []
     for number in range(bench.blocks):
         blocks += [
