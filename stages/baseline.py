@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from stages.common import git
+from stages.tags import git
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
 """Stage `batchsz`: the same episodes in steps of several sizes, with the study's time limit."""
 
 from parashot.study.batchsz import study_batch_sizes
-from stages.common import PACKED, RESULTS, params, stage, tags
+from stages.common import PACKED, RESULTS, params, stage
+from stages.tags import tags
 
 
 def main() -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
 import sys
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 from parashot.errors import ParashotError, one_line
@@ -65,26 +63,3 @@ def root() -> Path:
 def scratch() -> Path:
     """Where unfinished work lives, out of DVC's sight."""
     return root() / ".scratch"
-
-
-@cache
-def tags() -> dict[str, str]:
-    """What ties a run to its code and experiment."""
-    dirty = git(
-        "status", "--porcelain", "--untracked-files=no", "--", "src", "stages", "params.yaml", "dvc.yaml"
-    )
-    return {
-        "dvc.stage": os.environ.get("DVC_STAGE", ""),
-        "dvc.experiment": os.environ.get("DVC_EXP_NAME", ""),
-        "git.commit": git("rev-parse", "HEAD"),
-        "git.dirty": str(bool(dirty)).lower(),
-    }
-
-
-def git(*arguments: str) -> str:
-    """Output of git, or nothing where there is no git or it fails."""
-    try:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
-    except OSError:
-        return ""
-    return done.stdout.strip()

@@ -1,7 +1,8 @@
 """Stage `evaluate`: the model that validation chose, on test, once."""
 
 from parashot.study.evaluate import evaluate_chosen
-from stages.common import PACKED, RESULTS, params, stage, tags
+from stages.common import PACKED, RESULTS, params, stage
+from stages.tags import tags
 
 
 def main() -> None:

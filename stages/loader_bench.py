@@ -1,7 +1,8 @@
 """Stage `loader-bench`: loader workers × backends."""
 
 from parashot.study.loader_bench import bench_loaders
-from stages.common import PACKED, RESULTS, params, stage, tags
+from stages.common import PACKED, RESULTS, params, stage
+from stages.tags import tags
 
 
 def main() -> None:

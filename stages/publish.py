@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from parashot.params import Params, flatten
-from parashot.records import Hardware, read_json, read_result
+from parashot.records import read_json
 from parashot.tracking import LoggableModel, Study, publish
-from stages.common import HARDWARE, REPORTS, RESULTS, params, stage, tags
+from stages.common import REPORTS, RESULTS, params, stage
 from stages.store import store
+from stages.tags import tags
 
 
 def main() -> None:
@@ -21,7 +22,7 @@ def main() -> None:
     study = Study(
         name=f"study on {settings.data.source} data",
         params=flatten(settings),
-        tags={**tags(), "data": settings.data.source, "hardware": hardware()},
+        tags={**tags(), "data": settings.data.source},
         metrics={
             key: value
             for key, value in read_json(RESULTS / "metrics.json").items()
@@ -37,11 +38,6 @@ def main() -> None:
         done.updated,
         done.already_there,
     )
-
-
-def hardware() -> str:
-    machine = read_result(Hardware, HARDWARE)
-    return f"{machine.cpu_model}, {machine.threads} threads; {', '.join(machine.gpus) or 'no GPU'}"
 
 
 def model(path: Path, settings: Params) -> LoggableModel:

@@ -1,7 +1,8 @@
 """Stage `strategy-bench`: every time and speedup of the strategies, in interleaved blocks."""
 
 from parashot.study.strategy_bench import bench_strategies
-from stages.common import PACKED, RESULTS, params, stage, tags
+from stages.common import PACKED, RESULTS, params, stage
+from stages.tags import tags
 
 
 def main() -> None:

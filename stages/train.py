@@ -7,8 +7,9 @@ import sys
 
 from parashot.parallel.registry import STRATEGIES
 from parashot.train.run import Job, train
-from stages.common import PACKED, RESULTS, params, stage, tags
+from stages.common import PACKED, RESULTS, params, stage
 from stages.live import publish_live
+from stages.tags import tags
 
 
 def main() -> None:

@@ -84,6 +84,16 @@ def test_a_second_repro_runs_only_what_is_always_checked(studied: Checkout) -> N
     assert stages_run(studied.run("dvc", "repro").stdout) == ALWAYS
 
 
+def test_every_run_says_what_it_is_and_where_it_ran(studied: Checkout) -> None:
+    with sqlite3.connect(studied.root / "mlflow.db") as database:
+        rows = database.execute("select key, run_uuid from tags where value != ''").fetchall()
+    tagged = {key: {run for name, run in rows if name == key} for key, _ in rows}
+    runs = tagged["parashot.uuid"]
+    for key in ("dvc.stage", "git.commit", "git.dirty", "hardware"):
+        assert tagged[key] >= runs, key
+    assert len(tagged["strategy"]) >= 8  # trainings, timed variants, batch sizes
+
+
 def test_every_record_is_in_mlflow_once_also_after_its_store_was_deleted(studied: Checkout) -> None:
     held = mlflow_runs(studied)
     assert set(held.values()) == {1}
