@@ -174,14 +174,14 @@ def test_temporary_and_queued_experiments_reach_the_same_store(studied: Checkout
     studied.run("dvc", "exp", "run", "--temp", "-S", "train.learning_rate=0.002", "-S", "loader.workers=2")
     middle = mlflow_runs(studied)
     assert len(middle) > len(before)
-    studied.run("dvc", "exp", "run", "--queue", "--name", "queued", "-S", "train.learning_rate=0.003")
+    studied.run("dvc", "exp", "run", "--queue", "--name", "queued", "-S", "train.learning_rate=0.004")
     studied.run("dvc", "exp", "run", "--run-all")
     after = mlflow_runs(studied)
     assert len(after) > len(middle)
     assert set(after.values()) == {1}
     assert not studied.run("git", "status", "--porcelain").stdout
     studied.run("dvc", "exp", "apply", "queued")
-    assert "learning_rate: 0.003" in studied.read("params.yaml")
+    assert "learning_rate: 0.004" in studied.read("params.yaml")
     studied.run("git", "checkout", "--quiet", "--", ".")
     studied.run("dvc", "checkout")
 
