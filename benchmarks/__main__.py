@@ -1,0 +1,50 @@
+"""`python -m benchmarks NAME`: measure, print tables, and write them as JSON where asked to."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+from benchmarks.outcome import save, show
+from parashot.errors import ParashotError, one_line
+
+BENCHMARKS = {
+    "loader": "episodes per second of every backend, of the study's method and of easyfsl",
+    "step": "training steps, the study's way against ours, one switch at a time, and the roofline",
+    "scale": "the loader from 38,400 to 1,280,000 images and 1 to 4,096 episodes; steps against batchsz",
+    "machine": "latencies of this machine that parallel training depends on",
+    "pipeline": "fixed costs: a stage, a dvc repro that has nothing to do, parashot --help",
+    "check": "the bounds the project holds itself to; exit status 1 where one falls short",
+}
+"""Each is a module with `run(quick: bool) -> Outcome`."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one benchmark and return its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    commands = parser.add_subparsers(dest="name", metavar="NAME", required=True)
+    for name, about in BENCHMARKS.items():
+        command = commands.add_parser(name, help=about, description=about)
+        command.add_argument("--quick", action="store_true", help="small shapes, to see that it runs")
+        command.add_argument("--to", metavar="FILE", type=Path, help="write the result as JSON too")
+    command = parser.parse_args(arguments)
+    begin = time.perf_counter()
+    try:
+        outcome = import_module(f"benchmarks.{command.name}").run(command.quick)
+        outcome = replace(outcome, seconds=time.perf_counter() - begin)
+        print(show(outcome), end="")
+        if command.to:
+            save(outcome, command.to)
+    except (ParashotError, OSError) as error:
+        print(f"error: {one_line(error)}", file=sys.stderr)
+        return 1
+    return 1 if outcome.settings.get("short") else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
