@@ -63,6 +63,16 @@ def draw_rows(seed: int, split: SplitName, episodes: Array, class_sizes: Array, 
     return rows
 
 
+def uniforms(keys: Array, count: int) -> Array:
+    """Numbers uniform in [0, 1) for each key: int64 [...] -> float32 [..., count], one per counter from 0 on.
+
+    They are multiples of 2**-24, which float32 holds exactly: numpy and torch, on any device, give the same.
+    """
+    hashed = _hash(keys[..., None] + _counters(keys, count) * _GOLDEN, 0)  # as _hash(keys, counter) for each
+    numbers: Array = _float32(_unsigned_shift(hashed, 40)) * 2.0**-24
+    return numbers
+
+
 def _distinct(keys: Array, population: Array, count: int) -> Array:
     """Draw `count` distinct numbers below `population` for each key: [...] and [...] -> [..., count].
 
@@ -111,6 +121,15 @@ def _unsigned_shift(values: Array, bits: int) -> Array:
 def _wrap(number: int) -> int:
     """Bring a Python integer into the range of int64, as the arrays' arithmetic does."""
     return (number + 2**63) % 2**64 - 2**63
+
+
+def _counters(like: Array, count: int) -> Array:
+    """Give 0..count-1, where `like` is."""
+    return torch.arange(count, device=like.device) if isinstance(like, torch.Tensor) else np.arange(count)
+
+
+def _float32(values: Array) -> Array:
+    return values.float() if isinstance(values, torch.Tensor) else values.astype(np.float32)
 
 
 def _choose(condition: Array, yes: Array, no: Array) -> Array:

@@ -1,0 +1,182 @@
+"""Augmentation where the images are: random resized crop, horizontal flip, colour jitter.
+
+How image p of episode i changes is a pure function of (seed, split, i, p), by the hash that draws the
+episodes: the same for every strategy, world size, batch and device. Nothing here waits for the device, and
+nothing loops over images.
+
+    b episodes · m images of each · h, w stored pixels · size pixels asked for
+
+Crop, flip and resize are one step: an image is multiplied from the left and from the right by the weights of
+a triangle filter (as in Pillow's resize), whose rows sum to 1. Where pixels are reduced the filter widens, so
+that nothing aliases whatever the crop; the whole image gives what `pixels.resize` makes of it. On two cores
+these products took as long as sampling bilinearly at one point per pixel, which aliases.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from parashot.data.episodes import SPLITS, SplitName, _hash, _scalar_hash, uniforms
+
+_STREAM = 1
+"""The stream of a split's hashes kept for augmentation; 0 draws the episodes."""
+
+_LOG_ASPECT = math.log(4 / 3)
+_GREY = (0.299, 0.587, 0.114)
+"""Luma of red, green and blue: ITU-R BT.601."""
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What may happen to a training image.
+
+    crop: least share of its area that a random crop keeps, above 0, 1 for none; flip: mirrored half the time;
+    jitter: brightness, contrast and saturation are scaled within 1 ± jitter, from 0 (not at all) to 1.
+    """
+
+    crop: float = 1.0
+    flip: bool = False
+    jitter: float = 0.0
+
+    @property
+    def active(self) -> bool:
+        """Whether anything can change."""
+        return self.crop < 1 or self.flip or self.jitter > 0
+
+
+class Draws(NamedTuple):
+    """One number of [0, 1) per image for each choice, float32 [b, m].
+
+    All are drawn whether used or not, so turning one knob leaves what the others do.
+    """
+
+    flip: Tensor
+    area: Tensor
+    aspect: Tensor
+    left: Tensor
+    top: Tensor
+    brightness: Tensor
+    contrast: Tensor
+    saturation: Tensor
+
+
+class Crops(NamedTuple):
+    """Rectangles as shares of the image's width and height, each [...]."""
+
+    left: Tensor
+    top: Tensor
+    width: Tensor
+    height: Tensor
+
+
+def augmentation_keys(seed: int, split: SplitName, episodes: Tensor) -> Tensor:
+    """Keys of episodes: int64 [b] -> int64 [b], independent of what `draw_rows` draws for them."""
+    keys: Tensor = _hash(episodes, _scalar_hash(_scalar_hash(seed, SPLITS.index(split)), _STREAM))
+    return keys
+
+
+def augment(images: Tensor, keys: Tensor, recipe: Augmentation, size: int, first: int = 0) -> Tensor:
+    """Crop, flip, resize and jitter each image by itself.
+
+    images [b, m, 3, h, w]: pixels of 0..255, uint8 or floating, in any memory order; keys: int64 [b], of
+    `augmentation_keys`, on the same device. `first` is the position in the episode of each episode's first
+    image here: query images handed over apart from their support start after it, or both would change alike.
+    Returns float32 [b, m, 3, size, size], pixels of 0..255, stored channels last.
+    """
+    draws = draw_choices(keys, images.shape[1], first)
+    flat = Draws(*(each.flatten() for each in draws))
+    pixels = _place(images.flatten(0, 1), flat, recipe, size)
+    if recipe.jitter:
+        pixels = _jitter(pixels, flat, recipe.jitter)
+    return pixels.contiguous(memory_format=torch.channels_last).view(*images.shape[:2], 3, size, size)
+
+
+def draw_choices(keys: Tensor, m: int, first: int = 0) -> Draws:
+    """Draw for the images at positions first..first + m - 1 of each episode: int64 [b] -> [b, m] each."""
+    choices, images = len(Draws._fields), first + m
+    numbers = uniforms(keys, images * choices).view(-1, images, choices)
+    return Draws(*numbers[:, first:].unbind(-1))
+
+
+def crop_boxes(draws: Draws, crop: float) -> Crops:
+    """Choose rectangles that lie in the image: draws [...] -> shares of its sides [...].
+
+    The area is uniform in [crop, 1]; the aspect ratio, relative to the image's own, log-uniform in the part
+    of [3/4, 4/3] in which that area fits; the position uniform. The choices are those of torchvision's
+    RandomResizedCrop, which draws again what does not fit and so keeps fewer large crops.
+    """
+    log_area = (crop + (1 - crop) * draws.area).log()
+    log_aspect = (2 * draws.aspect - 1) * (-log_area).clamp_max(_LOG_ASPECT)
+    width, height = ((log_area + log_aspect) / 2).exp(), ((log_area - log_aspect) / 2).exp()
+    return Crops(draws.left * (1 - width), draws.top * (1 - height), width, height)
+
+
+def jitter_factor(draw: Tensor, jitter: float) -> Tensor:
+    """Scale a number of [0, 1) to within 1 ± jitter."""
+    return 1 + jitter * (2 * draw - 1)
+
+
+def _place(images: Tensor, draws: Draws, recipe: Augmentation, size: int) -> Tensor:
+    """Crop, flip and resize: [n, 3, h, w], draws [n] -> float32 [n, 3, size, size] in any memory order."""
+    mirrored = draws.flip < (0.5 if recipe.flip else 0.0)
+    if recipe.crop < 1 or images.shape[-2:] != (size, size):
+        return _resample(images, crop_boxes(draws, recipe.crop), mirrored, size)
+    if recipe.flip:
+        images = torch.where(mirrored[:, None, None, None], images.flip(-1), images)
+    return images.float()
+
+
+def _resample(images: Tensor, crops: Crops, mirrored: Tensor, size: int) -> Tensor:
+    """Bring rectangles of images [n, 3, h, w] to [n, 3, size, size], mirrored ones read from the right."""
+    n, _, h, w = images.shape
+    left = torch.where(mirrored, crops.left + crops.width, crops.left)
+    width = torch.where(mirrored, -crops.width, crops.width)
+    # rows outermost, then channels: so both products are plain ones, over all channels at once
+    lines = images.movedim(1, 2).to(torch.float32, memory_format=torch.contiguous_format)
+    with torch.autocast(images.device.type, enabled=False):  # half precision would round the pixels
+        lines = torch.bmm(_filter(crops.top, crops.height, h, size), lines.reshape(n, h, 3 * w))
+        lines = torch.bmm(lines.view(n, size * 3, w), _filter(left, width, w, size).mT)
+    return lines.view(n, size, 3, size).movedim(2, 1)
+
+
+def _filter(start: Tensor, extent: Tensor, pixels: int, size: int) -> Tensor:
+    """Weights that bring a stretch of a line of `pixels` to `size`: [n, size, pixels], each row's sum 1.
+
+    start and extent [n]: shares of the line; a negative extent runs backwards. Where an output pixel covers
+    less than one stored pixel, the triangle is that of linear interpolation; else it reaches as far as the
+    output pixel is wide.
+    """
+    steps = (torch.arange(size, device=start.device) + 0.5) / size
+    centres = (start[:, None] + extent[:, None] * steps) * pixels
+    reach = (extent.abs() * (pixels / size)).clamp_min(1)
+    distances = torch.arange(pixels, device=start.device) + 0.5 - centres[..., None]
+    weights = distances.abs_().div_(-reach[:, None, None]).add_(1).clamp_min_(0)
+    return weights.div_(weights.sum(-1, keepdim=True))
+
+
+def _jitter(pixels: Tensor, draws: Draws, jitter: float) -> Tensor:
+    """Scale brightness, then contrast around the image's mean grey, then saturation around the pixel's grey.
+
+    pixels: float32 [n, 3, h, w], draws [n]. The three are linear, so one sum of the pixel, its grey and the
+    mean grey is all of them; only that sum is cut off to 0..255.
+    """
+    brightness, contrast, saturation = (
+        jitter_factor(draw, jitter)[:, None, None]
+        for draw in (draws.brightness, draws.contrast, draws.saturation)
+    )
+    gain = brightness * contrast
+    grey = _grey(pixels)
+    mean = grey.mean((-2, -1), keepdim=True)
+    shared = grey.mul_(gain * (1 - saturation)).add_(mean * (brightness * (1 - contrast)))
+    return (pixels * (gain * saturation)[:, None]).add_(shared[:, None]).clamp_(0, 255)
+
+
+def _grey(pixels: Tensor) -> Tensor:
+    """Luma of each pixel: [n, 3, h, w] -> [n, h, w]."""
+    red, green, blue = pixels.unbind(1)
+    return (red * _GREY[0]).add_(green, alpha=_GREY[1]).add_(blue, alpha=_GREY[2])
