@@ -1,12 +1,13 @@
 """Stage `batchsz`: the same episodes in steps of several sizes, with the study's time limit."""
 
 from parashot.study.batchsz import study_batch_sizes
-from stages.common import PACKED, RESULTS, params, stage
+from stages.common import PACKED, RESULTS, stage
+from stages.settled import settled_params
 from stages.tags import tags
 
 
 def main() -> None:
-    study_batch_sizes(params(), PACKED, RESULTS / "batchsz", tags())
+    study_batch_sizes(settled_params(), PACKED, RESULTS / "batchsz", tags())
 
 
 if __name__ == "__main__":

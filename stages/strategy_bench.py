@@ -1,12 +1,13 @@
 """Stage `strategy-bench`: every time and speedup of the strategies, in interleaved blocks."""
 
 from parashot.study.strategy_bench import bench_strategies
-from stages.common import PACKED, RESULTS, params, stage
+from stages.common import PACKED, RESULTS, stage
+from stages.settled import settled_params
 from stages.tags import tags
 
 
 def main() -> None:
-    bench_strategies(params(), PACKED, RESULTS / "strategies", tags())
+    bench_strategies(settled_params(), PACKED, RESULTS / "strategies", tags())
 
 
 if __name__ == "__main__":

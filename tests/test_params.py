@@ -343,3 +343,28 @@ def test_any_text_is_read_or_refused_in_one_line(text: str, tmp_path_factory: py
     with pytest.raises(ParamsError) as raised:
         load_params(file)
     assert str(raised.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            {"train__accumulate": 9, "train__batchsz": 8},
+            "train.accumulate: 9 parts, but a step has train.batchsz 8 episodes; it must be at most that",
+        ),
+        (
+            {"train__recompute": True, "train__compile": "default"},
+            "train.recompute: true, but a network compiled with default decides itself what it recomputes; "
+            "set train.compile to none",
+        ),
+        (
+            {"augment__flip": True, "loader__backend": "jpeg"},
+            "augment: varies pixels on the device, but loader.backend jpeg normalises them before; "
+            "set loader.backend to packed or resident",
+        ),
+    ],
+)
+def test_what_shapes_a_step_must_go_together(changes: dict[str, Any], line: str) -> None:
+    assert _refused(_changed(**changes)) == line
+    cause, *_ = changes
+    parse(Params, _changed(**{key: value for key, value in changes.items() if key != cause}))

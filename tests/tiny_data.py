@@ -46,7 +46,7 @@ SETTINGS: dict[str, Value] = {
     "loader.workers": 0,
     "loader.prefetch": 1,
     "loader.bench.workers": [2, 0],
-    "loader.bench.backends": ["jpeg", "packed"],
+    "loader.bench.backends": ["jpeg", "packed", "resident"],
     "loader.bench.batchsz": 2,
     "loader.bench.blocks": 7,
     "loader.bench.batches": 1,

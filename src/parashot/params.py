@@ -49,6 +49,8 @@ class Bounds:
 Positive = Annotated[int, Bounds(1)]
 Auto = Literal["auto"]
 Pairing = Literal["concat", "split", "auto"]
+Precision = Literal["fp32", "bf16", "auto"]
+Compile = Literal["none", "default", "reduce-overhead", "auto"]
 
 
 @dataclass(frozen=True)
@@ -100,8 +102,21 @@ class TrainParams:
     loss: Literal["mse", "cross_entropy"]
     learning_rate: Annotated[float, Bounds(1e-9, 10)]
     schedule: Literal["constant", "cosine"]
+    precision: Precision
+    compile: Compile
+    accumulate: Positive
+    recompute: bool
     validate_every: Positive
     val_episodes: Annotated[int, Bounds(2)]
+
+
+@dataclass(frozen=True)
+class AugmentParams:
+    """How training images are varied; every image differently, validation and test images never."""
+
+    crop: Annotated[float, Bounds(0.05, 1)]
+    flip: bool
+    jitter: Annotated[float, Bounds(0, 1)]
 
 
 @dataclass(frozen=True)
@@ -158,7 +173,7 @@ class LoaderBenchParams:
     """The grid of `loader-bench`."""
 
     workers: tuple[Annotated[int, Bounds(0, 1024)], ...] | Auto
-    backends: tuple[Literal["jpeg", "packed"], ...]
+    backends: tuple[Literal["jpeg", "packed", "resident"], ...]
     batchsz: Positive
     blocks: Annotated[int, Bounds(7)]
     batches: Positive
@@ -168,7 +183,7 @@ class LoaderBenchParams:
 class LoaderParams:
     """How a training reads its episodes."""
 
-    backend: Literal["jpeg", "packed"]
+    backend: Literal["jpeg", "packed", "resident"]
     workers: Annotated[int, Bounds(0, 1024)]
     prefetch: Positive
     bench: LoaderBenchParams
@@ -220,6 +235,7 @@ class Params:
     episode: EpisodeParams
     model: ModelParams
     train: TrainParams
+    augment: AugmentParams
     parallel: ParallelParams
     loader: LoaderParams
     batchsz_study: BatchszStudyParams
@@ -390,6 +406,7 @@ def _check_fit(params: Params) -> None:
             f"train.batchsz: {params.train.batchsz}, but train.episodes is {params.train.episodes}; "
             "it must be at most that"
         )
+    _check_step(params)
     _check_batchsz_study(params.batchsz_study)
     if params.batchsz_study.baseline not in params.batchsz_study.sizes:
         baseline, sizes = params.batchsz_study.baseline, ", ".join(map(str, params.batchsz_study.sizes))
@@ -404,6 +421,26 @@ def _check_fit(params: Params) -> None:
     if episode.k_shot * episode.n_way > 10_000:
         raise ParamsError(
             f"episode.k_shot: {episode.k_shot} × {episode.n_way} classes is no few-shot task; at most 10000"
+        )
+
+
+def _check_step(params: Params) -> None:
+    """What shapes a step goes together."""
+    train, augment = params.train, params.augment
+    if train.accumulate > train.batchsz:
+        raise ParamsError(
+            f"train.accumulate: {train.accumulate} parts, but a step has train.batchsz {train.batchsz} "
+            "episodes; it must be at most that"
+        )
+    if train.recompute and train.compile in {"default", "reduce-overhead"}:
+        raise ParamsError(
+            f"train.recompute: true, but a network compiled with {train.compile} decides itself what it "
+            "recomputes; set train.compile to none"
+        )
+    if params.loader.backend == "jpeg" and (augment.crop < 1 or augment.flip or augment.jitter > 0):
+        raise ParamsError(
+            "augment: varies pixels on the device, but loader.backend jpeg normalises them before; "
+            "set loader.backend to packed or resident"
         )
 
 

@@ -108,6 +108,29 @@ class LoaderBlock:
     memory_bytes: int  # summed PSS of the process tree above the same process without a loader
 
 
+# --- tune: results/choices.json, results/tune/blocks.csv ------------------------------------------
+
+
+@dataclass(frozen=True)
+class Choices:
+    """How every strategy computes its steps: what params leave to `auto`, decided by measurement."""
+
+    pairing: str  # concat | split
+    precision: str  # fp32 | bf16
+    compile: str  # none | default | reduce-overhead
+
+
+@dataclass(frozen=True)
+class TuneBlock:
+    """One timed step of one replica, computed in one way, in one round."""
+
+    round: int
+    pairing: str
+    precision: str
+    compile: str
+    seconds: float
+
+
 # --- strategy-bench: results/strategies/{blocks,anatomy,variants}.csv -----------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 from pathlib import Path
 
 import psutil
@@ -12,18 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_packed import make_packed
 
+from parashot.data.batches import Batch, Plan
 from parashot.data.episodes import EpisodeSpec
-from parashot.data.loaders import (
-    Backend,
-    Batch,
-    EpisodeDataset,
-    Plan,
-    episode_loader,
-    normalise,
-    prepare,
-    workers_of_rank,
-)
+from parashot.data.loaders import Backend, EpisodeDataset, episode_loader, workers_of_rank
 from parashot.data.packed import PackedSplit
+from parashot.data.pixels import normalise, prepare
+from parashot.errors import DeviceError
 
 CPU = torch.device("cpu")
 SPEC = EpisodeSpec(2, 1, 2)
@@ -39,7 +34,7 @@ def dataset(packed: Path, plan: Plan, backend: Backend = "packed", image_size: i
 
 
 def as_bytes(batches: list[Batch]) -> list[bytes]:
-    return [each.support.numpy().tobytes() + each.query.numpy().tobytes() for each in batches]
+    return [b"".join(tensor.numpy().tobytes() for tensor in each.tensors) for each in batches]
 
 
 @pytest.mark.parametrize("backend", ["packed", "jpeg"])
@@ -49,6 +44,60 @@ def test_any_number_of_workers_reads_the_same_bytes(packed: Path, backend: Backe
     assert len(alone) == 4
     for workers in (2, 4):
         assert as_bytes(list(episode_loader(data, workers, 2, CPU))) == alone
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_resident_split_gives_the_same_batches(packed: Path, ranks: int) -> None:
+    for rank in range(ranks):
+        plan = Plan(11, 3, rank, ranks)
+        gathered = list(episode_loader(dataset(packed, plan), 0, 2, CPU))
+        resident = list(episode_loader(dataset(packed, plan, "resident"), 0, 2, CPU))
+        assert as_bytes(resident) == as_bytes(gathered)
+        assert [(each.total, each.weight) for each in resident] == [
+            (each.total, each.weight) for each in gathered
+        ]
+
+
+def test_a_resident_split_that_does_not_fit_is_refused(packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("parashot.data.resident._free_bytes", lambda device: 100)
+    with pytest.raises(DeviceError, match=r"^loader\.backend: resident needs .* set it to packed$"):
+        episode_loader(dataset(packed, Plan(2, 2), "resident"), 0, 2, CPU)
+
+
+def test_rows_do_not_depend_on_how_many_steps_are_drawn_at_once(
+    packed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = dataset(packed, Plan(50, 3, 1, 2))
+    at_once = as_bytes([data[step] for step in range(17)])
+    monkeypatch.setattr("parashot.data.step_rows.DRAWN_AT_ONCE", 1)
+    one_by_one = dataset(packed, Plan(50, 3, 1, 2))
+    assert as_bytes([one_by_one[step] for step in reversed(range(17))]) == at_once[::-1]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_support_and_query_are_filled_by_one_gather(packed: Path, workers: int) -> None:
+    for batch in episode_loader(dataset(packed, Plan(4, 2)), workers, 2, CPU):
+        first, second = batch.support.untyped_storage(), batch.query.untyped_storage()
+        assert batch.support.is_shared() == batch.query.is_shared() == (workers > 0)
+        assert first.nbytes() == second.nbytes() == 2 * 6 * 20 * 20 * 3
+        assert workers or first.data_ptr() == second.data_ptr()
+
+
+def test_batches_name_their_episodes_and_come_apart_in_order(packed: Path) -> None:
+    batch = dataset(packed, Plan(12, 6, 1, 2))[1]
+    assert batch.episodes.tolist() == [9, 10, 11]
+    parts = list(batch.parts(2))
+    assert [part.episodes.tolist() for part in parts] == [[9, 10], [11]]
+    assert torch.equal(torch.cat([part.query for part in parts]), batch.query)
+    assert {part.total for part in parts} == {6}
+    assert len(list(batch.parts(5))) == 3
+
+
+def test_a_dataset_takes_no_rows_along_to_its_workers(packed: Path) -> None:
+    data = dataset(packed, Plan(1000, 2))
+    unused = len(pickle.dumps(data))
+    data[3]
+    assert len(pickle.dumps(data)) == unused
 
 
 def test_both_backends_give_the_same_pixels(packed: Path) -> None:

@@ -20,11 +20,13 @@ from parashot.findings.results import (
     StrategyResults,
     StudyResults,
     Training,
+    TuneResults,
 )
 from parashot.params import ClaimsParams, Params, load_params
 from parashot.records import (
     BatchszBlock,
     BatchszRun,
+    Choices,
     EpisodeAccuracy,
     EvaluateResult,
     Hardware,
@@ -34,12 +36,14 @@ from parashot.records import (
     StrategyBlock,
     StrategyVariant,
     TrainResult,
+    TuneBlock,
 )
 
 ROUNDS = 9
 MIB = 2**20
 HARDWARE = Hardware("Test CPU @ 2.00GHz <fast>", 2, 2, 8, (), "Linux-x86_64", "3.11.9", "2.15.0", None)
 STEPS = {"serial": 0.40, "serial-all-cores": 0.22, "dp": 0.205, "ddp": 0.19}
+WAYS = {("split", "fp32"): 0.3, ("concat", "fp32"): 0.4, ("split", "bf16"): 0.15, ("concat", "bf16"): 0.2}
 LOADER = {
     "jpeg": {0: 0.20, 1: 0.22, 2: 0.11, 4: 0.125, 7: 0.16},
     "packed": {0: 0.004, 1: 0.006, 2: 0.005, 4: 0.006, 7: 0.008},
@@ -68,6 +72,16 @@ def slow_rounds(rounds: int = ROUNDS) -> np.ndarray:
 def own_noise(key: str, rounds: int = ROUNDS, own: float = 0.01) -> np.ndarray:
     """Noise that belongs to one setting; the same in every call."""
     return 1 + own * np.random.default_rng(crc32(key.encode())).standard_normal(rounds)
+
+
+def tune_results(steps: Mapping[tuple[str, str], float] = WAYS) -> TuneResults:
+    """Blocks of a step by pairing and precision; split in bf16 is chosen."""
+    blocks = [
+        TuneBlock(number, pairing, precision, "none", float(each))
+        for (pairing, precision), seconds in steps.items()
+        for number, each in enumerate(seconds * slow_rounds() * own_noise(pairing + precision))
+    ]
+    return TuneResults(Choices("split", "bf16", "none"), tuple(blocks))
 
 
 def loader_results(
@@ -254,6 +268,7 @@ def study(**parts: object) -> StudyResults:
     wiggle = 0.004 * np.random.default_rng(3).standard_normal(600)
     whole = StudyResults(
         hardware=HARDWARE,
+        tune=tune_results(),
         loader=loader_results(),
         strategies=strategy_results(),
         training={

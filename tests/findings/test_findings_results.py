@@ -20,6 +20,7 @@ from parashot.records import (
     StepAnatomy,
     StrategyBlock,
     StrategyVariant,
+    TuneBlock,
     write_metrics,
     write_result,
     write_rows,
@@ -31,8 +32,10 @@ STRATEGIES = ("serial", "dp", "ddp")
 def write_study(root: Path, study: StudyResults) -> None:
     """Write a study as the stages do."""
     folder = root / "results"
-    assert study.loader and study.strategies and study.batchsz and study.evaluate
+    assert study.tune and study.loader and study.strategies and study.batchsz and study.evaluate
     write_result(root / "hardware.json", study.hardware)
+    write_result(folder / "choices.json", study.tune.choices)
+    write_rows(folder / "tune/blocks.csv", TuneBlock, study.tune.blocks)
     write_rows(folder / "loader/blocks.csv", LoaderBlock, study.loader.blocks)
     write_metrics(folder / "loader/metrics.json", study.loader.metrics)
     write_rows(folder / "strategies/variants.csv", StrategyVariant, study.strategies.variants)
@@ -71,6 +74,7 @@ def test_skipped_trainings_need_only_their_result(root: Path) -> None:
     ("path", "part"),
     [
         ("hardware.json", "hardware"),
+        ("results/tune", "tune"),
         ("results/loader", "loader"),
         ("results/strategies", "strategies"),
         ("results/train/dp", "train/dp"),

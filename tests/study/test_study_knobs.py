@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from parashot.study import batchsz, evaluate, loader_bench, strategy_bench
+from parashot.study import batchsz, evaluate, loader_bench, strategy_bench, tune
 
 STAGES = yaml.safe_load((Path(__file__).parents[2] / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
 KNOBS = {
+    "tune": tune.KNOBS,
     "loader-bench": loader_bench.KNOBS,
     "strategy-bench": strategy_bench.KNOBS,
     "batchsz": batchsz.KNOBS,

@@ -15,6 +15,7 @@ from parashot.study import loader_bench
 from parashot.study.loader_bench import bench_loaders, worker_counts
 
 ROUNDS, BACKENDS, WORKERS = range(7), ("jpeg", "packed"), (0, 2)
+SETTINGS = [*product(BACKENDS, WORKERS), ("resident", 0)]
 
 
 @pytest.mark.parametrize(
@@ -25,11 +26,13 @@ def test_auto_follows_the_hardware_threads(
     monkeypatch: pytest.MonkeyPatch, threads: int, counts: list[int]
 ) -> None:
     monkeypatch.setattr(loader_bench, "inspect_hardware", lambda: SimpleNamespace(threads=threads))
-    assert worker_counts(tiny_params({"loader.bench.workers": "auto"})) == counts
+    params = tiny_params({"loader.bench.workers": "auto"})
+    assert worker_counts(params, "jpeg") == worker_counts(params, "packed") == counts
+    assert worker_counts(params, "resident") == [0]
 
 
 def test_a_list_is_taken_as_it_is_in_order() -> None:
-    assert worker_counts(tiny_params({"loader.bench.workers": [5, 0, 3]})) == [0, 3, 5]
+    assert worker_counts(tiny_params({"loader.bench.workers": [5, 0, 3]}), "packed") == [0, 3, 5]
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +48,7 @@ def blocks(benched: Path) -> list[LoaderBlock]:
 
 
 def test_every_round_has_a_block_of_every_setting(blocks: list[LoaderBlock]) -> None:
-    assert [(each.round, each.backend, each.workers) for each in blocks] == list(
-        product(ROUNDS, BACKENDS, WORKERS)
-    )
+    assert [(each.round, (each.backend, each.workers)) for each in blocks] == list(product(ROUNDS, SETTINGS))
     assert {each.batchsz for each in blocks} == {2}
     assert all(each.batches >= max(1, each.workers) for each in blocks)
     assert all(each.seconds > 0 and each.first_batch_seconds > 0 for each in blocks)
@@ -80,7 +81,7 @@ def test_a_parent_holds_a_run_of_every_setting(benched: Path, blocks: list[Loade
     parent, *children = read_runs(benched / "records.jsonl")
     assert (parent.stage, parent.parent, parent.artifacts) == ("loader-bench", None, ("blocks.csv",))
     assert {each.parent for each in children} == {parent.uuid}
-    assert [setting(each) for each in children] == list(product(BACKENDS, WORKERS))
+    assert [setting(each) for each in children] == SETTINGS
     assert all(each.tags["source"] == "tiny" for each in (parent, *children))
     for each in children:
         mine = [block for block in blocks if (block.backend, block.workers) == setting(each)]

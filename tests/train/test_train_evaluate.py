@@ -11,8 +11,8 @@ import pytest
 import torch
 from tiny_data import EVALUATED, PACKED_EPISODES, tiny_params
 
-from parashot.data.loaders import normalise
 from parashot.data.packed import PackedSplit
+from parashot.data.pixels import normalise
 from parashot.model.losses import accuracy
 from parashot.model.network import RelationNetwork, build_network
 from parashot.train import evaluate

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from parashot.data.loaders import Batch, Plan
+from parashot.data.batches import Batch, Plan
 from parashot.parallel.context import Context, Placement
 from parashot.parallel.strategy import Strategy
 from parashot.train import loop
@@ -37,7 +37,7 @@ class World:
         for step in range(self.plan.steps):
             self.now += LOADING
             self.fetched += 1
-            yield Batch(torch.zeros(1), torch.zeros(1), self.plan.total(step), 1)
+            yield Batch(torch.zeros(1), torch.zeros(1), torch.arange(1), self.plan.total(step), 1)
 
     def set_learning_rate(self, rate: float) -> None:
         assert len(self.rates) == self.stepped

@@ -7,6 +7,7 @@ import torch
 from tiny_data import tiny_params
 from torch import nn
 
+from parashot.data.augment import Augmentation
 from parashot.model.losses import LOSSES
 from parashot.train.objective import build_objective, learning_rates, optimizer_maker
 
@@ -27,7 +28,20 @@ def test_the_loss_is_the_one_that_is_named(name: str) -> None:
     objective = build_objective(tiny_params({"train.loss": name}))
     scores = torch.randn(3, 4, 2, generator=torch.Generator().manual_seed(0))
     assert torch.equal(objective.loss(scores), LOSSES[name](scores))
-    assert objective.image_size == 16
+    assert objective.inputs.image_size == 16
+
+
+def test_what_is_still_open_is_full_precision() -> None:
+    for precision, half in (("auto", False), ("fp32", False), ("bf16", True)):
+        assert build_objective(tiny_params({"train.precision": precision})).inputs.bfloat16 is half
+
+
+def test_the_recipe_of_augmentation_is_the_one_in_params() -> None:
+    settings = {"augment.crop": 0.4, "augment.flip": True, "augment.jitter": 0.2, "seed": 9}
+    inputs = build_objective(tiny_params(settings)).inputs
+    assert inputs.augmentation == Augmentation(crop=0.4, flip=True, jitter=0.2)
+    assert inputs.seed == 9
+    assert not build_objective(tiny_params()).inputs.augmentation.active
 
 
 def test_adam_starts_at_the_rate_of_params() -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from tiny_data import EVALUATED, PACKED_EPISODES, tiny_params
 
-from parashot.data.loaders import Batch
+from parashot.data.batches import Batch
 from parashot.data.packed import PackedSplit
 from parashot.model.network import build_network
 from parashot.model.weights import load_network

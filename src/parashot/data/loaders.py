@@ -1,87 +1,42 @@
-"""From packed data to batches of episodes, by either backend, with any number of worker processes.
+"""From packed data to batches of episodes, by any backend, with any number of worker processes.
 
-    b episodes · n n_way · k k_shot · q queries per episode (n_way * k_query, grouped by class) · h, w pixels
-
-`packed` gathers uint8 pixels from the array; `jpeg` decodes, resizes and normalises every image when asked,
-as the study did. Both read the same episodes; where the stored size is the network's, they give the same
-pixels.
+`packed` gathers uint8 pixels from the array, `resident` from the split in the device's own memory; `jpeg`
+decodes, resizes and normalises every image when asked, as the study did. All read the same episodes; where
+the stored size is the network's, they give the same pixels.
 """
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
-from typing import Any, Literal, NamedTuple
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.nn import functional as F
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-from parashot.data.episodes import EpisodeSpec, draw_rows
+from parashot.data.ahead import one_ahead
+from parashot.data.batches import Batch as Batch
+from parashot.data.batches import Plan as Plan
+from parashot.data.episodes import EpisodeSpec
 from parashot.data.images import decode, resize_square
 from parashot.data.packed import PackedSplit
+from parashot.data.pixels import normalise
+from parashot.data.pixels import prepare as prepare
+from parashot.data.resident import ResidentSplit
+from parashot.data.step_rows import StepRows
 
-Backend = Literal["jpeg", "packed"]
-
-MEAN = (0.485, 0.456, 0.406)
-STD = (0.229, 0.224, 0.225)
-"""Per-channel statistics of ImageNet, as torchvision's models use them."""
-
-
-class Batch(NamedTuple):
-    """Episodes of one optimizer step, or one rank's share of them.
-
-    support [b, n, k, 3, h, w] and query [b, q, 3, h, w]: uint8, or float32 normalised. `total` counts the
-    episodes of the whole step over all ranks; `weight` is 0 where a rank has no share and takes part with a
-    stand-in.
-    """
-
-    support: torch.Tensor
-    query: torch.Tensor
-    total: int
-    weight: int
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Which episodes of a budget each step and each rank reads.
-
-    Step s takes [s * batchsz, (s + 1) * batchsz), the last one what is left. A step's episodes are shared out
-    over the ranks in order, as evenly as can be; a rank without any reads the step's first episode with
-    weight 0, so that collectives stay in step.
-    """
-
-    episodes: int
-    batchsz: int
-    rank: int = 0
-    ranks: int = 1
-
-    @property
-    def steps(self) -> int:
-        """Optimizer steps, the last one possibly smaller."""
-        return -(-self.episodes // self.batchsz)
-
-    def total(self, step: int) -> int:
-        """Episodes of one step over all ranks."""
-        return min(self.batchsz, self.episodes - step * self.batchsz)
-
-    def share(self, step: int) -> range:
-        """Episode indices of this rank in one step; may be empty."""
-        first, total = step * self.batchsz, self.total(step)
-        base, extra = divmod(total, self.ranks)
-        begin = first + self.rank * base + min(self.rank, extra)
-        return range(begin, begin + base + (self.rank < extra))
+Backend = Literal["jpeg", "packed", "resident"]
 
 
 class EpisodeDataset(Dataset[Batch]):
-    """Item s is this rank's batch of step s.
+    """Item s is this rank's batch of step s, in the host's memory.
 
-    Holds no arrays, so it is cheap to send to workers of any start method.
+    Holds no arrays when it is sent to workers, so it is cheap with any start method.
     """
 
     def __init__(
@@ -94,48 +49,45 @@ class EpisodeDataset(Dataset[Batch]):
         self.backend = backend
         self.image_size = image_size
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_rows"}
+
     def __len__(self) -> int:
         return self.plan.steps
 
     def __getitem__(self, step: int) -> Batch:
-        share = self.plan.share(step)
-        episodes = share or range(step * self.plan.batchsz, step * self.plan.batchsz + 1)
-        rows = draw_rows(
-            self.seed,
-            self.split.name,
-            np.arange(episodes.start, episodes.stop),
-            self.split.class_sizes,
-            self.spec,
-        )
-        support, query = read_episodes(self.split, rows, self.spec, self.backend, self.image_size)
-        return Batch(support, query, self.plan.total(step), int(len(share) > 0))
+        rows = self._rows.of(step)
+        if self.backend == "jpeg":
+            pixels = _decode_each(self.split, rows, self.image_size)
+        else:
+            pixels = _gather(self.split, rows)
+        return Batch.of(pixels, self.spec, self.plan, step)
 
-
-def read_episodes(
-    split: PackedSplit,
-    rows: npt.NDArray[np.integer[Any]],
-    spec: EpisodeSpec,
-    backend: Backend,
-    image_size: int,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Read the images at `rows` [b, n, per_class]: support [b, n, k, 3, h, w] and query [b, q, 3, h, w]."""
-    support = rows[:, :, : spec.k_shot]
-    query = rows[:, :, spec.k_shot :].reshape(len(rows), -1)
-    if backend == "packed":
-        return _gather(split, support), _gather(split, query)
-    return _decode_each(split, support, image_size), _decode_each(split, query, image_size)
+    @cached_property
+    def _rows(self) -> StepRows[np.ndarray[Any, Any]]:
+        return StepRows(self.seed, self.split.name, self.split.class_sizes, self.spec, self.plan)
 
 
 def episode_loader(
     dataset: EpisodeDataset, workers: int, prefetch: int, device: torch.device
 ) -> Iterator[Batch]:
-    """Iterate over all steps of `dataset`, in order.
+    """Iterate over all steps of `dataset`, in order; on a GPU the batches arrive there, one ahead.
 
-    Workers start by forkserver; what they import is imported once.
+    Workers start by forkserver; what they import is imported once. The backend `resident` needs none.
     """
-    pinned = device.type == "cuda"
-    if workers == 0:
-        return iter(DataLoader(dataset, batch_size=None, pin_memory=pinned))
+    if dataset.backend == "resident":
+        return ResidentSplit(dataset.split, device).batches(dataset.spec, dataset.plan, dataset.seed)
+    batches = _in_process(dataset) if workers == 0 else _by_workers(dataset, workers, prefetch, device)
+    return one_ahead(batches, device) if device.type == "cuda" else batches
+
+
+def _in_process(dataset: EpisodeDataset) -> Iterator[Batch]:
+    return (dataset[step] for step in range(len(dataset)))
+
+
+def _by_workers(
+    dataset: EpisodeDataset, workers: int, prefetch: int, device: torch.device
+) -> Iterator[Batch]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["parashot.data.loaders"])
     with warnings.catch_warnings():
@@ -148,41 +100,9 @@ def episode_loader(
                 num_workers=workers,
                 prefetch_factor=prefetch,
                 multiprocessing_context=context,
-                pin_memory=pinned,
+                pin_memory=device.type == "cuda",
             )
         )
-
-
-def prepare(images: torch.Tensor, image_size: int) -> torch.Tensor:
-    """Bring images [..., 3, h, w], where they are, to `image_size` and to normalised float32.
-
-    What the `jpeg` backend has resized and normalised passes through unchanged.
-    """
-    if images.dtype.is_floating_point:
-        return images
-    values = images.to(torch.float32)
-    if images.shape[-1] != image_size or images.shape[-2] != image_size:
-        flat = F.interpolate(
-            values.flatten(0, -4),
-            size=(image_size, image_size),
-            mode="bilinear",
-            antialias=True,
-            align_corners=False,
-        )
-        values = flat.unflatten(0, images.shape[:-3])
-    return normalise(values)
-
-
-def normalise(values: torch.Tensor) -> torch.Tensor:
-    """Turn float pixels [..., 3, h, w] of 0..255 into zero mean and unit variance over ImageNet."""
-    mean, std = _statistics(values.device)
-    return (values / 255 - mean) / std
-
-
-@cache
-def _statistics(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """MEAN and STD as [3, 1, 1], once per device: copying them to a GPU makes it wait."""
-    return torch.tensor(MEAN, device=device).view(3, 1, 1), torch.tensor(STD, device=device).view(3, 1, 1)
 
 
 def workers_of_rank(workers: int, local_rank: int, local_ranks: int) -> int:
@@ -191,23 +111,32 @@ def workers_of_rank(workers: int, local_rank: int, local_ranks: int) -> int:
     return base + (local_rank < extra)
 
 
-def _gather(split: PackedSplit, rows: npt.NDArray[np.integer[Any]]) -> torch.Tensor:
-    """Rows of any shape [...] -> uint8 [..., 3, h, w], a view of pixels that lie channels last."""
-    pixels = split.images.take(rows.reshape(-1), axis=0).reshape(*rows.shape, *split.images.shape[1:])
-    return torch.from_numpy(pixels).movedim(-1, -3)
+def _gather(split: PackedSplit, rows: npt.NDArray[np.int64]) -> torch.Tensor:
+    """Rows [m] -> uint8 [m, 3, h, w], a view of pixels that lie channels last, by one call."""
+    pixels = _empty((len(rows), *split.images.shape[1:]))
+    # the rows are within bounds by construction, and without a check numpy needs no copy in between
+    split.images.take(rows, axis=0, out=pixels.numpy(), mode="clip")
+    return pixels.movedim(-1, -3)
 
 
-def _decode_each(split: PackedSplit, rows: npt.NDArray[np.integer[Any]], image_size: int) -> torch.Tensor:
-    """Rows of any shape [...] -> float32 [..., 3, h, w].
+def _empty(shape: tuple[int, ...]) -> torch.Tensor:
+    """Memory for uint8 of `shape`, where it can go on without another copy.
 
-    Each image is decoded, resized and normalised by itself.
+    A worker's is shared with the process it works for; that of a process with a GPU is pinned.
     """
-    images = [_load_image(split.encoded(int(row)), image_size) for row in rows.reshape(-1)]
-    return torch.stack(images).view(*rows.shape, 3, image_size, image_size)
+    if get_worker_info() is None:
+        return torch.empty(shape, dtype=torch.uint8, pin_memory=torch.cuda.is_initialized())
+    shared = torch.UntypedStorage._new_shared(math.prod(shape))
+    return torch.empty(0, dtype=torch.uint8).set_(shared).view(shape)
+
+
+def _decode_each(split: PackedSplit, rows: npt.NDArray[np.int64], image_size: int) -> torch.Tensor:
+    """Rows [m] -> float32 [m, 3, h, w]. Each image is decoded, resized and normalised by itself."""
+    return torch.stack([_load_image(split.encoded(int(row)), image_size) for row in rows])
 
 
 def _load_image(data: bytes, image_size: int) -> torch.Tensor:
     pixels = decode(data)
     if pixels.shape[:2] != (image_size, image_size):
         pixels = resize_square(pixels, image_size)
-    return normalise(torch.from_numpy(pixels.astype(np.float32)).movedim(-1, -3))
+    return normalise(torch.from_numpy(pixels.copy()).movedim(-1, -3))

@@ -94,6 +94,8 @@ def _loader(evidence: Evidence) -> Advice:
         gain = f"{times(row.speedup)} the episodes per second of none"
     others = [str(each) for each in sorted(tied) if each != workers]
     sure = f"faster than every other number of workers with {backend}"
+    if len(seconds) == 1:
+        sure = f"the only number of workers that was measured with {backend}"
     if others:
         sure = f"as fast as {listed(others)} as far as these blocks tell; the fewest take the least memory"
     return Advice(

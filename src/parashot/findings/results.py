@@ -15,6 +15,7 @@ from parashot.errors import RecordError
 from parashot.records import (
     BatchszBlock,
     BatchszRun,
+    Choices,
     EpisodeAccuracy,
     EvaluateResult,
     Hardware,
@@ -24,12 +25,21 @@ from parashot.records import (
     StrategyBlock,
     StrategyVariant,
     TrainResult,
+    TuneBlock,
     read_json,
     read_result,
     read_rows,
 )
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TuneResults:
+    """`results/choices.json` and `results/tune`; no blocks where params left nothing open."""
+
+    choices: Choices
+    blocks: tuple[TuneBlock, ...]
 
 
 @dataclass(frozen=True)
@@ -80,6 +90,7 @@ class StudyResults:
     """The whole study. A part is None where `missing` (by folder, `train/NAME` for a training) says why."""
 
     hardware: Hardware | None = None
+    tune: TuneResults | None = None
     loader: LoaderResults | None = None
     strategies: StrategyResults | None = None
     training: Mapping[str, Training] = field(default_factory=dict)
@@ -109,6 +120,7 @@ def load_results(root: Path, strategies: Sequence[str], *, partial: bool = False
     trainings = {name: part(f"train/{name}", _training, folder / "train" / name) for name in strategies}
     return StudyResults(
         hardware=part("hardware", _hardware, root / "hardware.json"),
+        tune=part("tune", _tune, folder),
         loader=part("loader", _loader, folder / "loader"),
         strategies=part("strategies", _strategies, folder / "strategies"),
         training={name: training for name, training in trainings.items() if training is not None},
@@ -126,6 +138,11 @@ def _relative(message: str, root: Path) -> str:
 
 def _hardware(path: Path) -> Hardware:
     return read_result(Hardware, path)
+
+
+def _tune(results: Path) -> TuneResults:
+    choices = read_result(Choices, results / "choices.json")
+    return TuneResults(choices, tuple(read_rows(TuneBlock, results / "tune/blocks.csv")))
 
 
 def _loader(folder: Path) -> LoaderResults:

@@ -14,7 +14,8 @@ from parashot.findings.claims import judge_claims
 from parashot.findings.comparison import comparison_rows
 from parashot.findings.evidence import Evidence
 from parashot.findings.results import StudyResults
-from parashot.findings.statistics import Interval
+from parashot.findings.statistics import Interval, Resampling
+from parashot.findings.step import step_rows
 from parashot.findings.strategies import BASE
 from parashot.params import Params
 from parashot.records import Hardware
@@ -41,7 +42,8 @@ def summarize(results: StudyResults, params: Params) -> Tree:
         "short_run": params.train.episodes < LONG_RUN_EPISODES,
         "missing": dict(results.missing),
         "hardware": _hardware(results.hardware) if results.hardware else None,
-        "method": _method(params),
+        "method": _method(params) | _choices(results),
+        "step": _step(results, evidence.resampling),
         "loader": [flat(row) for row in evidence.loader],
         "strategies": {name: flat(row) for name, row in evidence.strategies.items()},
         "accuracy": _accuracy(results, params),
@@ -133,6 +135,19 @@ def _method(params: Params) -> Tree:
         "confidence": params.claims.confidence,
         "resamples": params.claims.resamples,
     }
+
+
+def _choices(results: StudyResults) -> Tree:
+    """How every strategy computed its steps; None where that is not known."""
+    choices = results.tune and results.tune.choices
+    names = ("pairing", "precision", "compile")
+    return {name: getattr(choices, name) if choices else None for name in names}
+
+
+def _step(results: StudyResults, resampling: Resampling) -> list[Tree]:
+    if results.tune is None:
+        return []
+    return [flat(row) for row in step_rows(results.tune.blocks, results.tune.choices, resampling)]
 
 
 def _accuracy(results: StudyResults, params: Params) -> list[Tree]:

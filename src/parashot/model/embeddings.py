@@ -12,6 +12,8 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
+from parashot.model.recompute import Recomputable
+
 BOTTLENECK_EXPANSION = 4
 """Channels out of a bottleneck per plane inside it (He et al., CVPR 2016)."""
 
@@ -39,7 +41,7 @@ def bottleneck() -> Embedding:
     Its first activation is a sigmoid, where ResNets (He et al., CVPR 2016) have a ReLU.
     """
     convolution = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
-    stem = nn.Sequential(convolution, nn.BatchNorm2d(64), nn.MaxPool2d(3, stride=2, padding=1), nn.Sigmoid())
+    stem = Block(convolution, nn.BatchNorm2d(64), nn.MaxPool2d(3, stride=2, padding=1), nn.Sigmoid())
     first = bottlenecks(3, 64, planes=64, stride=1)
     second = bottlenecks(4, 256, planes=128, stride=2)
     third = bottlenecks(6, 512, planes=256, stride=2)
@@ -54,10 +56,18 @@ def resnet12() -> Embedding:
     return Embedding(512, *(ResidualBlock(*channels) for channels in pairwise((3, 64, 128, 256, 512))))
 
 
-def conv_block(in_channels: int, out_channels: int, *pool: nn.Module) -> nn.Sequential:
+class Block(nn.Sequential, Recomputable):
+    """Layers in a row."""
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Maps through all layers."""
+        return self.recomputed(super().forward, maps)
+
+
+def conv_block(in_channels: int, out_channels: int, *pool: nn.Module) -> Block:
     """3×3 convolution, batch norm, a pool if there is one, ReLU."""
     convolution = nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=False)
-    return nn.Sequential(convolution, nn.BatchNorm2d(out_channels), *pool, nn.ReLU(inplace=True))
+    return Block(convolution, nn.BatchNorm2d(out_channels), *pool, nn.ReLU(inplace=True))
 
 
 def bottlenecks(count: int, in_channels: int, planes: int, stride: int) -> nn.Sequential:
@@ -67,7 +77,7 @@ def bottlenecks(count: int, in_channels: int, planes: int, stride: int) -> nn.Se
     return nn.Sequential(Bottleneck(in_channels, planes, stride), *rest)
 
 
-class Bottleneck(nn.Module):
+class Bottleneck(Recomputable):
     """1×1, 3×3 (with the stride) and 1×1 convolutions around a shortcut (He et al., CVPR 2016, figure 5)."""
 
     def __init__(self, in_channels: int, planes: int, stride: int) -> None:
@@ -92,13 +102,16 @@ class Bottleneck(nn.Module):
 
     def join(self, first: Tensor, shortcut: Tensor) -> Tensor:
         """All that follows the convolutions of the input, so that these can be computed in another way."""
+        return self.recomputed(self._join, first, shortcut)
+
+    def _join(self, first: Tensor, shortcut: Tensor) -> Tensor:
         maps = self.relu(self.norm1(first))
         maps = self.relu(self.norm2(self.conv2(maps)))
         result: Tensor = self.relu(self.norm3(self.conv3(maps)) + self.shortcut_norm(shortcut))
         return result
 
 
-class ResidualBlock(nn.Module):
+class ResidualBlock(Recomputable):
     """Three 3×3 convolutions around a 1×1 shortcut, 2×2 max-pool, LeakyReLU of slope 0.1."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
@@ -114,6 +127,9 @@ class ResidualBlock(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         """Maps [m, in_channels, h, w] to [m, out_channels, h / 2, w / 2]."""
+        return self.recomputed(self._add, maps)
+
+    def _add(self, maps: Tensor) -> Tensor:
         result: Tensor = self.after(self.residual(maps) + self.shortcut(maps))
         return result
 

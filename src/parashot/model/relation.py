@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 
-from parashot.model.embeddings import Bottleneck, bottlenecks, conv_block
+from parashot.model.embeddings import Block, Bottleneck, bottlenecks, conv_block
 from parashot.model.pairing import Pairs
 
 
@@ -25,9 +26,7 @@ class ConvHead(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.pair_conv = nn.Conv2d(2 * channels, 64, 3, padding=1, bias=False)
-        self.pair_block = nn.Sequential(
-            nn.BatchNorm2d(64), nn.MaxPool2d(2, ceil_mode=True), nn.ReLU(inplace=True)
-        )
+        self.pair_block = Block(nn.BatchNorm2d(64), nn.MaxPool2d(2, ceil_mode=True), nn.ReLU(inplace=True))
         self.block = conv_block(64, 64, nn.MaxPool2d(2, ceil_mode=True))
         self.fields = nn.AdaptiveAvgPool2d(3)
         self.score = nn.Sequential(nn.Linear(576, 8), nn.ReLU(inplace=True), nn.Linear(8, 1))
@@ -35,8 +34,7 @@ class ConvHead(nn.Module):
     def forward(self, pairs: Pairs) -> Tensor:
         """Scores [b q n, 1] of all pairs."""
         maps = self.fields(self.block(self.pair_block(pairs.convolve(self.pair_conv))))
-        scores: Tensor = self.score(maps.flatten(1))
-        return scores
+        return in_full_precision(self.score, maps.flatten(1))
 
 
 class BottleneckHead(nn.Module):
@@ -60,8 +58,14 @@ class BottleneckHead(nn.Module):
         shortcut = cast("nn.Conv2d", block.shortcut)  # it is one where a block has a stride
         maps = block.join(pairs.convolve(block.conv1), pairs.convolve(shortcut))
         maps = self.narrow(self.wide(maps))
-        scores: Tensor = self.score(maps.mean(dim=(2, 3)))
-        return scores
+        return in_full_precision(self.score, maps.mean(dim=(2, 3)))
+
+
+def in_full_precision(module: nn.Module, maps: Tensor) -> Tensor:
+    """Call `module` outside of autocast: scores of 8 bits would tie, and a loss over them would be coarse."""
+    with torch.autocast(maps.device.type, enabled=False):
+        result: Tensor = module(maps if maps.dtype.itemsize > 2 else maps.float())
+    return result
 
 
 HEADS: dict[str, Callable[[int], nn.Module]] = {

@@ -14,7 +14,7 @@ from torch import distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from parashot.data.loaders import Batch
+from parashot.data.batches import Batch
 from parashot.parallel.context import Context, ensure_group
 from parashot.parallel.strategy import MakeOptimizer, Objective, Strategy, part_of_step
 from parashot.params import DdpParams
@@ -48,8 +48,8 @@ class Ddp(Strategy):
     def processes(replicas: int) -> int:
         return replicas
 
-    def forward_backward(self, support: torch.Tensor, query: torch.Tensor, batch: Batch) -> torch.Tensor:
-        loss, sums = part_of_step(self.wrapped(support, query), self.objective, batch)
+    def forward_backward(self, batch: Batch) -> torch.Tensor:
+        loss, sums = part_of_step(self.wrapped(*batch.tensors), self.objective, batch)
         (loss * self.context.ranks).backward()  # DDP divides the sum of gradients by the number of ranks
         return sums
 
@@ -64,6 +64,11 @@ class Ddp(Strategy):
     def synchronise_buffers(self) -> None:
         for value in self.network.buffers():
             dist.broadcast(value, src=0, group=self.context.group)
+
+    @contextmanager
+    def accumulating(self) -> Iterator[None]:
+        with self.wrapped.no_sync():
+            yield
 
     @contextmanager
     def without_exchange(self) -> Iterator[None]:

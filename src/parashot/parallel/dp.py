@@ -17,13 +17,14 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from parashot.data.loaders import Batch
+from parashot.data.batches import Batch
 from parashot.parallel.context import Context
 from parashot.parallel.strategy import Loss, MakeOptimizer, Objective, Strategy, part_of_step
 from parashot.params import DpParams
 
 T = TypeVar("T")
-Shard = tuple[torch.Tensor, torch.Tensor]
+Shard = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""Support, query and indices of whole episodes."""
 
 
 class Dp(Strategy):
@@ -54,9 +55,9 @@ class Dp(Strategy):
     def processes(replicas: int) -> int:
         return 1
 
-    def forward_backward(self, support: torch.Tensor, query: torch.Tensor, batch: Batch) -> torch.Tensor:
+    def forward_backward(self, batch: Batch) -> torch.Tensor:
         run = self.engine.loss_in_replica if self.loss_in_replica else self.engine.gathered_scores
-        return run(support, query, self.objective, batch)
+        return run(batch, self.objective)
 
     @property
     def transport(self) -> object:
@@ -81,9 +82,7 @@ class CpuEngine:
             for index in range(replicas)
         ]
 
-    def loss_in_replica(
-        self, support: torch.Tensor, query: torch.Tensor, objective: Objective, batch: Batch
-    ) -> torch.Tensor:
+    def loss_in_replica(self, batch: Batch, objective: Objective) -> torch.Tensor:
         """The study's way: each replica takes the loss of its own shard."""
 
         def one(replica: nn.Module, shard: Shard) -> torch.Tensor:
@@ -91,17 +90,15 @@ class CpuEngine:
             loss.backward()
             return sums
 
-        shards = self.scatter(support, query)
+        shards = self.scatter(*batch.tensors)
         self.replicate(len(shards))
         sums = self.parallel_apply(one, shards)
         self.reduce(len(shards))
         return self.gather([each[None] for each in sums]).sum(0)
 
-    def gathered_scores(
-        self, support: torch.Tensor, query: torch.Tensor, objective: Objective, batch: Batch
-    ) -> torch.Tensor:
+    def gathered_scores(self, batch: Batch, objective: Objective) -> torch.Tensor:
         """Scores are gathered on the first device, which takes the loss and sends its gradient back."""
-        shards = self.scatter(support, query)
+        shards = self.scatter(*batch.tensors)
         self.replicate(len(shards))
         outputs = self.parallel_apply(lambda replica, shard: replica(*shard), shards)
         scores = self.gather([each.detach() for each in outputs]).requires_grad_()
@@ -114,10 +111,11 @@ class CpuEngine:
         self.reduce(len(shards))
         return sums
 
-    def scatter(self, support: torch.Tensor, query: torch.Tensor) -> list[Shard]:
+    def scatter(self, support: torch.Tensor, query: torch.Tensor, episodes: torch.Tensor) -> list[Shard]:
         """Whole episodes, shared out in order; fewer shards than replicas where there are fewer episodes."""
         count = min(len(self.replicas), len(support))
-        return list(zip(support.tensor_split(count), query.tensor_split(count), strict=True))
+        parts = (each.tensor_split(count) for each in (support, query, episodes))
+        return list(zip(*parts, strict=True))
 
     @torch.no_grad()
     def replicate(self, count: int) -> None:
@@ -177,19 +175,15 @@ class CudaEngine:
         module = _WithLoss(network, objective.loss, objective.accuracy) if loss_in_replica else network
         self.wrapped = nn.DataParallel(module, device_ids=list(range(replicas)))
 
-    def loss_in_replica(
-        self, support: torch.Tensor, query: torch.Tensor, objective: Objective, batch: Batch
-    ) -> torch.Tensor:
+    def loss_in_replica(self, batch: Batch, objective: Objective) -> torch.Tensor:
         """Each replica returns its episodes' losses and accuracies."""
-        losses, accuracies = self.wrapped(support, query).unbind(-1)
+        losses, accuracies = self.wrapped(*batch.tensors).unbind(-1)
         (losses.sum() / batch.total).backward()
         return torch.stack([losses.detach().sum(), accuracies.detach().sum()])
 
-    def gathered_scores(
-        self, support: torch.Tensor, query: torch.Tensor, objective: Objective, batch: Batch
-    ) -> torch.Tensor:
+    def gathered_scores(self, batch: Batch, objective: Objective) -> torch.Tensor:
         """The loss is taken on the first device."""
-        loss, sums = part_of_step(self.wrapped(support, query), objective, batch)
+        loss, sums = part_of_step(self.wrapped(*batch.tensors), objective, batch)
         loss.backward()
         return sums
 
@@ -198,7 +192,7 @@ class CudaEngine:
 
 
 class _WithLoss(nn.Module):
-    """Network and loss as one module: support, query -> [b, 2], loss and accuracy of each episode."""
+    """Network and loss as one module: an episode's tensors -> [b, 2], loss and accuracy of each episode."""
 
     def __init__(self, network: nn.Module, loss: Loss, accuracy: Loss) -> None:
         super().__init__()
@@ -206,7 +200,7 @@ class _WithLoss(nn.Module):
         self.loss = loss
         self.accuracy = accuracy
 
-    def forward(self, support: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
-        scores = self.network(support, query)
+    def forward(self, support: torch.Tensor, query: torch.Tensor, episodes: torch.Tensor) -> torch.Tensor:
+        scores = self.network(support, query, episodes)
         losses = self.loss(scores)
         return torch.stack([losses, self.accuracy(scores).to(losses.dtype)], dim=-1)

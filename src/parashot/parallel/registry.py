@@ -31,8 +31,10 @@ def build_strategy(
     return Ddp(*parts, parallel.ddp)
 
 
-def obstacle(name: str, placement: Placement, gpus: int) -> str:
+def obstacle(name: str, placement: Placement, gpus: int, compile_mode: str = "none") -> str:
     """Why `name` cannot run with this placement, or an empty text."""
+    if name == "dp" and compile_mode in {"default", "reduce-overhead"}:
+        return "DataParallel's threads cannot run a compiled network; set train.compile=none to compare it"
     if placement.device_type == "cuda" and name != "serial" and placement.replicas > gpus:
         return (
             f"{placement.replicas} replicas need as many GPUs and {gpus} is here; "

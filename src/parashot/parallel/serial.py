@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from parashot.data.loaders import Batch
+from parashot.data.batches import Batch
 from parashot.parallel.strategy import Strategy, part_of_step
 
 
@@ -19,7 +19,7 @@ class Serial(Strategy):
     def processes(replicas: int) -> int:
         return 1
 
-    def forward_backward(self, support: torch.Tensor, query: torch.Tensor, batch: Batch) -> torch.Tensor:
-        loss, sums = part_of_step(self.model(support, query), self.objective, batch)
+    def forward_backward(self, batch: Batch) -> torch.Tensor:
+        loss, sums = part_of_step(self.model(*batch.tensors), self.objective, batch)
         loss.backward()
         return sums

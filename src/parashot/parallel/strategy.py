@@ -17,8 +17,9 @@ from typing import ClassVar, TypeVar
 import torch
 from torch import nn
 
-from parashot.data.loaders import Batch, prepare
+from parashot.data.batches import Batch
 from parashot.parallel.context import Context
+from parashot.parallel.inputs import FromPixels, Inputs
 
 Loss = Callable[[torch.Tensor], torch.Tensor]
 """Scores [b, q, n] -> loss of each episode [b]."""
@@ -30,11 +31,12 @@ MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 @dataclass(frozen=True)
 class Objective:
-    """What is minimised, and what is reported beside it."""
+    """What is minimised, what is reported beside it, and in how many parts a step is computed."""
 
     loss: Loss
     accuracy: Loss
-    image_size: int
+    inputs: Inputs
+    accumulate: int = 1
 
 
 class Strategy(ABC):
@@ -54,7 +56,7 @@ class Strategy(ABC):
         self.context = context
         self.objective = objective
         self.network = channels_last(network.to(context.device))
-        self.model = FromPixels(self.network, objective.image_size)
+        self.model = FromPixels(self.network, objective.inputs)
         self.optimizer = make_optimizer(self.network.parameters())
 
     @staticmethod
@@ -63,11 +65,11 @@ class Strategy(ABC):
         """How many processes this strategy needs for so many replicas."""
 
     @abstractmethod
-    def forward_backward(self, support: torch.Tensor, query: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Leave on `network` the gradient of the mean loss over the step's episodes.
+    def forward_backward(self, batch: Batch) -> torch.Tensor:
+        """Add to `network`'s gradient that of the mean loss over the step's episodes.
 
-        support and query are this process's share, on its device. Returns [2], without a graph: the summed
-        loss and the summed accuracy of the share's episodes (0 where it is a stand-in).
+        The batch is this process's share, or a part of it, on its device. Returns [2], without a graph: the
+        summed loss and the summed accuracy of the batch's episodes (0 where it is a stand-in).
         """
 
     def step(self, batch: Batch) -> torch.Tensor:
@@ -75,12 +77,13 @@ class Strategy(ABC):
 
         Nothing here waits for the device.
         """
-        support = batch.support.to(self.context.device, non_blocking=True)
-        query = batch.query.to(self.context.device, non_blocking=True)
         self.optimizer.zero_grad(set_to_none=True)
-        sums = self.forward_backward(support, query, batch)
+        *parts, last = batch.to(self.context.device).parts(self.objective.accumulate)
+        with self.accumulating():
+            sums = [self.forward_backward(part) for part in parts]
+        sums.append(self.forward_backward(last))
         self.optimizer.step()
-        return sums
+        return torch.stack(sums).sum(0)
 
     def set_learning_rate(self, rate: float) -> None:
         """Use `rate` from the next step on."""
@@ -98,28 +101,16 @@ class Strategy(ABC):
     def synchronise_buffers(self) -> None:
         """Give every rank the first one's running statistics, so that all evaluate one and the same model."""
 
+    def accumulating(self) -> AbstractContextManager[None]:
+        """Within it, gradients pile up where they are; the exchange waits for the step's last part."""
+        return nullcontext()
+
     def without_exchange(self) -> AbstractContextManager[None]:
         """Within it, steps leave out the exchange of gradients: the difference in time is what it costs."""
         return nullcontext()
 
     def close(self) -> None:
         """Release threads or groups."""
-
-
-class FromPixels(nn.Module):
-    """A network that takes images as loaders give them: uint8 travels, each replica normalises its share."""
-
-    def __init__(self, network: nn.Module, image_size: int) -> None:
-        super().__init__()
-        self.network = network
-        self.image_size = image_size
-
-    def forward(self, support: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
-        """Scores [b, q, n] of support [b, n, k, 3, h, w] and query [b, q, 3, h, w]."""
-        scores: torch.Tensor = self.network(
-            prepare(support, self.image_size), prepare(query, self.image_size)
-        )
-        return scores
 
 
 def channels_last(network: Network) -> Network:

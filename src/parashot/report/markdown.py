@@ -13,6 +13,7 @@ from typing import Any
 from parashot.report.tables import Table, all_tables
 
 _SECTIONS = {
+    "step": "How a step is computed",
     "loader": "Loader workers",
     "strategies": "Strategies",
     "table1": "DP and DDP",

@@ -74,7 +74,19 @@ def _work(facts: Mapping[str, Any]) -> list[str]:
         f"The network is a Relation Network with the embedding {facts['embedding']} at {facts['image_size']} "
         f"pixels; seed {facts['seed']}. Episode i is a function of the seed and i alone, whatever the "
         "strategy or the loader.",
+        *_computed(facts),
         "On a CPU a replica has the same number of threads whatever the strategy.",
+    ]
+
+
+def _computed(facts: Mapping[str, Any]) -> list[str]:
+    if facts["precision"] is None:
+        return []
+    precision = {"bf16": "bfloat16 autocast, scores and loss in float32"}.get(facts["precision"], "float32")
+    compiled = "not compiled" if facts["compile"] == "none" else f"compiled ({facts['compile']})"
+    return [
+        f"All strategies compute a step in the same way: {precision}; {compiled}; pairs joined by "
+        f"{facts['pairing']}. What params left to auto was measured before anything was trained."
     ]
 
 

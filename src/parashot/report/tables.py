@@ -42,6 +42,7 @@ class Table:
 def all_tables(summary: Mapping[str, Any]) -> dict[str, Table]:
     """Make the tables that have rows, by name."""
     tables = (
+        _step(summary),
         _loader(summary),
         _study_loader(),
         _strategies(summary),
@@ -163,6 +164,19 @@ def _column(key: str, header: str, say: Callable[[float], str] | None = None) ->
 
 def _words(key: str, header: str) -> Column:
     return Column(key, header, _plain(key), number=False)
+
+
+def _step(summary: Mapping[str, Any]) -> Table:
+    columns = (
+        _words("pairing", "pairing"),
+        _words("precision", "precision"),
+        _words("compile", "compile"),
+        _column("seconds_per_step", "seconds per step", text.number),
+        _column("speedup", "speedup", _times),
+        Column("chosen", "", lambda row: "chosen" if row["chosen"] else "", number=False),
+    )
+    caption = "Ways to compute a step, tried in turn on one replica: speedup is over the slowest"
+    return Table("step", caption, columns, tuple(summary["step"]))
 
 
 def _loader(summary: Mapping[str, Any]) -> Table:

@@ -21,11 +21,13 @@ from typing import TypeVar
 import torch
 from torch import distributed as dist
 
+from parashot.data.batches import Plan
 from parashot.data.episodes import EpisodeSpec
-from parashot.data.loaders import Plan, episode_loader, workers_of_rank
+from parashot.data.loaders import episode_loader, workers_of_rank
 from parashot.data.packed import PackedSplit
 from parashot.files import replacing_folder
 from parashot.model.network import RelationNetwork
+from parashot.parallel.abilities import check_abilities
 from parashot.parallel.context import Context, control_group, first_ranks, place, wait_for_all
 from parashot.parallel.launch import launch
 from parashot.parallel.registry import obstacle
@@ -48,6 +50,11 @@ KNOBS = (
     "train.loss",
     "train.learning_rate",
     "train.schedule",
+    "train.precision",
+    "train.compile",
+    "train.accumulate",
+    "train.recompute",
+    "augment",
     "loader.backend",
     "loader.workers",
     "loader.prefetch",
@@ -72,6 +79,7 @@ def study_batch_sizes(params: Params, packed: Path, out: Path, tags: Mapping[str
     """Run the study of `params.batchsz_study` and write `out`."""
     runs = StageRuns("batch sizes", "batchsz", params, KNOBS, tags, ["runs.csv", "blocks.csv"])
     placement = place(params.parallel)
+    check_abilities(params, placement.device_type)
     reason = "" if params.parallel.ddp.enabled else "parallel.ddp.enabled is false"
     reason = reason or obstacle("ddp", placement, torch.cuda.device_count())
     measured: Measured | None = Measured()

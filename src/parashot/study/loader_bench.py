@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from parashot.data.batches import Batch, Plan
 from parashot.data.episodes import EpisodeSpec
-from parashot.data.loaders import Backend, Batch, EpisodeDataset, Plan, episode_loader
+from parashot.data.loaders import Backend, EpisodeDataset, episode_loader
 from parashot.data.packed import PackedSplit
 from parashot.files import replacing_folder
 from parashot.hardware import inspect_hardware, tree_memory_bytes
@@ -38,7 +39,9 @@ def bench_loaders(params: Params, packed: Path, out: Path, tags: Mapping[str, st
     """Measure the grid of `params.loader.bench` on the packed training split and write `out`."""
     runs = StageRuns("loader workers", "loader-bench", params, KNOBS, tags, ["blocks.csv"])
     bench = params.loader.bench
-    settings = [(backend, workers) for backend in bench.backends for workers in worker_counts(params)]
+    settings = [
+        (backend, workers) for backend in bench.backends for workers in worker_counts(params, backend)
+    ]
     torch.set_num_threads(1)
     _take(
         _loader(params, packed, bench.backends[0], 1, 1), 1
@@ -55,8 +58,13 @@ def bench_loaders(params: Params, packed: Path, out: Path, tags: Mapping[str, st
     _write(out, params, blocks, runs)
 
 
-def worker_counts(params: Params) -> list[int]:
-    """Worker counts of the grid; `auto`: 0, 1, 2, T/2, T, 2T, 3.5T of T hardware threads."""
+def worker_counts(params: Params, backend: Backend) -> list[int]:
+    """Worker counts of the grid; `auto`: 0, 1, 2, T/2, T, 2T, 3.5T of T hardware threads.
+
+    `resident` has nothing for workers to do.
+    """
+    if backend == "resident":
+        return [0]
     if params.loader.bench.workers != "auto":
         return sorted(params.loader.bench.workers)
     threads = inspect_hardware().threads
@@ -113,7 +121,7 @@ def _write(out: Path, params: Params, blocks: list[LoaderBlock], runs: StageRuns
     metrics: dict[str, float | int | str | None] = {}
     for backend in params.loader.bench.backends:
         rates = {}
-        for workers in worker_counts(params):
+        for workers in worker_counts(params, backend):
             mine = [block for block in blocks if (block.backend, block.workers) == (backend, workers)]
             seconds = [block.seconds / block.batches for block in mine]
             rates[workers] = params.loader.bench.batchsz / float(np.median(seconds))

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import torch
 
-from parashot.data.loaders import Batch, prepare
+from parashot.data.batches import Batch
+from parashot.data.pixels import prepare
 from parashot.findings.statistics import Resampling, ratio_interval
 from parashot.parallel.context import Context, alone
 from parashot.params import Pairing, Params

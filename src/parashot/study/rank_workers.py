@@ -7,7 +7,8 @@ from pathlib import Path
 import torch
 from torch import distributed as dist
 
-from parashot.data.loaders import Plan, episode_loader
+from parashot.data.batches import Plan
+from parashot.data.loaders import episode_loader
 from parashot.parallel.context import Context
 from parashot.params import Params
 from parashot.train.assemble import training_episodes

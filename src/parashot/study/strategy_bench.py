@@ -15,6 +15,7 @@ import torch
 
 from parashot.files import replacing_folder
 from parashot.findings.statistics import Resampling
+from parashot.parallel.abilities import check_abilities
 from parashot.parallel.context import (
     Context,
     Placement,
@@ -52,6 +53,11 @@ KNOBS = (
     "train.batchsz",
     "train.loss",
     "train.learning_rate",
+    "train.precision",
+    "train.compile",
+    "train.accumulate",
+    "train.recompute",
+    "augment",
     "parallel",
     "claims",
 )
@@ -74,6 +80,7 @@ def bench_strategies(params: Params, packed: Path, out: Path, tags: Mapping[str,
     artifacts = ["blocks.csv", "variants.csv", "anatomy.csv"]
     runs = StageRuns("strategies", "strategy-bench", params, KNOBS, tags, artifacts)
     placement = fit_to_batch(place(params.parallel), params.train.batchsz)
+    check_abilities(params, placement.device_type)
     variants = list_variants(params, placement)
     able = [each for each in variants if each.status == "ok"]
     if able:
@@ -92,7 +99,7 @@ def list_variants(params: Params, placement: Placement) -> list[StrategyVariant]
         replicas = 1 if name == "serial" else placement.replicas
         enabled = getattr(params.parallel, name).enabled
         reason = (
-            obstacle(name, placement, torch.cuda.device_count())
+            obstacle(name, placement, torch.cuda.device_count(), params.train.compile)
             if enabled
             else f"parallel.{name}.enabled is false"
         )

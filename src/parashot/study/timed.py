@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from parashot.data.loaders import Batch
+from parashot.data.batches import Batch
 from parashot.parallel.strategy import Strategy
 from parashot.train.loop import synchronise
 

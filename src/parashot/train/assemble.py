@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from parashot.data.batches import Batch, Plan
 from parashot.data.episodes import EpisodeSpec
-from parashot.data.loaders import Backend, Batch, EpisodeDataset, Plan
+from parashot.data.loaders import Backend, EpisodeDataset
 from parashot.data.packed import PackedSplit
 from parashot.model.network import RelationNetwork, build_network
+from parashot.model.recompute import keep_less
 from parashot.parallel.context import Context
 from parashot.parallel.registry import build_strategy
 from parashot.parallel.strategy import Strategy
@@ -41,7 +43,14 @@ def ready_batches(params: Params, packed: Path, context: Context, batchsz: int, 
 def new_strategy(
     name: str, params: Params, context: Context, pairing: Pairing | None = None
 ) -> tuple[Strategy, RelationNetwork]:
-    """A strategy, and the network it trains: the same first weights for every strategy."""
+    """A strategy, and the network it trains: the same first weights for every strategy.
+
+    What is still `auto` in params is what never fails: fp32, not compiled, the pairing of less work.
+    """
     network = build_network(replace(params.model, pairing=pairing or params.model.pairing), params.seed)
+    if params.train.recompute:
+        keep_less(network)
+    if params.train.compile in {"default", "reduce-overhead"}:
+        network.compile(mode=params.train.compile)
     parts = (build_objective(params), optimizer_maker(params), context, params.parallel)
     return build_strategy(name, network, *parts), network

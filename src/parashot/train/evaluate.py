@@ -14,8 +14,8 @@ import torch
 from torch import distributed as dist
 
 from parashot.data.episodes import EpisodeSpec
-from parashot.data.loaders import prepare
 from parashot.data.packed import PackedSplit
+from parashot.data.pixels import prepare
 from parashot.model.losses import accuracy
 from parashot.model.network import RelationNetwork
 from parashot.parallel.context import Context

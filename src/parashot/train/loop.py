@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import distributed as dist
 
-from parashot.data.loaders import Batch, Plan
+from parashot.data.batches import Batch, Plan
 from parashot.parallel.context import Context
 from parashot.parallel.strategy import Strategy
 

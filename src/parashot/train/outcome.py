@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from parashot.data.loaders import Plan
+from parashot.data.batches import Plan
 from parashot.files import replacing_folder
 from parashot.model.weights import save_weights
 from parashot.params import ModelParams, Params, select
@@ -36,6 +36,7 @@ _KNOBS = (
     "episode",
     "model",
     "train",
+    "augment",
     "loader.backend",
     "loader.workers",
     "loader.prefetch",

@@ -19,11 +19,13 @@ import numpy.typing as npt
 import torch
 from torch import distributed as dist
 
+from parashot.data.batches import Batch, Plan
 from parashot.data.episodes import EpisodeSpec
-from parashot.data.loaders import Batch, Plan, episode_loader, workers_of_rank
+from parashot.data.loaders import episode_loader, workers_of_rank
 from parashot.data.packed import PackedSplit
 from parashot.errors import DeviceError
 from parashot.hardware import MemoryPeak, tree_memory_bytes
+from parashot.parallel.abilities import check_abilities
 from parashot.parallel.context import Context, fit_to_batch, is_first_process, joined_by_torchrun, place
 from parashot.parallel.launch import launch
 from parashot.parallel.registry import STRATEGIES, obstacle
@@ -62,7 +64,8 @@ def train(job: Job) -> TrainResult | None:
         "" if getattr(params.parallel, job.strategy).enabled else f"parallel.{job.strategy}.enabled is false"
     )
     placement = place(params.parallel)
-    reason = reason or obstacle(job.strategy, placement, torch.cuda.device_count())
+    check_abilities(params, placement.device_type)
+    reason = reason or obstacle(job.strategy, placement, torch.cuda.device_count(), params.train.compile)
     if reason:
         log.info("train %s: skipped, %s", job.strategy, reason)
         return write_skipped(job.out, job.strategy, reason, params, job.tags) if is_first_process() else None

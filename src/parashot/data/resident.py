@@ -1,0 +1,47 @@
+"""A split that lives in the device's memory: episodes are drawn and gathered there, and no loader is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import psutil
+import torch
+
+from parashot.data.batches import Batch, Plan
+from parashot.data.episodes import EpisodeSpec
+from parashot.data.packed import PackedSplit
+from parashot.data.step_rows import StepRows
+from parashot.errors import DeviceError
+
+_ROOM_TO_WORK = 1.1
+"""Share of the split's size that must be free: a little more than it takes."""
+
+
+class ResidentSplit:
+    """All images of a split, uint8 [images, h, w, 3] on `device`."""
+
+    def __init__(self, split: PackedSplit, device: torch.device) -> None:
+        """Copy the split. Raises `DeviceError` where the device has not the room for it."""
+        free = _free_bytes(device)
+        if split.images.nbytes * _ROOM_TO_WORK > free:
+            raise DeviceError(
+                f"loader.backend: resident needs {split.images.nbytes / 2**30:.1f} GiB on {device} for the "
+                f"split {split.name}, but {free / 2**30:.1f} GiB are free; set it to packed"
+            )
+        self.name = split.name
+        self.images = torch.from_numpy(np.array(split.images)).to(device)
+        self.class_sizes = torch.from_numpy(np.array(split.class_sizes)).to(device)
+
+    def batches(self, spec: EpisodeSpec, plan: Plan, seed: int) -> Iterator[Batch]:
+        """Yield this rank's batch of every step, on the device."""
+        rows = StepRows(seed, self.name, self.class_sizes, spec, plan)
+        for step in range(plan.steps):
+            pixels = self.images.index_select(0, rows.of(step)).movedim(-1, -3)
+            yield Batch.of(pixels, spec, plan, step)
+
+
+def _free_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return int(psutil.virtual_memory().available)

@@ -1,0 +1,45 @@
+"""What the device can do of what params may ask for; what it cannot is refused before any work starts."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+import torch
+
+from parashot.errors import DeviceError
+from parashot.params import Compile, Params, Precision
+
+COMPILERS = ("g++", "clang++")
+"""What torch.compile builds its code for a CPU with."""
+
+
+def check_abilities(params: Params, device_type: str) -> None:
+    """Raise `DeviceError` where params ask for what a device of this type (cpu | cuda) cannot do here."""
+    train = params.train
+    _check("train.precision", train.precision, [*precisions(device_type), "auto"], device_type)
+    _check("train.compile", train.compile, [*compile_modes(device_type), "auto"], device_type)
+
+
+def precisions(device_type: str) -> list[Precision]:
+    """Precisions the device computes in, fp32 first."""
+    if device_type == "cuda":
+        able = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        able = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return ["fp32", "bf16"] if able else ["fp32"]
+
+
+def compile_modes(device_type: str) -> list[Compile]:
+    """Modes of torch.compile that work on the device, `none` first."""
+    if device_type == "cuda":
+        return ["none", "default", "reduce-overhead"] if find_spec("triton") else ["none"]
+    return ["none", "default"] if any(map(shutil.which, COMPILERS)) else ["none"]
+
+
+def _check(key: str, value: str, able: Sequence[str], device_type: str) -> None:
+    if value not in able:
+        raise DeviceError(
+            f"{key}: {value} is not possible on {device_type} here; it can be {' | '.join(able)}"
+        )

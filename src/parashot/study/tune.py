@@ -1,0 +1,185 @@
+"""How a step is computed best here: what params leave to `auto`, measured before anything is trained.
+
+Steps of one replica with its share of a batch, computed in every way that is open, in turn. The decisions are
+written apart from the times, so that trainings run again only where a decision changes, and all strategies
+compute in the same way. Ties go to full precision, to `split`, and to the network that is not compiled.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+
+from parashot.data.batches import Batch
+from parashot.files import replacing_folder
+from parashot.findings.statistics import Resampling, ratio_interval
+from parashot.model.pairing import PAIRINGS, choose_pairing
+from parashot.parallel.abilities import check_abilities, compile_modes, precisions
+from parashot.parallel.context import Context, alone, place
+from parashot.parallel.launch import launch
+from parashot.params import Compile, Params
+from parashot.records import Choices, TuneBlock, write_metrics, write_result, write_rows, write_runs
+from parashot.study.runs import StageRuns
+from parashot.study.timed import TimedStrategy
+from parashot.train.assemble import new_strategy, ready_batches
+from parashot.train.choices import computed_as
+
+log = logging.getLogger(__name__)
+
+KNOBS = (
+    "seed",
+    "episode",
+    "model",
+    "train.episodes",
+    "train.batchsz",
+    "train.loss",
+    "train.learning_rate",
+    "train.precision",
+    "train.compile",
+    "train.accumulate",
+    "train.recompute",
+    "augment",
+    "parallel.device",
+    "parallel.replicas",
+    "parallel.dp.enabled",
+    "parallel.bench",
+    "claims",
+)
+
+WORTH_COMPILING_SECONDS = 600.0
+"""Compiling takes a minute or two to try: it is tried for trainings that take longer than this without."""
+
+
+@dataclass
+class Measured:
+    """Seconds of a step in each way, round by round, the first steps of what was compiled, and the choice."""
+
+    seconds: dict[Choices, list[float]] = field(default_factory=dict)
+    compiling_seconds: dict[str, float] = field(default_factory=dict)
+    chosen: Choices = field(default_factory=lambda: Choices("split", "fp32", "none"))
+
+
+def tune(params: Params, packed: Path, choices: Path, out: Path, tags: Mapping[str, str]) -> None:
+    """Decide what `params` leave open; write the decisions to `choices` and the measurements to `out`.
+
+    Raises `DeviceError` where params ask for what the device cannot do.
+    """
+    runs = StageRuns("how to compute a step", "tune", params, KNOBS, tags, ["blocks.csv"])
+    placement = place(params.parallel)
+    check_abilities(params, placement.device_type)
+    measured = launch(tune_rank, placement, 1, params, packed)
+    if measured is not None:
+        _write(choices, out, measured, runs)
+
+
+def tune_rank(context: Context, params: Params, packed: Path) -> Measured:
+    """The measurement, in one process."""
+    device_type = context.placement.device_type
+    ways = open_ways(params, device_type)
+    modes = compile_modes(device_type)[1:] if may_compile(params) else []
+    measured = Measured(chosen=ways[0])
+    if len(ways) == 1 and not modes:
+        return measured
+    share = max(1, params.train.batchsz // context.placement.replicas)
+    batches = ready_batches(params, packed, alone(context), share, 1)
+    measured.seconds = _in_turn({way: _timed(context, params, batches, way) for way in ways}, params)
+    measured.chosen = choose(measured.seconds, Resampling.of(params.claims))
+    if modes and _training_seconds(measured, params) > WORTH_COMPILING_SECONDS:
+        _try_compiling(context, params, batches, modes, measured)
+    return measured
+
+
+def open_ways(params: Params, device_type: str) -> list[Choices]:
+    """Every way to compute a step that params leave open, not compiled; the one a tie goes to first."""
+    usual = choose_pairing(params.episode.n_way, params.episode.n_way * params.episode.k_query)
+    pairings = [usual, *(each for each in PAIRINGS if each != usual)]
+    if params.model.pairing != "auto":
+        pairings = [params.model.pairing]
+    able = precisions(device_type) if params.train.precision == "auto" else [params.train.precision]
+    mode = "none" if params.train.compile == "auto" else params.train.compile
+    return [Choices(pairing, precision, mode) for precision in able for pairing in pairings]
+
+
+def may_compile(params: Params) -> bool:
+    """Whether `auto` may compile: what is recomputed, and the threads of DataParallel, stay as they are."""
+    train = params.train
+    return train.compile == "auto" and not train.recompute and not params.parallel.dp.enabled
+
+
+def choose(seconds: Mapping[Choices, Sequence[float]], resampling: Resampling) -> Choices:
+    """The first way, unless a later one is faster by an interval that excludes 1; then the fastest of those.
+
+    The intervals hold together (Bonferroni).
+    """
+    first, *others = seconds
+    together = resampling.simultaneous(len(others))
+    faster = [each for each in others if ratio_interval(seconds[first], seconds[each], together).low > 1]
+    return min(faster, key=lambda each: median(seconds[each]), default=first)
+
+
+def _try_compiling(
+    context: Context, params: Params, batches: list[Batch], modes: Sequence[Compile], measured: Measured
+) -> None:
+    """Choose a mode whose whole training, compiling included, is shorter."""
+    plain = measured.chosen
+    ways = {mode: replace(plain, compile=mode) for mode in modes}
+    timed = {way: _timed(context, params, batches, way) for way in (plain, *ways.values())}
+    for mode, way in ways.items():
+        measured.compiling_seconds[mode] = timed[way].seconds(params.parallel.bench.warmup_steps)
+    seconds = _in_turn(timed, params)
+    best = choose(seconds, Resampling.of(params.claims))
+    measured.seconds |= seconds
+    steps = params.train.episodes / params.train.batchsz
+    saved = steps * (median(seconds[plain]) - median(seconds[best]))
+    if best != plain and saved > measured.compiling_seconds[best.compile]:
+        measured.chosen = best
+
+
+def _training_seconds(measured: Measured, params: Params) -> float:
+    return median(measured.seconds[measured.chosen]) * params.train.episodes / params.train.batchsz
+
+
+def _in_turn(timed: Mapping[Choices, TimedStrategy], params: Params) -> dict[Choices, list[float]]:
+    """Seconds of single steps, interleaved, after a few to warm up."""
+    bench = params.parallel.bench
+    seconds: dict[Choices, list[float]] = {way: [] for way in timed}
+    for number in range(-1, bench.blocks):
+        for way, each in timed.items():
+            taken = each.seconds(bench.warmup_steps if number < 0 else 1)
+            if number >= 0:
+                seconds[way].append(taken)
+    return seconds
+
+
+def _timed(context: Context, params: Params, batches: list[Batch], way: Choices) -> TimedStrategy:
+    strategy, _ = new_strategy("serial", computed_as(params, way), alone(context))
+    return TimedStrategy(strategy, batches, context.placement.threads_per_replica)
+
+
+def _write(choices: Path, out: Path, measured: Measured, runs: StageRuns) -> None:
+    metrics: dict[str, float] = {
+        f"compiling_{mode}_seconds": seconds for mode, seconds in measured.compiling_seconds.items()
+    }
+    for way, seconds in measured.seconds.items():
+        name = "_".join(vars(way).values()).replace("-", "_")
+        runs.child(
+            " ".join(vars(way).values()),
+            {**vars(way), "chosen": way == measured.chosen},
+            {"seconds_per_step": seconds},
+            {"seconds_per_step_median": median(seconds)},
+        )
+        metrics[f"{name}_seconds_per_step"] = median(seconds)
+    blocks = [
+        TuneBlock(number, way.pairing, way.precision, way.compile, seconds)
+        for way, series in measured.seconds.items()
+        for number, seconds in enumerate(series)
+    ]
+    with replacing_folder(out) as folder:
+        write_rows(folder / "blocks.csv", TuneBlock, blocks)
+        write_metrics(folder / "metrics.json", metrics)
+        write_runs(folder / "records.jsonl", runs.all(metrics))
+    write_result(choices, measured.chosen)
+    log.info("tune: %s", ", ".join(f"{key} {value}" for key, value in vars(measured.chosen).items()))

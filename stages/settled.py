@@ -1,0 +1,15 @@
+"""params.yaml with what it leaves to `auto` settled by stage `tune`."""
+
+from __future__ import annotations
+
+from parashot.params import Params
+from parashot.records import Choices, read_result
+from parashot.train.choices import settle
+from stages.common import RESULTS, params
+
+CHOICES = RESULTS / "choices.json"
+
+
+def settled_params() -> Params:
+    """What every stage that trains computes with."""
+    return settle(params(), read_result(Choices, CHOICES))

@@ -1,0 +1,185 @@
+"""What params leave open is measured, and a tie goes to what is plain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_data import tiny_params
+
+from parashot.errors import DeviceError
+from parashot.findings.statistics import Resampling
+from parashot.findings.step import step_rows
+from parashot.params import Params
+from parashot.records import Choices, TuneBlock, read_json, read_result, read_rows, read_runs
+from parashot.study import tune as module
+from parashot.study.tune import choose, may_compile, open_ways, tune
+from parashot.train.choices import settle
+
+RESAMPLING = Resampling(resamples=300)
+FP32, BF16 = Choices("split", "fp32", "none"), Choices("split", "bf16", "none")
+CONCAT = Choices("concat", "fp32", "none")
+
+
+def test_all_that_is_open_is_tried_the_plainest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "precisions", lambda device: ["fp32", "bf16"])
+    ways = open_ways(tiny_params({"episode.n_way": 3, "episode.k_query": 2}), "cpu")
+    assert ways == [FP32, CONCAT, BF16, Choices("concat", "bf16", "none")]
+    fixed = {"model.pairing": "concat", "train.precision": "bf16", "train.compile": "default"}
+    assert open_ways(tiny_params(fixed), "cpu") == [Choices("concat", "bf16", "default")]
+
+
+def test_auto_never_asks_for_what_the_device_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "precisions", lambda device: ["fp32"])
+    assert {way.precision for way in open_ways(tiny_params(), "cpu")} == {"fp32"}
+
+
+def test_a_way_is_chosen_only_where_it_is_faster_beyond_doubt() -> None:
+    slow, fast = [1.0 + 0.01 * number for number in range(9)], [0.5 + 0.01 * number for number in range(9)]
+    noisy = [0.6, 1.5, 0.7, 1.4, 0.9, 1.2, 0.8, 1.3, 0.95]
+    assert choose({FP32: slow, BF16: fast}, RESAMPLING) == BF16
+    assert choose({FP32: slow, BF16: noisy}, RESAMPLING) == FP32
+    assert choose({FP32: fast, BF16: slow}, RESAMPLING) == FP32
+    faster = [each / 2 for each in fast]
+    assert choose({FP32: slow, CONCAT: fast, BF16: faster}, RESAMPLING) == BF16
+    assert choose({FP32: slow}, RESAMPLING) == FP32
+
+
+@given(times=st.lists(st.floats(0.5, 2), min_size=7, max_size=9), factor=st.floats(1, 4))
+def test_a_slower_way_is_never_chosen(times: list[float], factor: float) -> None:
+    slower = [factor * each for each in times]
+    assert choose({FP32: times, BF16: slower}, RESAMPLING) == FP32
+
+
+def test_a_network_is_compiled_only_where_nothing_stands_against_it() -> None:
+    free = {"train.compile": "auto", "train.recompute": False, "parallel.dp.enabled": False}
+    assert may_compile(tiny_params(free))
+    assert not may_compile(tiny_params({**free, "train.recompute": True}))
+    assert not may_compile(tiny_params({**free, "parallel.dp.enabled": True}))
+    assert not may_compile(tiny_params({**free, "train.compile": "none"}))
+
+
+def test_settling_fills_in_what_is_open_and_leaves_the_rest() -> None:
+    choices = Choices("concat", "bf16", "default")
+    settled = settle(tiny_params(), choices)
+    assert (settled.model.pairing, settled.train.precision, settled.train.compile) == (
+        "concat",
+        "bf16",
+        "default",
+    )
+    fixed = tiny_params({"model.pairing": "split", "train.precision": "fp32", "train.compile": "none"})
+    assert settle(fixed, choices) == fixed
+
+
+@pytest.fixture(scope="module")
+def tuned(tiny_packed: Path, tmp_path_factory: pytest.TempPathFactory, one_core: None) -> Path:
+    root = tmp_path_factory.mktemp("tuned")
+    tune(tiny_params(), tiny_packed, root / "choices.json", root / "tune", {"source": "tiny"})
+    return root
+
+
+def test_the_choice_is_one_that_was_measured(tuned: Path) -> None:
+    blocks = read_rows(TuneBlock, tuned / "tune/blocks.csv")
+    chosen = read_result(Choices, tuned / "choices.json")
+    ways = {Choices(each.pairing, each.precision, each.compile) for each in blocks}
+    assert chosen in ways and len(ways) >= 2
+    assert {each.round for each in blocks} == set(range(tiny_params().parallel.bench.blocks))
+    rows = step_rows(blocks, chosen, RESAMPLING)
+    assert [row.chosen for row in rows].count(True) == 1
+    assert rows[0].speedup.value == 1
+    assert [row.seconds_per_step.value for row in rows] == sorted(
+        (row.seconds_per_step.value for row in rows), reverse=True
+    )
+
+
+def test_every_way_is_a_run(tuned: Path) -> None:
+    parent, *children = read_runs(tuned / "tune/records.jsonl")
+    assert parent.stage == "tune" and {each.parent for each in children} == {parent.uuid}
+    assert sum(each.params["chosen"] == "True" for each in children) == 1
+    assert all(value > 0 for value in read_json(tuned / "tune/metrics.json").values())
+
+
+def test_nothing_is_measured_where_nothing_is_open(tiny_packed: Path, tmp_path: Path, one_core: None) -> None:
+    fixed = {"model.pairing": "concat", "train.precision": "fp32", "train.compile": "none"}
+    tune(tiny_params(fixed), tiny_packed, tmp_path / "choices.json", tmp_path / "tune", {})
+    assert read_rows(TuneBlock, tmp_path / "tune/blocks.csv") == []
+    assert read_result(Choices, tmp_path / "choices.json") == CONCAT
+
+
+@pytest.mark.parametrize(("compiled", "mode"), [(0.5, "default"), (1.5, "none")])
+def test_a_long_training_is_compiled_where_that_pays(
+    monkeypatch: pytest.MonkeyPatch, tiny_packed: Path, one_core: None, compiled: float, mode: str
+) -> None:
+    """With a clock that knows how long each way takes, and a first step that compiles for 60 s."""
+    measured = module.Measured({FP32: [1.0] * 9}, chosen=FP32)
+    times = {FP32: 1.0, Choices("split", "fp32", "default"): compiled}
+
+    class Clocked:
+        def __init__(self, way: Choices) -> None:
+            self.way, self.used = way, False
+
+        def seconds(self, steps: int) -> float:
+            first, self.used = not self.used, True
+            return 60.0 if first and self.way.compile != "none" else times[self.way]
+
+    monkeypatch.setattr(module, "_timed", lambda context, params, batches, way: Clocked(way))
+    params = tiny_params({"train.episodes": 3000, "parallel.dp.enabled": False})
+    module._try_compiling(None, params, [], ["default"], measured)  # type: ignore[arg-type]
+    assert measured.chosen.compile == mode
+    assert measured.compiling_seconds == {"default": 60.0}
+    short = tiny_params({"train.episodes": 90, "parallel.dp.enabled": False})
+    again = module.Measured({FP32: [1.0] * 9}, chosen=FP32)
+    module._try_compiling(None, short, [], ["default"], again)  # type: ignore[arg-type]
+    assert again.chosen == FP32  # 30 steps never win back a minute
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        (
+            {"train.precision": "bf16"},
+            "train.precision: bf16 is not possible on cpu here; it can be fp32 | auto",
+        ),
+        (
+            {"train.compile": "reduce-overhead"},
+            "train.compile: reduce-overhead is not possible on cpu here; it can be none | auto",
+        ),
+    ],
+)
+def test_what_the_device_cannot_do_is_refused_before_anything_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+    tiny_packed: Path,
+    tmp_path: Path,
+    one_core: None,
+    settings: dict[str, str],
+    line: str,
+) -> None:
+    from parashot.parallel import abilities
+    from parashot.study.batchsz import study_batch_sizes
+    from parashot.study.strategy_bench import bench_strategies
+    from parashot.train.run import Job, train
+
+    monkeypatch.setattr(abilities, "precisions", lambda device: ["fp32"])
+    monkeypatch.setattr(abilities, "compile_modes", lambda device: ["none"])
+    params: Params = tiny_params({**settings})
+    out = tmp_path / "out"
+    for attempt in (
+        lambda: tune(params, tiny_packed, tmp_path / "choices.json", out, {}),
+        lambda: train(Job("serial", params, tiny_packed, out)),
+        lambda: bench_strategies(params, tiny_packed, out, {}),
+        lambda: study_batch_sizes(params, tiny_packed, out, {}),
+    ):
+        with pytest.raises(DeviceError) as refused:
+            attempt()
+        assert str(refused.value) == line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_this_machine_can_do_the_least() -> None:
+    from parashot.parallel.abilities import compile_modes, precisions
+
+    assert precisions("cpu")[0] == "fp32"
+    assert compile_modes("cpu")[0] == "none"
+    assert "reduce-overhead" not in compile_modes("cpu")
