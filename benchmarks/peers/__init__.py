@@ -1,0 +1,1 @@
+"""Other ways to load episodes, run on the same files."""
