@@ -109,9 +109,11 @@ def run(quick: bool) -> Outcome:
 def scale_ratio(images: int, quick: bool = False) -> Growth:
     """`images` against 38,400 in one interleaved run, both warm.
 
-    Raises `DeviceError` where the disk has no room for them.
+    Raises `DeviceError` where the disk or the memory has no room for them.
     """
     scope = QUICK if quick else FULL
+    if remark := _remark(images, scope):
+        raise DeviceError(f"{images:,} images: {remark}; end what else runs here, or ask for fewer")
     with tempfile.TemporaryDirectory(prefix="parashot-") as home:
         return _grow(scope, _packed(Path(home), scope.base, scope.size), images)
 
@@ -176,8 +178,9 @@ def _images_table(scope: Scope, grown: dict[int, Growth | str]) -> Table:
 
 
 def _remark(images: int, scope: Scope) -> str:
-    fits = packed_bytes(images, scope.size) < psutil.virtual_memory().total
-    return "" if fits else "larger than memory: read from the disk again in part"
+    """Said of a set that does not stay in memory; what the kernel keeps of other files counts as free."""
+    fits = packed_bytes(images, scope.size) < psutil.virtual_memory().available
+    return "" if fits else "larger than the memory that is free, so in part read from the disk again"
 
 
 # --- episodes of a batch ------------------------------------------------------------------------------

@@ -217,3 +217,8 @@ def test_a_set_that_the_disk_lacks_room_for_is_skipped(
     monkeypatch.setattr(scale, "FREE_BYTES", 10**18)
     with pytest.raises(DeviceError, match=r"1,280 images need .* of disk"):
         scale.scale_ratio(1_280, quick=True)
+
+
+def test_a_set_that_does_not_fit_into_memory_is_not_called_warm() -> None:
+    with pytest.raises(DeviceError, match=r"^1,000,000,000,000 images: larger than the memory that is free"):
+        scale.scale_ratio(10**12, quick=True)
