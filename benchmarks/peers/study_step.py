@@ -1,0 +1,87 @@
+"""A training step the study's way, in plain PyTorch, and the switches that lead from it to ours.
+
+The study embeds support and query in two passes, builds every pair, keeps images as [m, 3, h, w] in fp32,
+lets glibc hand freed memory back, and descends by Adam as PyTorch has it by default. The network is ours, so
+that both ways compute the same function of the same weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from parashot.data.batches import Batch
+from parashot.data.pixels import normalise
+from parashot.model.network import RelationNetwork, build_network
+from parashot.parallel.allocator import keep_freed_memory
+from parashot.params import Pairing, Params
+
+
+@dataclass(frozen=True)
+class Switches:
+    """What of the study's way is given up; as it stands, nothing."""
+
+    one_pass: bool = False
+    pairing: Pairing = "concat"
+    channels_last: bool = False
+    kept_memory: bool = False
+    fused_adam: bool = False
+
+
+class StudyStep:
+    """Steps over one batch of uint8 pixels; with `kept_memory` it changes this process for good.
+
+    The pixels are normalised when it is made: the study's loader does that, and loading is not timed. A step
+    begins with the floats' way to `device`.
+    """
+
+    def __init__(self, params: Params, batch: Batch, device: torch.device, switches: Switches) -> None:
+        if switches.kept_memory:
+            keep_freed_memory()
+        self.device = device
+        self.images = [_floats(each, switches.channels_last) for each in (batch.support, batch.query)]
+        network = build_network(replace(params.model, pairing=switches.pairing), params.seed).to(device)
+        if switches.channels_last:
+            network = network.to(memory_format=torch.channels_last)
+        self.network = network
+        self.scores = one_pass if switches.one_pass else two_passes
+        fused = True if switches.fused_adam else None  # None: as PyTorch has it by default
+        self.optimizer = torch.optim.Adam(network.parameters(), params.train.learning_rate, fused=fused)
+
+    def __call__(self) -> Tensor:
+        """Do one optimizer step; returns its loss [], without a graph."""
+        support, query = (each.to(self.device) for each in self.images)
+        self.optimizer.zero_grad()
+        loss = squared_error(self.scores(self.network, support, query))
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+def two_passes(network: RelationNetwork, support: Tensor, query: Tensor) -> Tensor:
+    """Scores [b, q, n]: support and query are embedded one after the other, each with its own statistics."""
+    support_maps = network.embed(support.flatten(0, 2)).unflatten(0, support.shape[:3])
+    query_maps = network.embed(query.flatten(0, 1)).unflatten(0, query.shape[:2])
+    return network.relate(support_maps, query_maps)
+
+
+def one_pass(network: RelationNetwork, support: Tensor, query: Tensor) -> Tensor:
+    """Scores [b, q, n]: all images are embedded at once."""
+    scores: Tensor = network(support, query)
+    return scores
+
+
+def squared_error(scores: Tensor) -> Tensor:
+    """Squared error of the relation against 1 for the same class and 0 otherwise: [b, q, n] to []."""
+    b, q, n = scores.shape
+    same_class = torch.eye(n, device=scores.device).repeat_interleave(q // n, dim=0)
+    return F.mse_loss(scores.sigmoid(), same_class.expand(b, q, n))
+
+
+def _floats(images: Tensor, channels_last: bool) -> Tensor:
+    """Normalised images [..., 3, h, w], in this order in memory or as [..., h, w, 3]."""
+    values = normalise(images)
+    return values.movedim(-3, -1).contiguous().movedim(-1, -3) if channels_last else values.contiguous()
