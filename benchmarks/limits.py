@@ -60,7 +60,7 @@ CUDA = Shapes(squares=(2048, 4096, 8192), images=256, channels=256, pixels=28)
 def matrix_peak_flops(dtype: torch.dtype, threads: int, device: str = "cpu", seconds: float = 2.0) -> float:
     """FLOP/s of the fastest matrix product or convolution found in about `seconds`, with `threads` on a CPU.
 
-    A product that would not fit in the time left (bfloat16 on a processor that has no instructions for it)
+    Work of which one call would take over half of that (bfloat16 on a processor without instructions for it)
     is left out. A convolution counts as the FLOPs of its definition, also where the library needs fewer.
     """
     with using_threads(threads), full_float32():

@@ -71,6 +71,7 @@ def test_commands_run_this_checkout_with_this_python(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_study_that_is_done_has_nothing_to_do(tmp_path: Path) -> None:
     finished_study(tmp_path)
     output = run("dvc", "repro", at=tmp_path)
