@@ -19,6 +19,7 @@ BENCHMARKS = {
     "scale": "the loader from 38,400 to 1,280,000 images and 1 to 4,096 episodes; steps against batchsz",
     "machine": "latencies of this machine that parallel training depends on",
     "pipeline": "fixed costs: a stage, a dvc repro that has nothing to do, parashot --help",
+    "equivalence": "accuracy of the fast way against the plain way, on this checkout's packed images",
     "check": "the bounds the project holds itself to; exit status 1 where one falls short",
 }
 """Each is a module with `run(quick: bool) -> Outcome`."""
@@ -32,14 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = commands.add_parser(name, help=about, description=about)
         command.add_argument("--quick", action="store_true", help="small shapes, to see that it runs")
         command.add_argument("--to", metavar="FILE", type=Path, help="write the result as JSON too")
-    command = parser.parse_args(arguments)
+    chosen = parser.parse_args(arguments)
     begin = time.perf_counter()
     try:
-        outcome = import_module(f"benchmarks.{command.name}").run(command.quick)
+        outcome = import_module(f"benchmarks.{chosen.name}").run(chosen.quick)
         outcome = replace(outcome, seconds=time.perf_counter() - begin)
         print(show(outcome), end="")
-        if command.to:
-            save(outcome, command.to)
+        if chosen.to:
+            save(outcome, chosen.to)
     except (ParashotError, OSError) as error:
         print(f"error: {one_line(error)}", file=sys.stderr)
         return 1

@@ -61,7 +61,7 @@ class Workload:
             "learning_rate": 1e-3,
             "precision": "fp32",
             "compile": "none",
-            "recompute": "none",
+            "recompute": False,
             "accumulate": 1,
         }
         return replace(

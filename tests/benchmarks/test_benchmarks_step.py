@@ -117,11 +117,11 @@ def test_a_batch_is_shared_out_over_the_ranks() -> None:
 
 
 def test_params_are_of_the_workload_however_params_yaml_is_turned() -> None:
-    params = Workload("bottleneck", 84, 15, 4).params(recompute="norms")
+    params = Workload("bottleneck", 84, 15, 4).params(recompute=True)
     model = params.model
     assert (model.embedding, model.image_size, model.pairing) == ("bottleneck", 84, "split")
     assert (params.episode.n_way, params.episode.k_shot, params.episode.k_query) == (5, 1, 15)
-    assert (params.train.batchsz, params.train.loss, params.train.recompute) == (4, "mse", "norms")
+    assert (params.train.batchsz, params.train.loss, params.train.recompute) == (4, "mse", True)
 
 
 # --- the clock ------------------------------------------------------------------------------------------
