@@ -44,6 +44,12 @@ def run(quick: bool) -> Outcome:
     return Outcome("pipeline", [table], raw=measured, settings={"rounds": rounds(quick), "quick": quick})
 
 
+def help_seconds() -> list[float]:
+    """Seconds of `parashot --help`, each from start to end."""
+    *_, probe = _parashot()
+    return in_turn([probe], quick=False)[probe.name]
+
+
 def _python() -> list[Probe]:
     return [_command(name, sys.executable, "-c", program) for name, program in STATEMENTS.items()]
 
