@@ -72,6 +72,12 @@ def workers_under_ddp(**metrics: float) -> StudyResults:
     return build.study(strategies=build.strategy_results(metrics=metrics))
 
 
+def overlap(ratio: float, low: float, high: float) -> StudyResults:
+    names = ("copy_overlap_ratio", "copy_overlap_ratio_low", "copy_overlap_ratio_high")
+    metrics = dict(zip(names, (ratio, low, high), strict=True))
+    return build.study(strategies=build.strategy_results(metrics=metrics))
+
+
 def pairing(difference: float | None) -> StudyResults:
     metrics = {"concat_split_ratio": 1.5, "concat_split_ratio_low": 1.4, "concat_split_ratio_high": 1.6}
     if difference is not None:
@@ -129,6 +135,10 @@ CASES: list[tuple[str, str, Callable[[], StudyResults]]] = [
     ("ddp-workers-zero", "holds", lambda: workers_under_ddp(ddp_workers_ok=0)),
     ("ddp-workers-zero", "does not hold", lambda: workers_under_ddp(ddp_workers_ok=1)),
     ("ddp-workers-zero", CANNOT, workers_under_ddp),
+    ("copy-overlap", "holds", lambda: overlap(1.5, 1.4, 1.6)),
+    ("copy-overlap", "does not hold", lambda: overlap(0.9, 0.8, 0.95)),
+    ("copy-overlap", "undecided", lambda: overlap(1.01, 0.97, 1.05)),
+    ("copy-overlap", CANNOT, build.study),
     ("concat-serial", "holds", lambda: pairing(1e-3)),
     ("concat-serial", "does not hold", lambda: pairing(1e-15)),
     ("concat-serial", CANNOT, lambda: pairing(None)),
@@ -155,12 +165,12 @@ def test_records_force_the_verdict(claim: str, verdict: str, make: Callable[[], 
 def test_every_claim_of_the_study_has_one_judge() -> None:
     assert list(JUDGES) == [claim.id for claim in CLAIMS]
     assert {claim for claim, _, _ in CASES} == set(JUDGES)
-    assert len(JUDGES) == 14
+    assert len(JUDGES) == 15
 
 
 def test_without_any_results_nothing_is_decided() -> None:
     claims = judge_claims(Evidence.of(StudyResults(missing={"loader": "no file"}), build.params()))
-    assert [claim.verdict for claim in claims] == [CANNOT] * 14
+    assert [claim.verdict for claim in claims] == [CANNOT] * 15
     assert claims[0].reason == "no file"
 
 

@@ -40,6 +40,7 @@ JUDGES: Mapping[str, Callable[[Evidence], Finding]] = {
     "ddp-memory": claims_strategies.ddp_memory,
     "ddp-workers-zero": claims_strategies.ddp_workers_zero,
     "concat-serial": claims_strategies.concat_serial,
+    "copy-overlap": claims_strategies.copy_overlap,
     "threads-gil": claims_strategies.threads_gil,
     "ddp-sync": claims_strategies.ddp_sync,
 }

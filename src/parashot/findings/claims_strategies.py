@@ -134,6 +134,20 @@ def concat_serial(evidence: Evidence) -> Finding:
     )
 
 
+def copy_overlap(evidence: Evidence) -> Finding:
+    """Holds if a step and the copy of a batch to the GPU take less at once than one after the other."""
+    if evidence.results.strategies is None:
+        raise UntestableError(evidence.why_missing("strategies"))
+    metrics = evidence.results.strategies.metrics
+    found = [metrics.get(f"copy_overlap_{name}") for name in ("ratio", "ratio_low", "ratio_high")]
+    if None in found:
+        raise UntestableError("images are copied to a device only where that is a GPU, and none was used")
+    value, low, high = (float(each) for each in found if each is not None)
+    gain = Interval(value, low, high)
+    measured = f"one after the other over both at once: {times(gain)}"
+    return judged(measured, gain, "above", "the gain of copying meanwhile", evidence.resampling.confidence)
+
+
 def threads_gil(evidence: Evidence) -> Finding:
     """Does not hold if DP's replica threads, one core each, are faster than one replica."""
     if not _on_cpu(evidence):

@@ -75,6 +75,7 @@ CLAIMS = (
         "an error that was seen",
     ),
     StudyClaim("concat-serial", "Joining support and query cannot be parallelised.", "no figure"),
+    StudyClaim("copy-overlap", "Copies to the device can be hidden behind computing.", "no figure"),
     StudyClaim("threads-gil", "Python threads cannot use several cores for this.", "no figure"),
     StudyClaim("ddp-sync", "After a DDP step all replicas hold the same parameters.", "no figure"),
 )

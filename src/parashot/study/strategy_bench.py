@@ -38,6 +38,7 @@ from parashot.records import (
     write_runs,
 )
 from parashot.study.anatomy import Seen, anatomy, watch_step
+from parashot.study.copy_overlap import OverlapTimes, measure_overlap
 from parashot.study.pairings import PairingTimes, compare_pairings
 from parashot.study.rank_workers import workers_work_in_ranks
 from parashot.study.runs import StageRuns
@@ -72,6 +73,7 @@ class Measured:
     blocks: list[StrategyBlock] = field(default_factory=list)
     anatomy: list[StepAnatomy] = field(default_factory=list)
     pairings: PairingTimes | None = None
+    overlap: OverlapTimes | None = None
     ddp_workers_ok: bool | None = None
 
 
@@ -142,6 +144,7 @@ def bench_rank(
         measured.anatomy.append(anatomy(variant, seen, context, control, params))
     if context.is_first:
         measured.pairings = compare_pairings(context, params, packed)
+        measured.overlap = measure_overlap(context, params, packed)
     wait_for_all(control)
     measured.ddp_workers_ok = workers_work_in_ranks(context, params, packed, control)
     for entry in entries.values():
@@ -185,6 +188,8 @@ def _write(
         )
     if measured.pairings is not None:
         metrics |= measured.pairings.metrics(Resampling.of(params.claims))
+    if measured.overlap is not None:
+        metrics |= measured.overlap.metrics(Resampling.of(params.claims))
     if measured.ddp_workers_ok is not None:
         metrics["ddp_workers_ok"] = int(measured.ddp_workers_ok)
     with replacing_folder(out) as folder:

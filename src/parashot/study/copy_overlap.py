@@ -1,0 +1,88 @@
+"""Are copies to the device hidden behind compute? A batch's copy, a step, and both at once, in turn."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from parashot.data.batches import Batch
+from parashot.findings.statistics import Resampling, ratio_interval
+from parashot.parallel.context import Context, alone
+from parashot.params import Params
+from parashot.train.assemble import new_strategy, ready_batches
+from parashot.train.loop import synchronise
+
+_CALLS = 3
+"""Copies and steps of a block."""
+
+
+@dataclass(frozen=True)
+class OverlapTimes:
+    """Seconds of copying alone, of computing alone, and of both at once, round by round."""
+
+    copying: list[float]
+    computing: list[float]
+    both: list[float]
+
+    def metrics(self, resampling: Resampling) -> dict[str, float]:
+        """One after the other over both at once, with its interval: above 1, something is hidden."""
+        apart = [copy + step for copy, step in zip(self.copying, self.computing, strict=True)]
+        ratio = ratio_interval(apart, self.both, resampling)
+        return {
+            "copy_overlap_ratio": ratio.value,
+            "copy_overlap_ratio_low": ratio.low,
+            "copy_overlap_ratio_high": ratio.high,
+        }
+
+
+def measure_overlap(context: Context, params: Params, packed: Path) -> OverlapTimes | None:
+    """Time one replica's steps and the copies of its batches, from pinned memory on a stream of their own.
+
+    None on a CPU, where nothing is copied.
+    """
+    if context.device.type != "cuda":
+        return None
+    mine = alone(context)
+    strategy, _ = new_strategy("serial", params, mine)
+    waiting = _pinned(ready_batches(params, packed, mine, params.train.batchsz, 1)[0])
+    there = waiting.to(context.device)
+    aside = torch.cuda.Stream(context.device)
+
+    def copy() -> None:
+        with torch.cuda.stream(aside):
+            waiting.to(context.device)
+
+    def compute() -> None:
+        strategy.step(there)
+
+    def both() -> None:
+        copy()
+        compute()
+
+    calls = {"copying": copy, "computing": compute, "both": both}
+    return OverlapTimes(**_in_turn(calls, params.parallel.bench.blocks, lambda: synchronise(mine)))
+
+
+def _in_turn(
+    calls: Mapping[str, Callable[[], None]], blocks: int, finish: Callable[[], None]
+) -> dict[str, list[float]]:
+    """Seconds of blocks of each call, interleaved, after one that is not counted."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for number in range(-1, blocks):
+        for name, call in calls.items():
+            finish()
+            begin = time.perf_counter()
+            for _ in range(_CALLS):
+                call()
+            finish()
+            if number >= 0:
+                seconds[name].append(time.perf_counter() - begin)
+    return seconds
+
+
+def _pinned(batch: Batch) -> Batch:
+    return batch.with_tensors(*(each.pin_memory() for each in batch.tensors))
