@@ -3,6 +3,7 @@
 5-way 1-shot, one thread for torch on every side. JPEG files are as large as the network's input (as those of
 miniImageNet are at 84 pixels), so nobody resizes; 64 classes of 60. The packed sets hold random pixels:
 38,400 images at 84 pixels as miniImageNet's training split does, and a tenth at 224 (all would take 5.8 GB).
+Batches are smaller at 224 pixels: workers keep 2 of them ready each, and all sides together must fit in memory.
 The study's method delivers normalised floats, ours uint8 that are normalised on the training device; so
 `packed` and `resident` are also measured up to that point. The plain copy is one thread's, from memory that
 no cache holds: what no loader that copies the pixels once can go beyond.
@@ -56,7 +57,7 @@ class Scope:
 
 
 FULL = Scope(
-    shapes=(Shape(84, 1, 16), Shape(84, 15, 4), Shape(224, 1, 16), Shape(224, 15, 4)),
+    shapes=(Shape(84, 1, 16), Shape(84, 15, 4), Shape(224, 1, 8), Shape(224, 15, 1)),
     packed_images={84: 38_400, 224: 3_840},
     photos_per_class=60,
     block_seconds=0.25,

@@ -23,7 +23,7 @@ RESAMPLING = Resampling()
 Cell = str | int | float | Interval | None
 
 _PACKAGES = ("parashot", "torch", "torchvision", "numpy", "pillow", "easyfsl")
-_ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Outcome:
 
 def show(outcome: Outcome) -> str:
     """The tables as text."""
-    return "\n\n".join(f"{table.title}\n\n{_aligned(table)}" for table in outcome.tables) + "\n"
+    return "\n\n".join(f"{table.title}\n\n{aligned(table)}" for table in outcome.tables) + "\n"
 
 
 def save(outcome: Outcome, path: Path) -> None:
@@ -80,7 +80,7 @@ def _plain(cell: Cell) -> Any:
     return [cell.value, cell.low, cell.high] if isinstance(cell, Interval) else cell
 
 
-def _aligned(table: Table) -> str:
+def aligned(table: Table) -> str:
     """A Markdown table whose columns stand in line."""
     cells = [list(table.columns), *([_words(cell) for cell in row] for row in table.rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(table.columns))]
@@ -115,7 +115,7 @@ def _commit() -> str | None:
     try:
         described = subprocess.run(
             ["git", "describe", "--always", "--dirty=+"],
-            cwd=_ROOT,
+            cwd=ROOT,
             capture_output=True,
             text=True,
             check=True,
