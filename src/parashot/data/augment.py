@@ -21,10 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from parashot.data.episodes import SPLITS, SplitName, _hash, _scalar_hash, uniforms
-
-_STREAM = 1
-"""The stream of a split's hashes kept for augmentation; 0 draws the episodes."""
+from parashot.data.episodes import AUGMENTATION, SplitName, episode_keys, uniforms
 
 _LOG_ASPECT = math.log(4 / 3)
 _GREY = (0.299, 0.587, 0.114)
@@ -76,8 +73,7 @@ class Crops(NamedTuple):
 
 def augmentation_keys(seed: int, split: SplitName, episodes: Tensor) -> Tensor:
     """Keys of episodes: int64 [b] -> int64 [b], independent of what `draw_rows` draws for them."""
-    keys: Tensor = _hash(episodes, _scalar_hash(_scalar_hash(seed, SPLITS.index(split)), _STREAM))
-    return keys
+    return episode_keys(seed, split, episodes, AUGMENTATION)
 
 
 def augment(images: Tensor, keys: Tensor, recipe: Augmentation, size: int, first: int = 0) -> Tensor:

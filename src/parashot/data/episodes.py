@@ -24,6 +24,9 @@ Array = TypeVar("Array", np.ndarray[Any, Any], torch.Tensor)
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 _MULTIPLIER_1 = 0xBF58476D1CE4E5B9 - 2**64
 _MULTIPLIER_2 = 0x94D049BB133111EB - 2**64
+DRAWING, AUGMENTATION = 0, 1
+"""What the numbers of a split's episodes are for: each its own stream."""
+
 _CLASS_STREAM = 1 << 20
 """Counters below it choose classes; from it on, one stream per chosen class chooses images."""
 
@@ -54,13 +57,18 @@ def draw_rows(seed: int, split: SplitName, episodes: Array, class_sizes: Array, 
     Returns int64 [b, n_way, per_class]: distinct classes and, within each, distinct images, all equally
     likely.
     """
-    keys = _hash(episodes, _scalar_hash(_scalar_hash(seed, SPLITS.index(split)), 0))
+    keys = episode_keys(seed, split, episodes, DRAWING)
     classes = _distinct(keys, episodes * 0 + len(class_sizes), spec.n_way)
     class_keys = _stack([_hash(keys, _CLASS_STREAM + slot) for slot in range(spec.n_way)])
     images = _distinct(class_keys, class_sizes[classes], spec.per_class)
     starts = class_sizes.cumsum(0) - class_sizes
     rows: Array = starts[classes][..., None] + images
     return rows
+
+
+def episode_keys(seed: int, split: SplitName, episodes: Array, stream: int) -> Array:
+    """A key for each episode, whose indices are int64 [b]: int64 [b]; streams are independent."""
+    return _hash(episodes, _scalar_hash(_scalar_hash(seed, SPLITS.index(split)), stream))
 
 
 def uniforms(keys: Array, count: int) -> Array:

@@ -20,13 +20,11 @@ import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from parashot.data.ahead import one_ahead
-from parashot.data.batches import Batch as Batch
-from parashot.data.batches import Plan as Plan
+from parashot.data.batches import Batch, Plan
 from parashot.data.episodes import EpisodeSpec
 from parashot.data.images import decode, resize_square
 from parashot.data.packed import PackedSplit
 from parashot.data.pixels import normalise
-from parashot.data.pixels import prepare as prepare
 from parashot.data.resident import ResidentSplit
 from parashot.data.step_rows import StepRows
 

@@ -22,11 +22,7 @@ import torch
 from torch import distributed as dist
 
 from parashot.data.batches import Plan
-from parashot.data.episodes import EpisodeSpec
-from parashot.data.loaders import episode_loader, workers_of_rank
-from parashot.data.packed import PackedSplit
 from parashot.files import replacing_folder
-from parashot.model.network import RelationNetwork
 from parashot.parallel.abilities import check_abilities
 from parashot.parallel.context import Context, control_group, first_ranks, place, wait_for_all
 from parashot.parallel.launch import launch
@@ -35,8 +31,8 @@ from parashot.params import Params
 from parashot.records import BatchszBlock, BatchszRun, write_metrics, write_rows, write_runs
 from parashot.study.runs import StageRuns
 from parashot.study.timed import TimedStrategy
-from parashot.train.assemble import new_strategy, ready_batches, training_episodes
-from parashot.train.evaluate import mean_and_ci95, shared_episode_accuracies
+from parashot.train.assemble import new_strategy, ready_batches, training_batches, validate
+from parashot.train.evaluate import mean_and_ci95
 from parashot.train.loop import Trace, train_steps
 from parashot.train.objective import learning_rates
 
@@ -121,12 +117,7 @@ def _train(context: Context, params: Params, packed: Path, size: int, limit: flo
     study = params.batchsz_study
     plan = Plan(study.episodes, size, context.rank, context.ranks)
     strategy, network = new_strategy("ddp", params, context)
-    loader = episode_loader(
-        training_episodes(params, packed, plan),
-        workers_of_rank(params.loader.workers, context.local_rank, context.local_ranks),
-        params.loader.prefetch,
-        context.device,
-    )
+    batches = training_batches(params, packed, plan, context)
 
     def within_limit(done: int, trace: Trace) -> bool:
         over = limit is not None and trace.times.seconds > limit and done < plan.steps
@@ -135,7 +126,7 @@ def _train(context: Context, params: Params, packed: Path, size: int, limit: flo
     check_every = max(1, 2 * study.baseline // size)  # after as many episodes for every size
     trace = train_steps(
         strategy,
-        loader,
+        batches,
         plan,
         learning_rate=learning_rates(params, plan.steps),
         pause_every=check_every,
@@ -144,7 +135,8 @@ def _train(context: Context, params: Params, packed: Path, size: int, limit: flo
     done = len(trace.losses)
     episodes = min(done * size, study.episodes)
     strategy.synchronise_buffers()
-    accuracy, ci95 = _validate(context, network, params, packed)
+    accuracies = validate(network, params, packed, params.evaluate.val_episodes, context)
+    accuracy, ci95 = mean_and_ci95(accuracies)
     stopped = done < plan.steps
     seconds = trace.times.seconds
     if context.is_first:
@@ -168,23 +160,6 @@ def _train(context: Context, params: Params, packed: Path, size: int, limit: flo
         projected_seconds=seconds * study.episodes / episodes,
         val_accuracy=accuracy,
         val_accuracy_ci95=ci95,
-    )
-
-
-def _validate(
-    context: Context, network: RelationNetwork, params: Params, packed: Path
-) -> tuple[float, float]:
-    split = PackedSplit(packed, "val")
-    spec = EpisodeSpec(params.episode.n_way, params.episode.k_shot, params.evaluate.k_query)
-    return mean_and_ci95(
-        shared_episode_accuracies(
-            network,
-            split,
-            split.episodes[: params.evaluate.val_episodes],
-            spec,
-            params.model.image_size,
-            context,
-        )
     )
 
 
@@ -271,6 +246,4 @@ def _write(out: Path, measured: Measured, runs: StageRuns) -> None:
         write_rows(folder / "runs.csv", BatchszRun, measured.runs)
         write_rows(folder / "blocks.csv", BatchszBlock, measured.blocks)
         write_metrics(folder / "metrics.json", metrics)
-        write_runs(
-            folder / "records.jsonl", runs.all({k: v for k, v in metrics.items() if not isinstance(v, str)})
-        )
+        write_runs(folder / "records.jsonl", runs.all(metrics))

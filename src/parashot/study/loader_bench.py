@@ -143,6 +143,4 @@ def _write(out: Path, params: Params, blocks: list[LoaderBlock], runs: StageRuns
     with replacing_folder(out) as folder:
         write_rows(folder / "blocks.csv", LoaderBlock, blocks)
         write_metrics(folder / "metrics.json", metrics)
-        write_runs(
-            folder / "records.jsonl", runs.all({k: v for k, v in metrics.items() if not isinstance(v, str)})
-        )
+        write_runs(folder / "records.jsonl", runs.all(metrics))

@@ -61,9 +61,11 @@ class StageRuns:
         )
         self._children.append(run)
 
-    def all(self, numbers: Mapping[str, float | int | None]) -> list[Run]:
-        """The parent, with its own numbers, and the children."""
-        metrics = tuple(Metric(key, float(value)) for key, value in numbers.items() if value is not None)
+    def all(self, numbers: Mapping[str, float | int | str | None]) -> list[Run]:
+        """The parent, with those of `numbers` that are numbers, and the children."""
+        metrics = tuple(
+            Metric(key, float(value)) for key, value in numbers.items() if isinstance(value, int | float)
+        )
         parent = Run(
             name=self._name,
             stage=self.stage,

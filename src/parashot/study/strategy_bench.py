@@ -197,6 +197,4 @@ def _write(
         write_rows(folder / "blocks.csv", StrategyBlock, measured.blocks)
         write_rows(folder / "anatomy.csv", StepAnatomy, measured.anatomy)
         write_metrics(folder / "metrics.json", metrics)
-        write_runs(
-            folder / "records.jsonl", runs.all({k: v for k, v in metrics.items() if not isinstance(v, str)})
-        )
+        write_runs(folder / "records.jsonl", runs.all(metrics))

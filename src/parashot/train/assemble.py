@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from parashot.data.batches import Batch, Plan
 from parashot.data.episodes import EpisodeSpec
-from parashot.data.loaders import Backend, EpisodeDataset
+from parashot.data.loaders import Backend, EpisodeDataset, episode_loader, workers_of_rank
 from parashot.data.packed import PackedSplit
 from parashot.model.network import RelationNetwork, build_network
 from parashot.model.recompute import keep_less
@@ -15,6 +19,7 @@ from parashot.parallel.context import Context
 from parashot.parallel.registry import build_strategy
 from parashot.parallel.strategy import Strategy
 from parashot.params import Pairing, Params
+from parashot.train.evaluate import shared_episode_accuracies
 from parashot.train.objective import build_objective, optimizer_maker
 
 
@@ -31,6 +36,24 @@ def training_episodes(
         backend or params.loader.backend,
         params.model.image_size,
     )
+
+
+def training_batches(params: Params, packed: Path, plan: Plan, context: Context) -> Iterator[Batch]:
+    """This rank's batches of `plan`, by the loader of `params` with the rank's share of the workers."""
+    loader = params.loader
+    workers = workers_of_rank(loader.workers, context.local_rank, context.local_ranks)
+    episodes = training_episodes(params, packed, plan)
+    return episode_loader(episodes, workers, loader.prefetch, context.device)
+
+
+def validate(
+    network: RelationNetwork, params: Params, packed: Path, episodes: int, context: Context
+) -> npt.NDArray[np.float64]:
+    """Accuracy of each of the first `episodes` packed validation episodes, shared out over the ranks."""
+    split = PackedSplit(packed, "val")
+    spec = EpisodeSpec(params.episode.n_way, params.episode.k_shot, params.evaluate.k_query)
+    rows = split.episodes[:episodes]
+    return shared_episode_accuracies(network, split, rows, spec, params.model.image_size, context)
 
 
 def ready_batches(params: Params, packed: Path, context: Context, batchsz: int, steps: int) -> list[Batch]:

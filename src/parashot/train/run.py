@@ -19,10 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import distributed as dist
 
-from parashot.data.batches import Batch, Plan
-from parashot.data.episodes import EpisodeSpec
-from parashot.data.loaders import episode_loader, workers_of_rank
-from parashot.data.packed import PackedSplit
+from parashot.data.batches import Plan
 from parashot.errors import DeviceError
 from parashot.hardware import MemoryPeak, tree_memory_bytes
 from parashot.parallel.abilities import check_abilities
@@ -31,8 +28,8 @@ from parashot.parallel.launch import launch
 from parashot.parallel.registry import STRATEGIES, obstacle
 from parashot.params import Params
 from parashot.records import HistoryRow, Run, TrainResult, now_ms
-from parashot.train.assemble import new_strategy, training_episodes
-from parashot.train.evaluate import mean_and_ci95, shared_episode_accuracies
+from parashot.train.assemble import new_strategy, training_batches, training_episodes, validate
+from parashot.train.evaluate import mean_and_ci95
 from parashot.train.loop import Trace, synchronise, train_steps
 from parashot.train.objective import learning_rates
 from parashot.train.outcome import history_rows, training_run, write_skipped, write_training
@@ -100,7 +97,6 @@ class _Training:
         )
         self.strategy, self.network = new_strategy(job.strategy, params, context)
         self.episodes = training_episodes(params, job.packed, self.plan)
-        self.val = PackedSplit(job.packed, "val")
         self.val_accuracies: npt.NDArray[np.float64] = np.zeros(0)
         self.validations: dict[int, tuple[float, float]] = {}
 
@@ -110,7 +106,7 @@ class _Training:
             memory = self._memory_of_steps()
             trace = train_steps(
                 self.strategy,
-                self._batches(),
+                training_batches(self.params, self.job.packed, self.plan, self.context),
                 self.plan,
                 learning_rate=learning_rates(self.params, self.plan.steps),
                 pause_every=self.params.train.validate_every,
@@ -152,28 +148,13 @@ class _Training:
         peaks = [peak for each in everyone for peak in each]
         return tuple(peaks) if devices else (sum(peaks),)
 
-    def _batches(self) -> Iterator[Batch]:
-        context, loader = self.context, self.params.loader
-        workers = workers_of_rank(loader.workers, context.local_rank, context.local_ranks)
-        return episode_loader(self.episodes, workers, loader.prefetch, context.device)
-
     def _pause(self, done: int, trace: Trace) -> bool:
         """Validate and report."""
         last = done == self.plan.steps
         episodes = self.params.evaluate.val_episodes if last else self.params.train.val_episodes
-        spec = EpisodeSpec(
-            self.params.episode.n_way, self.params.episode.k_shot, self.params.evaluate.k_query
-        )
         self.strategy.synchronise_buffers()
         with _all_cores(self.context):
-            self.val_accuracies = shared_episode_accuracies(
-                self.network,
-                self.val,
-                self.val.episodes[:episodes],
-                spec,
-                self.params.model.image_size,
-                self.context,
-            )
+            self.val_accuracies = validate(self.network, self.params, self.job.packed, episodes, self.context)
         self.validations[done] = mean_and_ci95(self.val_accuracies)
         if self.context.is_first:
             self._report(done, trace)
