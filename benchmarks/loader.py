@@ -3,7 +3,7 @@
 5-way 1-shot, one thread for torch on every side. JPEG files are as large as the network's input (as those of
 miniImageNet are at 84 pixels), so nobody resizes; 64 classes of 60. The packed sets hold random pixels:
 38,400 images at 84 pixels as miniImageNet's training split does, and a tenth at 224 (all would take 5.8 GB).
-Batches are smaller at 224 pixels: workers keep 2 of them ready each, and all sides together must fit in memory.
+Batches are smaller at 224 pixels: each worker keeps 2 ready, and all sides must fit into memory together.
 The study's method delivers normalised floats, ours uint8 that are normalised on the training device; so
 `packed` and `resident` are also measured up to that point. The plain copy is one thread's, from memory that
 no cache holds: what no loader that copies the pixels once can go beyond.
