@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Self
 
 from parashot.errors import DeviceError
@@ -89,7 +90,10 @@ class Turns:
         return {side.name: int(self._ask(side.name, "memory")) for side in self.sides}
 
     def private_memory(self) -> dict[str, int]:
-        """Bytes that each side's process has to itself (USS)."""
+        """Bytes that each side's process has to itself, and that only its end sets free.
+
+        Pages of a mapped file are not among them: the kernel takes those back whenever it likes.
+        """
         return {side.name: int(self._ask(side.name, "private")) for side in self.sides}
 
     def _ask(self, name: str, what: str) -> float:
@@ -144,6 +148,5 @@ def _peak_of(block: Block, idle_bytes: int) -> float:
 
 
 def _private_bytes() -> float:
-    import psutil
-
-    return float(psutil.Process().memory_full_info().uss)
+    lines = Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()
+    return float(next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_Dirty:")))
