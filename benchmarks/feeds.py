@@ -1,8 +1,10 @@
 """Loaders as sides of a comparison: read without end, timed in blocks that are long enough for the clock.
 
-Every side has one thread for torch, and keeps freed memory as a training process does. Worker processes fill
-up their queues after a block; they are waited for, so that they do not run while another side is timed, and
-what they have ready is taken away before the clock starts. Only sides that need a peer import it.
+A loader in the training's own process has all cores for torch's threads, as worker processes have them; a
+plain copy, and a process that only waits for its workers, has one thread. All keep freed memory as a training
+process does. Worker processes fill up their queues after a block; they are waited for, so that they do not
+run while another side is timed, and what they have ready is taken away before the clock starts. Only sides
+that need a peer import it.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from parashot.data.loaders import Backend, EpisodeDataset, episode_loader
 from parashot.data.packed import PackedSplit
 from parashot.data.pixels import prepare
 from parashot.errors import DeviceError
+from parashot.hardware import usable_cores
 from parashot.parallel.allocator import keep_freed_memory
 
 PREFETCH = 2
@@ -74,7 +77,7 @@ def ours(
 
     floats: each batch is normalised on `device` as well; warm: all images have been read once before.
     """
-    _prepare_process()
+    _prepare_process(1 if workers else usable_cores())
     split = PackedSplit(packed, "train")
     if warm:
         _read_through(split)
@@ -93,7 +96,7 @@ def study(photos: Path, shape: Shape, workers: int, block_seconds: float, device
     """The study's method; its floats go to `device`, where that is not where they are."""
     from benchmarks.peers.study_loader import Episode, study_loader
 
-    _prepare_process()
+    _prepare_process(1 if workers else usable_cores())
 
     def on_device(batch: Episode) -> Episode:
         support, query = batch
@@ -107,7 +110,7 @@ def easyfsl(photos: Path, shape: Shape, workers: int, block_seconds: float) -> B
     """easyfsl's loader, an episode at a time."""
     from benchmarks.peers.easyfsl_loader import easyfsl_loader
 
-    _prepare_process()
+    _prepare_process(1 if workers else usable_cores())
     batches = easyfsl_loader(photos, shape.spec, shape.size, workers, PREFETCH)
     return _blocks(batches, 1, workers, "cpu", block_seconds)
 
@@ -135,9 +138,9 @@ def _read_through(split: PackedSplit) -> None:
     split.images.reshape(-1)[:: mmap.PAGESIZE].max()
 
 
-def _prepare_process() -> None:
+def _prepare_process(threads: int = 1) -> None:
     keep_freed_memory()
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
 
 
 def _blocks(

@@ -1,12 +1,12 @@
 """Episodes per second of every backend, of the study's method, of easyfsl, and of a plain copy of the bytes.
 
-5-way 1-shot, one thread for torch on every side. JPEG files are as large as the network's input (as those of
-miniImageNet are at 84 pixels), so nobody resizes; 64 classes of 60. The packed sets hold random pixels:
-38,400 images at 84 pixels as miniImageNet's training split does, and a tenth at 224 (all would take 5.8 GB).
-Batches are smaller at 224 pixels: each worker keeps 2 ready, and all sides must fit into memory together.
-The study's method delivers normalised floats, ours uint8 that are normalised on the training device; so
-`packed` and `resident` are also measured up to that point. The plain copy is one thread's, from memory that
-no cache holds: what no loader that copies the pixels once can go beyond.
+5-way 1-shot. JPEG files are as large as the network's input (as those of miniImageNet are at 84 pixels), so
+nobody resizes; 64 classes of 60. The packed sets hold random pixels: 38,400 images at 84 pixels as
+miniImageNet's training split does, and a tenth at 224 (all would take 5.8 GB). Batches are smaller at 224
+pixels: each worker keeps 2 ready, and all sides must fit into memory together. The study's method delivers
+normalised floats, ours uint8 that are normalised on the training device; so `packed` and `resident` are also
+measured up to that point. The plain copy is one thread's, from memory that no cache holds; all others may use
+all cores, in threads or in worker processes.
 
 Memory is the peak of the process tree above the same process without a loader. It counts the pages of the
 packed file that a side has mapped, divided by the sides that have mapped them.
@@ -131,7 +131,6 @@ def run(quick: bool) -> Outcome:
         settings={
             "blocks": BLOCKS,
             "block_seconds": scope.block_seconds,
-            "torch_threads": 1,
             "prefetch": feeds.PREFETCH,
             "photos": CLASSES * scope.photos_per_class,
             "mean_photo_bytes": photo_bytes,

@@ -1,6 +1,6 @@
 """How the loader scales with the images of a set and the episodes of a batch, and the step with its batchsz.
 
-Loader: `packed`, no worker processes, 84 pixels, 5-way 1-shot with 1 query per class, one thread. Each number
+Loader: `packed`, no worker processes, 84 pixels, 5-way 1-shot with 1 query per class, all cores. Each number
 of images is measured in turn with 38,400, from files of random bytes, each image read once before the clock
 starts; of a file larger than the memory, a part is read from the disk again. Step: a whole training step of
 Conv4 by the strategy `serial`, its inputs in memory as uint8, with all cores.

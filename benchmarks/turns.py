@@ -58,8 +58,9 @@ class Turns:
             there.close()
             self._running[side.name] = (process, here)
         try:
-            for side in self.sides:
-                self._ask(side.name, "make")
+            for what in ("ready", "make"):  # what is idle is known when all share the packages they imported
+                for side in self.sides:
+                    self._ask(side.name, what)
         except BaseException:
             self.__exit__()
             raise
@@ -120,7 +121,7 @@ def _serve(side: Side, connection: Connection) -> None:
     """Answer the parent's questions until it closes the pipe."""
     for module in side.preload:
         __import__(module)
-    idle_bytes = tree_memory_bytes(os.getpid())
+    idle_bytes = 0
     block: Block | None = None
     while True:
         try:
@@ -128,12 +129,13 @@ def _serve(side: Side, connection: Connection) -> None:
         except EOFError:
             return
         try:
+            answer: float | str = 0.0
             if question == "make":
+                idle_bytes = tree_memory_bytes(os.getpid())
                 block = side.make(**side.arguments)
-                answer: float | str = 0.0
             elif question == "private":
                 answer = _private_bytes()
-            else:
+            elif question != "ready":
                 assert block is not None
                 answer = block() if question == "block" else _peak_of(block, idle_bytes)
         except Exception as error:

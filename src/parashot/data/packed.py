@@ -18,10 +18,11 @@ import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from parashot.data.episodes import SplitName
 from parashot.errors import DataError
@@ -71,7 +72,13 @@ class PackedSplit:
     @cached_property
     def images(self) -> npt.NDArray[np.uint8]:
         """Decoded pixels, memory-mapped."""
-        return self._open("images")
+        # torch takes only what could be written to; what is written would stay in this process
+        return self._open("images", "c")
+
+    @cached_property
+    def pixels(self) -> torch.Tensor:
+        """`images` as a tensor over the same memory."""
+        return torch.from_numpy(self.images)
 
     @cached_property
     def class_sizes(self) -> npt.NDArray[np.int64]:
@@ -96,10 +103,10 @@ class PackedSplit:
     def _encoded(self) -> npt.NDArray[np.uint8]:
         return np.asarray(np.memmap(self.folder / f"{self.name}.encoded.bin", dtype=np.uint8, mode="r"))
 
-    def _open(self, part: str) -> npt.NDArray[Any]:
+    def _open(self, part: str, mode: Literal["r", "c"] = "r") -> npt.NDArray[Any]:
         path = self.folder / f"{self.name}.{part}.npy"
         try:
-            return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+            return np.asarray(np.load(path, mmap_mode=mode, allow_pickle=False))
         except (OSError, ValueError) as error:
             raise DataError(f"{path}: not a packed array; run `dvc repro pack` to make it again") from error
 
