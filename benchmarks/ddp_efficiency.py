@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from benchmarks.outcome import RESAMPLING, Table
@@ -37,11 +38,17 @@ class Measured:
     workload: Workload
     serial: Sequence[float]
     ddp: Sequence[float]
+    apart: Sequence[float]  # DDP without its exchange
 
     @property
     def efficiency(self) -> Interval:
         """T_1 / (p T_p)."""
         return ratio_interval(self.serial, self.ddp, RESAMPLING).scaled(1 / REPLICAS)
+
+    @property
+    def ceiling(self) -> Interval:
+        """The same without any exchange: what sharing the machine leaves of it."""
+        return ratio_interval(self.serial, self.apart, RESAMPLING).scaled(1 / REPLICAS)
 
 
 def efficiency(quick: bool) -> Interval:
@@ -66,13 +73,20 @@ def measure(workload: Workload, steps: int, blocks: int = BLOCKS) -> Measured:
 
 def table(measured: Sequence[Measured]) -> Table:
     """A row for each workload."""
-    columns = ("step", "serial, 1 thread (s)", f"DDP, {REPLICAS} × 1 thread (s)", "efficiency")
+    columns = (
+        "step",
+        "serial, 1 thread (s)",
+        f"DDP, {REPLICAS} × 1 thread (s)",
+        "efficiency",
+        "without exchange",
+    )
     rows = [
         (
             each.workload.name,
             median_interval(each.serial, RESAMPLING),
             median_interval(each.ddp, RESAMPLING),
             each.efficiency,
+            each.ceiling,
         )
         for each in measured
     ]
@@ -84,16 +98,18 @@ def _measure_rank(context: Context, workload: Workload, steps: int, blocks: int)
     control = control_group(context)
     ddp = _timed("ddp", context, workload)
     serial = _timed("serial", alone(context), workload) if context.is_first else None
-    seconds: dict[str, list[float]] = {"serial": [], "ddp": []}
+    sides = {"serial": serial, "ddp": ddp, "apart": ddp}
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(-1, blocks):
-        for name, timed in (("serial", serial), ("ddp", ddp)):
+        for name, timed in sides.items():
             wait_for_all(control)
-            taken = timed.seconds(steps) / steps if timed is not None else 0.0
+            with ddp.strategy.without_exchange() if name == "apart" else nullcontext():
+                taken = timed.seconds(steps) / steps if timed is not None else 0.0
             if number >= 0:
                 seconds[name].append(taken)
     wait_for_all(control)
     ddp.strategy.close()
-    return Measured(workload, seconds["serial"], seconds["ddp"])
+    return Measured(workload, **seconds)
 
 
 def _timed(name: str, context: Context, workload: Workload) -> TimedStrategy:

@@ -17,17 +17,21 @@ import sys
 
 # names and values of glibc's malloc.h
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-_LARGEST_BLOCK, _LARGEST_BLOCK_OF_OLD = 2**30, 2**25  # older versions refuse more than 32 MiB
+_LARGEST_BLOCK_OF_OLD = 2**25  # older versions refuse more than 32 MiB
+
+LARGEST_BLOCK = 2**30
+LARGEST_BLOCK_OF_FRUGAL = 2**24
+"""Bytes: for who wants less memory rather than more speed, what tears the large holes is handed back."""
 
 
-def keep_freed_memory() -> None:
-    """Tell glibc so; elsewhere do nothing."""
+def keep_freed_memory(largest_block: int = LARGEST_BLOCK) -> None:
+    """Tell glibc to keep what is freed, up to `largest_block` bytes; elsewhere do nothing."""
     if not sys.platform.startswith("linux"):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:  # another C library
         return
-    if not mallopt(_M_MMAP_THRESHOLD, _LARGEST_BLOCK):
-        mallopt(_M_MMAP_THRESHOLD, _LARGEST_BLOCK_OF_OLD)
+    if not mallopt(_M_MMAP_THRESHOLD, largest_block):
+        mallopt(_M_MMAP_THRESHOLD, min(largest_block, _LARGEST_BLOCK_OF_OLD))
     mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
     mallopt(_M_ARENA_MAX, 1)

@@ -42,6 +42,7 @@ class Ddp(Strategy):
             process_group=context.group,
             device_ids=[context.device] if context.device.type == "cuda" else None,
             bucket_cap_mb=params.bucket_mb,
+            gradient_as_bucket_view=True,  # backward writes where the exchange reads: nothing is copied
         )
 
     @staticmethod

@@ -15,6 +15,7 @@ from parashot.data.loaders import Backend, EpisodeDataset, episode_loader, worke
 from parashot.data.packed import PackedSplit
 from parashot.model.network import RelationNetwork, build_network
 from parashot.model.recompute import keep_less
+from parashot.parallel.allocator import LARGEST_BLOCK_OF_FRUGAL, keep_freed_memory
 from parashot.parallel.context import Context
 from parashot.parallel.registry import build_strategy
 from parashot.parallel.strategy import Strategy
@@ -73,6 +74,7 @@ def new_strategy(
     network = build_network(replace(params.model, pairing=pairing or params.model.pairing), params.seed)
     if params.train.recompute:
         keep_less(network)
+        keep_freed_memory(LARGEST_BLOCK_OF_FRUGAL)
     if params.train.compile in {"default", "reduce-overhead"}:
         network.compile(mode=params.train.compile)
     parts = (build_objective(params), optimizer_maker(params), context, params.parallel)
