@@ -33,8 +33,8 @@ from parashot.records import Choices
 RECIPE = "miniimagenet"
 PACKED = Path("data/packed")
 MARGIN = 0.01
-EPISODES = 4000
-SEEDS = (0, 1, 2)
+EPISODES = 3000
+SEEDS = (0,)
 _NOTE_EVERY = 100  # steps
 
 
@@ -139,6 +139,7 @@ def _accuracies(way: Way, params: Params, episodes: int) -> npt.NDArray[np.float
             strategy.step(_in_nchw(batch, params) if way.nchw else batch)
             if step % _NOTE_EVERY == 0:
                 print(f"  {way.name}, seed {params.seed}: step {step} of {plan.steps}", file=sys.stderr)
+        network.pairing = "split"  # the same function, in a fraction of the time
         split = PackedSplit(PACKED, "val")
         spec = EpisodeSpec(params.episode.n_way, params.episode.k_shot, params.evaluate.k_query)
         rows = draw_rows(0, "val", np.arange(episodes), split.class_sizes, spec)

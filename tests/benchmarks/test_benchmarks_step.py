@@ -198,16 +198,16 @@ def test_a_side_that_this_machine_cannot_run_is_told_and_left_out(
     monkeypatch.setattr(step, "Turns", FailingTurns)
     step._obstacle.cache_clear()  # what is found here holds for no other test
     request.addfinalizer(step._obstacle.cache_clear)
-    compared = step.compare("conv4", 16, 1, 1, ("study", "fp32", "compile"), blocks=2, memory=True)
+    compared = step.compare("conv4", 16, 1, 1, ("study", "fp32", "bf16, compile"), blocks=2, memory=True)
     assert list(compared.seconds) == ["study", "fp32"]
-    reason = compared.failures["compile"]
+    reason = compared.failures["bf16, compile"]
     assert "InvalidCxxCompiler: none of g++ found" in reason
     assert "\n" not in reason
-    with pytest.raises(DeviceError, match=r"'compile' cannot run here: .*g\+\+") as caught:
-        compared.times_faster("compile")
+    with pytest.raises(DeviceError, match=r"'bf16, compile' cannot run here: .*g\+\+") as caught:
+        compared.times_faster("bf16, compile")
     assert "\n" not in str(caught.value)
     shown = show(Outcome("step", [step._table(compared)]))
-    row = next(line for line in shown.splitlines() if line.startswith("| compile"))
+    row = next(line for line in shown.splitlines() if line.startswith("| bf16, compile"))
     assert "g++" in row
 
 
@@ -256,15 +256,16 @@ def test_shares_of_a_timed_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_efficiency_is_serial_over_twice_ddp() -> None:
-    measured = ddp_efficiency.Measured(TINY, serial=[3.0, 3.0, 3.0], ddp=[2.0, 2.0, 2.0])
+    measured = ddp_efficiency.Measured(TINY, serial=[3.0] * 3, ddp=[2.0] * 3, apart=[1.5] * 3)
     assert measured.efficiency == Interval(0.75, 0.75, 0.75)
-    assert ddp_efficiency.table([measured]).rows[0][-1] == measured.efficiency
+    assert measured.ceiling == Interval(1.0, 1.0, 1.0)
+    assert ddp_efficiency.table([measured]).rows[0][-2:] == (measured.efficiency, measured.ceiling)
 
 
 def test_ddp_and_serial_are_timed_in_turn() -> None:
     measured = ddp_efficiency.measure(TINY, steps=1, blocks=2)
-    assert len(measured.serial) == len(measured.ddp) == 2
-    assert min(*measured.serial, *measured.ddp) > 0
+    assert len(measured.serial) == len(measured.ddp) == len(measured.apart) == 2
+    assert min(*measured.serial, *measured.ddp, *measured.apart) > 0
 
 
 def test_quick_efficiency_is_of_a_small_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +273,7 @@ def test_quick_efficiency_is_of_a_small_step(monkeypatch: pytest.MonkeyPatch) ->
 
     def measure(workload: Workload, steps: int, blocks: int = 7) -> ddp_efficiency.Measured:
         called.append((workload, blocks))
-        return ddp_efficiency.Measured(workload, [1.8] * blocks, [1.0] * blocks)
+        return ddp_efficiency.Measured(workload, [1.8] * blocks, [1.0] * blocks, [1.0] * blocks)
 
     monkeypatch.setattr(ddp_efficiency, "measure", measure)
     assert ddp_efficiency.efficiency(quick=True).value == pytest.approx(0.9)
