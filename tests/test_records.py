@@ -20,6 +20,7 @@ from parashot.errors import RecordError
 from parashot.records import (
     BatchszBlock,
     BatchszRun,
+    Choices,
     EpisodeAccuracy,
     EvaluateResult,
     Hardware,
@@ -31,6 +32,7 @@ from parashot.records import (
     StrategyBlock,
     StrategyVariant,
     TrainResult,
+    TuneBlock,
     read_json,
     read_result,
     read_rows,
@@ -41,8 +43,9 @@ from parashot.records import (
     write_runs,
 )
 
-RESULTS = [Hardware, TrainResult, EvaluateResult]
+RESULTS = [Choices, Hardware, TrainResult, EvaluateResult]
 ROWS = [
+    TuneBlock,
     LoaderBlock,
     StrategyBlock,
     StrategyVariant,
