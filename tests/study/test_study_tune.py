@@ -54,10 +54,11 @@ def test_a_slower_way_is_never_chosen(times: list[float], factor: float) -> None
 
 
 def test_a_network_is_compiled_only_where_nothing_stands_against_it() -> None:
-    free = {"train.compile": "auto", "train.recompute": False, "parallel.dp.enabled": False}
+    free = {"train.compile": "auto", "train.recompute": False}
     assert may_compile(tiny_params(free))
     assert not may_compile(tiny_params({**free, "train.recompute": True}))
-    assert not may_compile(tiny_params({**free, "parallel.dp.enabled": True}))
+    for enabled in (True, False):  # a strategy that is switched on or off retrains nothing else
+        assert may_compile(tiny_params({**free, "parallel.dp.enabled": enabled}))
     assert not may_compile(tiny_params({**free, "train.compile": "none"}))
 
 

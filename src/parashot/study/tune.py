@@ -44,7 +44,6 @@ KNOBS = (
     "augment",
     "parallel.device",
     "parallel.replicas",
-    "parallel.dp.enabled",
     "parallel.bench",
     "claims",
 )
@@ -104,9 +103,8 @@ def open_ways(params: Params, device_type: str) -> list[Choices]:
 
 
 def may_compile(params: Params) -> bool:
-    """Whether `auto` may compile: what is recomputed, and the threads of DataParallel, stay as they are."""
-    train = params.train
-    return train.compile == "auto" and not train.recompute and not params.parallel.dp.enabled
+    """Whether `auto` may compile: not what is recomputed. (`dp` is skipped then, and says why.)"""
+    return params.train.compile == "auto" and not params.train.recompute
 
 
 def choose(seconds: Mapping[Choices, Sequence[float]], resampling: Resampling) -> Choices:
