@@ -34,7 +34,7 @@ def page(results: Path) -> str:
     """All results that are there as one Markdown page."""
     parts = [
         "# Benchmarks",
-        "Made by `python -m benchmarks.page` from `benchmarks/results/*.json`, which hold every block. Each "
+        "Made by `python -m benchmarks.page` from `benchmarks/results/*.json`. Each "
         "was measured by `python -m benchmarks NAME --to benchmarks/results/NAME.json`: sides in processes "
         "of their own, timed in turn (A B C A B C …); medians with 95% intervals from resampled blocks.",
     ]
