@@ -34,7 +34,7 @@ RECIPE = "miniimagenet"
 PACKED = Path("data/packed")
 MARGIN = 0.01
 EPISODES = 3000
-SEEDS = (0,)
+SEEDS = (0, 1, 2)
 _NOTE_EVERY = 100  # steps
 
 
