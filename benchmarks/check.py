@@ -6,7 +6,7 @@ A row holds when its median reaches the bound; its interval is printed beside it
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks import ddp_efficiency, loader, scale, step
@@ -18,6 +18,9 @@ from parashot.findings.statistics import Interval, median_interval
 from parashot.parallel.abilities import precisions
 
 MB = 10**6
+
+Raw = dict[str, Mapping[str, Sequence[float]]]
+"""Seconds of every block by run and side: what the rows were made from."""
 
 LARGE_SET = 640_000
 BATCHSZ = 4
@@ -79,10 +82,11 @@ MEMORY, MEMORY_RECOMPUTED = 0.5, 0.25
 
 def run(quick: bool) -> Outcome:
     """Measure all rows, one part after the other; `quick`: small shapes, to see that it runs."""
-    rows = [row for part in _PARTS for row in _part(part, quick)]
+    raw: Raw = {}
+    rows = [row for part in _PARTS for row in _part(part, quick, raw)]
     table = Table("Bounds", ("bound", "measured", "wanted", "verdict"), [_cells(row) for row in rows])
     short = [row.what for row in rows if row.short]
-    return Outcome("check", [table], settings={"quick": quick, "batchsz": BATCHSZ, "short": short})
+    return Outcome("check", [table], raw, {"quick": quick, "batchsz": BATCHSZ, "short": short})
 
 
 def _cells(row: Row) -> list[Cell]:
@@ -90,8 +94,8 @@ def _cells(row: Row) -> list[Cell]:
     return [row.what, row.measured, wanted, row.verdict]
 
 
-def _part(part: Callable[[bool], Iterator[Row]], quick: bool) -> list[Row]:
-    rows = list(part(quick))
+def _part(part: Callable[[bool, Raw], Iterator[Row]], quick: bool, raw: Raw) -> list[Row]:
+    rows = list(part(quick, raw))
     for row in rows:  # the whole takes many minutes
         value = "–" if row.measured is None else f"{row.measured.value:.3g}"
         print(f"  {row.what}: {value}, {row.verdict}", file=sys.stderr)
@@ -101,14 +105,16 @@ def _part(part: Callable[[bool], Iterator[Row]], quick: bool) -> list[Row]:
 # --- parts --------------------------------------------------------------------------------------------
 
 
-def _loader_rows(quick: bool) -> Iterator[Row]:
-    found = loader.ratios(quick)
+def _loader_rows(quick: bool, raw: Raw) -> Iterator[Row]:
+    measured = loader.measure_compared(quick)
+    raw["loader"] = measured.seconds
+    found = measured.ratios()
     yield Row("packed loader, uint8, against the study's method at its best workers", found["study"], 50)
     yield Row("the same to a normalised float batch on the device", found["study_floats"], 10)
     yield Row("packed loader against a plain copy of the same bytes", found["copy"], 0.5)
 
 
-def _scale_rows(quick: bool) -> Iterator[Row]:
+def _scale_rows(quick: bool, raw: Raw) -> Iterator[Row]:
     images = 1_280 if quick else LARGE_SET
     what = f"packed loader at {images:,} images, warm"
     try:
@@ -116,12 +122,13 @@ def _scale_rows(quick: bool) -> Iterator[Row]:
     except DeviceError as error:
         yield Row(f"{what}, against 38,400", None, 0.7, excuse=str(error))
         return
+    raw[what] = {"38,400": growth.base_seconds, f"{images:,}": growth.large_seconds}
     yield Row(f"{what}, against 38,400", growth.ratio, 0.7)
     added = growth.added_private_bytes / MB
     yield Row(f"{what}: more private memory (MB)", Interval(added, added, added), 200, least=False)
 
 
-def _step_rows(quick: bool) -> Iterator[Row]:
+def _step_rows(quick: bool, raw: Raw) -> Iterator[Row]:
     able = precisions("cpu")
     best = able[-1]
     excuse = "" if has_matrix_units() else "this CPU has no bf16 matrix units"
@@ -132,6 +139,7 @@ def _step_rows(quick: bool) -> Iterator[Row]:
             work.embedding, work.image_size, work.k_query, work.batchsz, sides, memory=bound.memory
         )
         what = f"step, {work.name}"
+        raw[what] = compared.seconds
         if "bf16" in able:
             yield Row(f"{what}: bf16", compared.times_faster("bf16"), bound.half, excuse=excuse)
         yield Row(f"{what}: fp32", compared.times_faster("fp32"), bound.full)
@@ -142,14 +150,17 @@ def _step_rows(quick: bool) -> Iterator[Row]:
                 yield Row(peak, Interval(share, share, share), wanted, least=False)
 
 
-def _ddp_rows(quick: bool) -> Iterator[Row]:
-    efficiency = ddp_efficiency.efficiency(quick)
-    yield Row("DDP, 2 replicas against serial with 1 thread: efficiency", efficiency, 0.9)
+def _ddp_rows(quick: bool, raw: Raw) -> Iterator[Row]:
+    measured = ddp_efficiency.measure_reference(quick)
+    raw["DDP"] = {"serial": measured.serial, "ddp": measured.ddp, "without exchange": measured.apart}
+    what = f"DDP, 2 replicas against serial with 1 thread, {measured.workload.name}: efficiency"
+    yield Row(what, measured.efficiency, 0.9)
 
 
-def _pipeline_rows(quick: bool) -> Iterator[Row]:
-    seconds = median_interval(help_seconds(), RESAMPLING)
-    yield Row("parashot --help (s)", seconds, 0.5, least=False)
+def _pipeline_rows(quick: bool, raw: Raw) -> Iterator[Row]:
+    seconds = help_seconds()
+    raw["parashot --help"] = {"seconds": seconds}
+    yield Row("parashot --help (s)", median_interval(seconds, RESAMPLING), 0.5, least=False)
 
 
 _PARTS = (_loader_rows, _scale_rows, _step_rows, _ddp_rows, _pipeline_rows)

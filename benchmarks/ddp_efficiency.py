@@ -52,9 +52,9 @@ class Measured:
         return ratio_interval(self.serial, self.apart, RESAMPLING).scaled(1 / REPLICAS)
 
 
-def efficiency(quick: bool) -> Interval:
-    """Of the reference workload; `quick`: of a small one, in two blocks."""
-    return measure_all(True)[0].efficiency if quick else measure(_REFERENCE, _ALL[_REFERENCE]).efficiency
+def measure_reference(quick: bool) -> Measured:
+    """The reference workload; `quick`: a small one, in two blocks."""
+    return measure_all(True)[0] if quick else measure(_REFERENCE, _ALL[_REFERENCE])
 
 
 def measure_all(quick: bool) -> list[Measured]:

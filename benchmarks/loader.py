@@ -113,6 +113,31 @@ class Measured:
     seconds: Seconds
     memory: Mapping[str, int]
 
+    def ratios(self) -> dict[str, Interval]:
+        """How many times as fast ours is.
+
+        `study`: `packed` as delivered against the study's method at its best worker count; `study_floats`:
+        the same up to a normalised float batch on the training device; `copy` and `resident_copy`: `packed`
+        and `resident` against the plain copy.
+        """
+        floats, (packed, resident) = _floats(_device()), (Entry(*each, UINT8).name for each in IN_PROCESS)
+        copied = Entry(COPY, 0, UINT8).name
+        pairs = {
+            "study": (packed, self.best_of_study(_floats("cpu"))),
+            "study_floats": (Entry(*IN_PROCESS[0], floats).name, self.best_of_study(floats)),
+            "copy": (packed, copied),
+            "resident_copy": (resident, copied),
+        }
+        return {  # seconds, so rates the other way round
+            key: ratio_interval(self.seconds[other], self.seconds[ours], RESAMPLING)
+            for key, (ours, other) in pairs.items()
+        }
+
+    def best_of_study(self, delivers: str) -> str:
+        """Name of the study's side with the least median."""
+        names = [each.name for each in self.entries if (each.loader, each.delivers) == (STUDY, delivers)]
+        return min(names, key=lambda name: statistics.median(self.seconds[name]), default="")
+
 
 def run(quick: bool) -> Outcome:
     """Measure all shapes; each shape is one interleaved run."""
@@ -139,17 +164,12 @@ def run(quick: bool) -> Outcome:
     )
 
 
-def ratios(quick: bool) -> dict[str, Interval]:
-    """How many times as fast ours is, from one interleaved run at 84 pixels and 1 query per class.
-
-    `study`: `packed` as delivered against the study's method at its best worker count; `study_floats`: the
-    same up to a normalised float batch on the training device; `copy` and `resident_copy`: `packed` and
-    `resident` against the plain copy.
-    """
+def measure_compared(quick: bool) -> Measured:
+    """The sides that `Measured.ratios` needs, at 84 pixels and 1 query per class."""
     scope = QUICK if quick else FULL
     shape = scope.shapes[0]
     with made_sets(scope, shape.size) as sets:
-        return _ratios(_measure(_Entries(scope, sets, shape).compared(), shape, memory=False))
+        return _measure(_Entries(scope, sets, shape).compared(), shape, memory=False)
 
 
 @contextmanager
@@ -178,7 +198,7 @@ class _Entries:
         return [*self.compared(), *others, *map(self._easyfsl, self.scope.easyfsl_workers)]
 
     def compared(self) -> list[Entry]:
-        """The rows that `ratios` needs."""
+        """The rows that `Measured.ratios` needs."""
         devices = dict.fromkeys(("cpu", _device()))
         return [
             Entry(COPY, 0, UINT8, feeds.plain_copy, self.common),
@@ -235,7 +255,7 @@ def _row(measured: Measured, entry: Entry) -> list[Cell]:
         return [entry.loader, entry.workers, entry.delivers, None, None, None]
     seconds = measured.seconds[entry.name]
     copied = measured.seconds[Entry(COPY, 0, UINT8).name]
-    best = " (best)" if entry.name == _best_of_study(measured, entry.delivers) else ""
+    best = " (best)" if entry.name == measured.best_of_study(entry.delivers) else ""
     return [
         entry.loader + best,
         entry.workers,
@@ -255,34 +275,11 @@ def _summary(measured: Sequence[Measured]) -> Table:
     }
     rows: list[list[Cell]] = []
     for each in measured:
-        found = _ratios(each)
-        workers = next(
-            row.workers for row in each.entries if row.name == _best_of_study(each, _floats("cpu"))
-        )
+        found = each.ratios()
+        workers = next(row.workers for row in each.entries if row.name == each.best_of_study(_floats("cpu")))
         rows.append([_words(each.shape), workers, *(found[name] for name in compared)])
     columns = ["shape", "study's best workers", *compared.values()]
     return Table("loader: how many times as many episodes/s", columns, rows)
-
-
-def _ratios(measured: Measured) -> dict[str, Interval]:
-    """Rates of ours over those of the others; seconds are the other way round."""
-    floats, (packed, resident) = _floats(_device()), (Entry(*each, UINT8).name for each in IN_PROCESS)
-    pairs = {
-        "study": (packed, _best_of_study(measured, _floats("cpu"))),
-        "study_floats": (Entry(*IN_PROCESS[0], floats).name, _best_of_study(measured, floats)),
-        "copy": (packed, Entry(COPY, 0, UINT8).name),
-        "resident_copy": (resident, Entry(COPY, 0, UINT8).name),
-    }
-    seconds = measured.seconds
-    return {
-        key: ratio_interval(seconds[other], seconds[ours], RESAMPLING) for key, (ours, other) in pairs.items()
-    }
-
-
-def _best_of_study(measured: Measured, delivers: str) -> str:
-    """Name of the study's side with the least median."""
-    names = [each.name for each in measured.entries if (each.loader, each.delivers) == (STUDY, delivers)]
-    return min(names, key=lambda name: statistics.median(measured.seconds[name]), default="")
 
 
 def _words(shape: Shape) -> str:

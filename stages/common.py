@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from parashot.errors import ParashotError, one_line
+from parashot.command import guarded
 from parashot.params import Params, load_params
 
 HARDWARE = Path("hardware.json")
@@ -23,28 +23,7 @@ REPORTS = Path("reports")
 def stage(main: Callable[[], object]) -> None:
     """Run a stage: progress on stderr; an error meant for the user is one line and exit code 1."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    try:
-        main()
-    except (ParashotError, OSError) as error:
-        sys.exit(f"error: {one_line(error)}")
-    except RuntimeError as error:
-        if (advice := _advice(error)) is None:
-            raise
-        sys.exit(f"error: {advice}")
-    except KeyboardInterrupt:
-        sys.exit(130)
-
-
-def _advice(error: RuntimeError) -> str | None:
-    """What to do about the errors of torch that the user can mend."""
-    if type(error).__name__ == "OutOfMemoryError":
-        return "the GPU's memory is full; set a smaller train.batchsz, episode.k_query or model.image_size"
-    if "DataLoader worker" in str(error):
-        return (
-            f"{one_line(error)}; where shared memory is small (a container's --shm-size), "
-            "use fewer loader workers or a smaller batchsz"
-        )
-    return None
+    sys.exit(guarded(main))
 
 
 def params() -> Params:

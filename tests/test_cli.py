@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from parashot import recipes
-from parashot.cli import guarded, main
+from parashot.cli import main
+from parashot.command import guarded
 from parashot.errors import DataError, ParamsError
 from parashot.params import Params, load_params, parse, read_yaml
 from parashot.recipes import DEFAULT, apply, arguments, load_recipe, recipe_names
@@ -55,8 +57,13 @@ def _raise(error: BaseException) -> Callable[[], None]:
             "error: the disk is full while writing a.bin; ",
         ),
         (PermissionError(errno.EACCES, "Permission denied", "b"), "error: no permission for b; "),
+        (torch.OutOfMemoryError("CUDA out of memory."), "error: the GPU's memory is full; set a smaller "),
+        (
+            RuntimeError("DataLoader worker (pid 7) is killed by signal: Bus error."),
+            "error: DataLoader worker (pid 7) is killed by signal: Bus error.; where shared memory is small ",
+        ),
     ],
-    ids=["ours", "disk full", "permission"],
+    ids=["ours", "disk full", "permission", "GPU full", "shared memory"],
 )
 def test_what_the_user_can_mend_is_one_line(
     error: Exception, line: str, capsys: pytest.CaptureFixture[str]

@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-from parashot.errors import ParamsError, ParashotError, one_line
+from parashot.command import guarded
+from parashot.errors import ParamsError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line (this process's where None is given) and return its exit status."""
     command = _parser().parse_args(arguments)
     return guarded(lambda: command.run(command))
-
-
-def guarded(run: Callable[[], None]) -> int:
-    """Call `run`; what the user can mend becomes one line on stderr. Return the exit status."""
-    try:
-        run()
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        # The reader has gone: what is still buffered must not be written again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except (ParashotError, OSError) as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        return 1
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:

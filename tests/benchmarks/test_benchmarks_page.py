@@ -39,7 +39,7 @@ def test_a_row_holds_when_its_median_reaches_the_bound(row: Row, verdict: str, s
 def test_the_command_fails_where_a_bound_falls_short(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], value: float, status: int
 ) -> None:
-    monkeypatch.setattr(check, "_PARTS", (lambda quick: iter([Row("steps", interval(value), 3)]),))
+    monkeypatch.setattr(check, "_PARTS", (lambda quick, raw: iter([Row("steps", interval(value), 3)]),))
     assert main(["check"]) == status
     printed = capsys.readouterr().out
     assert "at least 3" in printed

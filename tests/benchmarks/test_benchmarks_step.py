@@ -276,8 +276,8 @@ def test_quick_efficiency_is_of_a_small_step(monkeypatch: pytest.MonkeyPatch) ->
         return ddp_efficiency.Measured(workload, [1.8] * blocks, [1.0] * blocks, [1.0] * blocks)
 
     monkeypatch.setattr(ddp_efficiency, "measure", measure)
-    assert ddp_efficiency.efficiency(quick=True).value == pytest.approx(0.9)
-    assert ddp_efficiency.efficiency(quick=False).value == pytest.approx(0.9)
+    assert ddp_efficiency.measure_reference(quick=True).efficiency.value == pytest.approx(0.9)
+    assert ddp_efficiency.measure_reference(quick=False).efficiency.value == pytest.approx(0.9)
     (small, few), (reference, blocks) = called
     assert small.image_size < reference.image_size
     assert few < 7 <= blocks

@@ -178,14 +178,6 @@ def test_memory_order_does_not_matter() -> None:
     assert torch.equal(augment(images, keys, ALL, 16), augment(images.contiguous(), keys, ALL, 16))
 
 
-def test_queries_may_be_handed_over_apart_from_their_support() -> None:
-    images, keys = random_images(2, 5, 20, 20), keys_of(0, 1)
-    together = augment(images, keys, ALL, 20)
-    support = augment(images[:, :2], keys, ALL, 20)
-    query = augment(images[:, 2:], keys, ALL, 20, first=2)
-    torch.testing.assert_close(torch.cat([support, query], 1), together, atol=1e-4, rtol=0)
-
-
 @pytest.mark.parametrize("recipe", [Augmentation(crop=0.4), Augmentation(jitter=0.5), ALL])
 def test_every_image_of_every_episode_changes_its_own_way(recipe: Augmentation) -> None:
     images = random_images(1, 1, 12, 12).expand(3, 4, 3, 12, 12)

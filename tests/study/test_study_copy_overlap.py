@@ -11,7 +11,7 @@ from tiny_data import tiny_params
 
 from parashot.findings.statistics import Resampling
 from parashot.parallel.context import Context, Placement
-from parashot.study.copy_overlap import OverlapTimes, _in_turn, measure_overlap
+from parashot.study.copy_overlap import OverlapTimes, _seconds, measure_overlap
 
 ROUNDS = 9
 
@@ -23,13 +23,10 @@ def test_what_is_hidden_is_a_ratio_above_one() -> None:
     assert apart["copy_overlap_ratio_low"] == apart["copy_overlap_ratio_high"] == 1
 
 
-def test_blocks_are_interleaved_and_end_when_the_device_is_done() -> None:
+def test_a_block_begins_and_ends_with_an_idle_device() -> None:
     calls: list[str] = []
-    named = {name: lambda name=name: calls.append(name) for name in ("copying", "computing")}
-    seconds = _in_turn(named, 2, lambda: calls.append("|"))
-    block = ["|", *["copying"] * 3, "|", "|", *["computing"] * 3, "|"]
-    assert calls == block * 3
-    assert {name: len(series) for name, series in seconds.items()} == {"copying": 2, "computing": 2}
+    assert _seconds(lambda: calls.append("copy"), lambda: calls.append("idle")) > 0
+    assert calls == ["idle", *["copy"] * 3, "idle"]
 
 
 def test_on_a_cpu_nothing_is_copied(tiny_packed: Path) -> None:

@@ -76,15 +76,15 @@ def augmentation_keys(seed: int, split: SplitName, episodes: Tensor) -> Tensor:
     return episode_keys(seed, split, episodes, AUGMENTATION)
 
 
-def augment(images: Tensor, keys: Tensor, recipe: Augmentation, size: int, first: int = 0) -> Tensor:
+def augment(images: Tensor, keys: Tensor, recipe: Augmentation, size: int) -> Tensor:
     """Crop, flip, resize and jitter each image by itself.
 
     images [b, m, 3, h, w]: pixels of 0..255, uint8 or floating, in any memory order; keys: int64 [b], of
-    `augmentation_keys`, on the same device. `first` is the position in the episode of each episode's first
-    image here: query images handed over apart from their support start after it, or both would change alike.
+    `augmentation_keys`, on the same device. Support and query of an episode come together, as its images
+    0..m - 1: handed over apart, both would change alike.
     Returns float32 [b, m, 3, size, size], pixels of 0..255, stored channels last.
     """
-    draws = draw_choices(keys, images.shape[1], first)
+    draws = draw_choices(keys, images.shape[1])
     flat = Draws(*(each.flatten() for each in draws))
     pixels = _place(images.flatten(0, 1), flat, recipe, size)
     if recipe.jitter:
@@ -92,11 +92,10 @@ def augment(images: Tensor, keys: Tensor, recipe: Augmentation, size: int, first
     return pixels.contiguous(memory_format=torch.channels_last).view(*images.shape[:2], 3, size, size)
 
 
-def draw_choices(keys: Tensor, m: int, first: int = 0) -> Draws:
-    """Draw for the images at positions first..first + m - 1 of each episode: int64 [b] -> [b, m] each."""
-    choices, images = len(Draws._fields), first + m
-    numbers = uniforms(keys, images * choices).view(-1, images, choices)
-    return Draws(*numbers[:, first:].unbind(-1))
+def draw_choices(keys: Tensor, m: int) -> Draws:
+    """Draw for the m images of each episode: int64 [b] -> [b, m] each."""
+    choices = len(Draws._fields)
+    return Draws(*uniforms(keys, m * choices).view(-1, m, choices).unbind(-1))
 
 
 def crop_boxes(draws: Draws, crop: float) -> Crops:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -13,6 +14,7 @@ from parashot.data.batches import Batch
 from parashot.findings.statistics import Resampling, ratio_interval
 from parashot.parallel.context import Context, alone
 from parashot.params import Params
+from parashot.study.timed import in_turn
 from parashot.train.assemble import new_strategy, ready_batches
 from parashot.train.loop import synchronise
 
@@ -64,24 +66,18 @@ def measure_overlap(context: Context, params: Params, packed: Path) -> OverlapTi
         compute()
 
     calls = {"copying": copy, "computing": compute, "both": both}
-    return OverlapTimes(**_in_turn(calls, params.parallel.bench.blocks, lambda: synchronise(mine)))
+    blocks = {name: partial(_seconds, call, lambda: synchronise(mine)) for name, call in calls.items()}
+    return OverlapTimes(**in_turn(blocks, params.parallel.bench.blocks))
 
 
-def _in_turn(
-    calls: Mapping[str, Callable[[], None]], blocks: int, finish: Callable[[], None]
-) -> dict[str, list[float]]:
-    """Seconds of blocks of each call, interleaved, after one that is not counted."""
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for number in range(-1, blocks):
-        for name, call in calls.items():
-            finish()
-            begin = time.perf_counter()
-            for _ in range(_CALLS):
-                call()
-            finish()
-            if number >= 0:
-                seconds[name].append(time.perf_counter() - begin)
-    return seconds
+def _seconds(call: Callable[[], None], finish: Callable[[], None]) -> float:
+    """Of a block of calls, from an idle device to an idle device."""
+    finish()
+    begin = time.perf_counter()
+    for _ in range(_CALLS):
+        call()
+    finish()
+    return time.perf_counter() - begin
 
 
 def _pinned(batch: Batch) -> Batch:

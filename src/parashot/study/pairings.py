@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -14,7 +15,7 @@ from parashot.data.pixels import prepare
 from parashot.findings.statistics import Resampling, ratio_interval
 from parashot.parallel.context import Context, alone
 from parashot.params import Pairing, Params
-from parashot.study.timed import TimedStrategy
+from parashot.study.timed import TimedStrategy, in_turn
 from parashot.train.assemble import new_strategy, ready_batches
 
 PAIRINGS: tuple[Pairing, ...] = ("concat", "split")
@@ -49,13 +50,8 @@ def compare_pairings(context: Context, params: Params, packed: Path) -> PairingT
         for pairing in PAIRINGS
     }
     difference = _largest_difference(timed, batches[0], params)
-    seconds: dict[Pairing, list[float]] = {pairing: [] for pairing in PAIRINGS}
-    for number in range(-1, params.parallel.bench.blocks):
-        for pairing, each in timed.items():
-            taken = each.seconds(1)
-            if number >= 0:
-                seconds[pairing].append(taken)
-    return PairingTimes(seconds, difference)
+    steps = {pairing: partial(each.seconds, 1) for pairing, each in timed.items()}
+    return PairingTimes(in_turn(steps, params.parallel.bench.blocks), difference)
 
 
 @torch.no_grad()

@@ -1,9 +1,11 @@
-"""A strategy ready to be timed: inputs lie in memory, and the clock stops when the device is done."""
+"""A strategy ready to be timed, and the rounds in which what is compared is timed: A B C A B C ..."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 
@@ -11,10 +13,15 @@ from parashot.data.batches import Batch
 from parashot.parallel.strategy import Strategy
 from parashot.train.loop import synchronise
 
+Key = TypeVar("Key")
+
 
 @dataclass
 class TimedStrategy:
-    """A strategy with its batches, uint8 in memory, and the threads it may use on this rank."""
+    """A strategy with its batches, uint8 in memory, and the threads it may use on this rank.
+
+    The clock stops when the device is done.
+    """
 
     strategy: Strategy
     batches: list[Batch]
@@ -32,3 +39,16 @@ class TimedStrategy:
             self.strategy.step(self.batches[step % len(self.batches)])
         synchronise(self.strategy.context)
         return time.perf_counter() - begin
+
+
+def in_turn(
+    blocks: Mapping[Key, Callable[[], float]], rounds: int, warmups: int = 1
+) -> dict[Key, list[float]]:
+    """What each block measured by key, item i of all from round i; `warmups` rounds are left out."""
+    measured: dict[Key, list[float]] = {key: [] for key in blocks}
+    for number in range(-warmups, rounds):
+        for key, block in blocks.items():
+            value = block()
+            if number >= 0:
+                measured[key].append(value)
+    return measured

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -23,7 +24,7 @@ from parashot.parallel.launch import launch
 from parashot.params import Compile, Params
 from parashot.records import Choices, TuneBlock, write_metrics, write_result, write_rows, write_runs
 from parashot.study.runs import StageRuns
-from parashot.study.timed import TimedStrategy
+from parashot.study.timed import TimedStrategy, in_turn
 from parashot.train.assemble import new_strategy, ready_batches
 from parashot.train.choices import computed_as
 
@@ -84,7 +85,8 @@ def tune_rank(context: Context, params: Params, packed: Path) -> Measured:
         return measured
     share = max(1, params.train.batchsz // context.placement.replicas)
     batches = ready_batches(params, packed, alone(context), share, 1)
-    measured.seconds = _in_turn({way: _timed(context, params, batches, way) for way in ways}, params)
+    timed = {way: _timed(context, params, batches, way) for way in ways}
+    measured.seconds = _single_steps(timed, params)
     measured.chosen = choose(measured.seconds, Resampling.of(params.claims))
     if modes and _training_seconds(measured, params) > WORTH_COMPILING_SECONDS:
         _try_compiling(context, params, batches, modes, measured)
@@ -127,7 +129,7 @@ def _try_compiling(
     timed = {way: _timed(context, params, batches, way) for way in (plain, *ways.values())}
     for mode, way in ways.items():
         measured.compiling_seconds[mode] = timed[way].seconds(params.parallel.bench.warmup_steps)
-    seconds = _in_turn(timed, params)
+    seconds = _single_steps(timed, params)
     best = choose(seconds, Resampling.of(params.claims))
     measured.seconds |= seconds
     steps = params.train.episodes / params.train.batchsz
@@ -140,16 +142,10 @@ def _training_seconds(measured: Measured, params: Params) -> float:
     return median(measured.seconds[measured.chosen]) * params.train.episodes / params.train.batchsz
 
 
-def _in_turn(timed: Mapping[Choices, TimedStrategy], params: Params) -> dict[Choices, list[float]]:
-    """Seconds of single steps, interleaved, after a few to warm up."""
+def _single_steps(timed: Mapping[Choices, TimedStrategy], params: Params) -> dict[Choices, list[float]]:
     bench = params.parallel.bench
-    seconds: dict[Choices, list[float]] = {way: [] for way in timed}
-    for number in range(-1, bench.blocks):
-        for way, each in timed.items():
-            taken = each.seconds(bench.warmup_steps if number < 0 else 1)
-            if number >= 0:
-                seconds[way].append(taken)
-    return seconds
+    steps = {way: partial(each.seconds, 1) for way, each in timed.items()}
+    return in_turn(steps, bench.blocks, bench.warmup_steps)
 
 
 def _timed(context: Context, params: Params, batches: list[Batch], way: Choices) -> TimedStrategy:

@@ -21,9 +21,11 @@ from parashot.model.network import RelationNetwork
 from parashot.parallel.context import Context
 
 _IMAGES_AT_ONCE = 256
-_PAIRS_AT_ONCE = 4096
 _MAP_BYTES = 2 * 2**30
 """Maps kept at a time; a split whose maps need more is evaluated in groups of episodes."""
+
+_PAIR_BYTES = 2**27
+"""Of joined maps, should the network join them; its layers take several times as much."""
 
 
 @torch.inference_mode()
@@ -100,7 +102,7 @@ def _accuracies(
         ]
     )
     support, query = position[:, :, : spec.k_shot], position[:, :, spec.k_shot :].flatten(1)
-    at_once = max(1, _PAIRS_AT_ONCE // (query.shape[1] * spec.n_way))
+    at_once = max(1, _PAIR_BYTES // (query.shape[1] * spec.n_way * 2 * maps[0].nbytes))
     scored = [
         accuracy(network.relate(maps[support[begin : begin + at_once]], maps[query[begin : begin + at_once]]))
         for begin in range(0, len(rows), at_once)

@@ -1,0 +1,43 @@
+"""How a command ends, a stage as the command line: an exit status, one line for what the user can mend."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+from parashot.errors import ParashotError, one_line
+
+
+def guarded(run: Callable[[], object]) -> int:
+    """Call `run`; what the user can mend becomes one line on stderr. Return the exit status."""
+    try:
+        run()
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader has gone: what is still buffered must not be written again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (ParashotError, OSError) as error:
+        print(f"error: {one_line(error)}", file=sys.stderr)
+        return 1
+    except RuntimeError as error:
+        if (advice := _advice(error)) is None:
+            raise
+        print(f"error: {advice}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _advice(error: RuntimeError) -> str | None:
+    """What to do about the errors of torch that the user can mend."""
+    if type(error).__name__ == "OutOfMemoryError":
+        return "the GPU's memory is full; set a smaller train.batchsz, episode.k_query or model.image_size"
+    if "DataLoader worker" in str(error):
+        return (
+            f"{one_line(error)}; where shared memory is small (a container's --shm-size), "
+            "use fewer loader workers or a smaller batchsz"
+        )
+    return None
