@@ -34,7 +34,7 @@ from parashot.hardware import inspect_hardware
 
 STUDY, EASYFSL, COPY = "the study's method", "easyfsl", "plain copy of the bytes"
 UINT8 = "uint8"
-NOT_INSTALLED = "not installed: pip install easyfsl"
+NOT_INSTALLED = 'not installed: pip install -e ".[peers]" -c constraints.txt'
 
 IMPORTS = {STUDY: ("torchvision",), EASYFSL: ("torchvision", "easyfsl.samplers")}
 """Large packages that are not counted as memory of a loader, any more than torch is."""

@@ -1,6 +1,6 @@
 """easyfsl's own loading (github.com/sicara/easy-few-shot-learning): TaskSampler and episodic collate.
 
-It is optional: `pip install easyfsl`. Its images are read by its own `EasySet`, with the same transforms as
+It is optional: the extra `peers`. Its images are read by its own `EasySet`, with the same transforms as
 the study's method, so that only what makes an episode of them differs. A batch is one episode.
 """
 

@@ -111,7 +111,7 @@ def test_workers_of_the_study_deliver_what_the_process_itself_does(photos: Path)
 
 
 def test_easyfsl_delivers_episodes_of_real_files(photos: Path) -> None:
-    pytest.importorskip("easyfsl", reason="optional: pip install easyfsl")
+    pytest.importorskip("easyfsl", reason="optional: the extra peers")
     from benchmarks.peers.easyfsl_loader import easyfsl_loader
 
     support, support_labels, query, query_labels, classes = next(
@@ -199,7 +199,7 @@ def test_rows_of_easyfsl_say_how_to_get_it(tmp_path: Path, monkeypatch: pytest.M
     sets = loader.Sets(tmp_path, tmp_path, tmp_path)
     entries = loader._Entries(loader.QUICK, sets, loader.QUICK.shapes[0]).all()
     easyfsl = [each for each in entries if each.loader == "easyfsl"]
-    assert [(each.delivers, each.make) for each in easyfsl] == [("not installed: pip install easyfsl", None)]
+    assert [(each.delivers, each.make) for each in easyfsl] == [(loader.NOT_INSTALLED, None)]
 
 
 def test_quick_scale_run() -> None:
