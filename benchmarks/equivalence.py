@@ -34,7 +34,7 @@ RECIPE = "miniimagenet"
 PACKED = Path("data/packed")
 MARGIN = 0.01
 EPISODES = 3000
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1)
 _NOTE_EVERY = 100  # steps
 
 
@@ -63,10 +63,10 @@ def run(quick: bool) -> Outcome:
     if quick:
         seeds, episodes = seeds[:1], 50
         params = replace(params, train=replace(params.train, episodes=5 * params.train.batchsz))
-    jobs = [(way, replace(params, seed=seed), episodes) for seed in seeds for way in (PLAIN, FAST)]
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+    jobs = [(way, replace(params, seed=seed), episodes) for way in (PLAIN, FAST) for seed in seeds]
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
         accuracies = list(pool.map(_accuracies, *zip(*jobs, strict=True)))
-    plain, fast = np.array(accuracies[0::2]), np.array(accuracies[1::2])
+    plain, fast = np.array(accuracies[: len(seeds)]), np.array(accuracies[len(seeds) :])
     return Outcome(
         "equivalence",
         [_table(seeds, plain, fast, params)],
@@ -119,6 +119,7 @@ def _accuracies(way: Way, params: Params, episodes: int) -> npt.NDArray[np.float
     """Accuracy of each validation episode after one training; runs in a process of its own."""
     import torch
 
+    from parashot.parallel.allocator import LARGEST_BLOCK_OF_FRUGAL, keep_freed_memory
     from parashot.parallel.context import Placement, process_context
     from parashot.train.assemble import new_strategy, training_episodes
     from parashot.train.choices import computed_as
@@ -128,6 +129,7 @@ def _accuracies(way: Way, params: Params, episodes: int) -> npt.NDArray[np.float
     params = computed_as(params, way.choices)
     plan = Plan(params.train.episodes, params.train.batchsz)
     with process_context(Placement("cpu", 1, 1, 1)) as context:
+        keep_freed_memory(LARGEST_BLOCK_OF_FRUGAL)  # nothing is timed, and two trainings share the memory
         strategy, network = new_strategy("serial", params, context)
         if way.nchw:
             network.to(memory_format=torch.contiguous_format)
@@ -143,7 +145,9 @@ def _accuracies(way: Way, params: Params, episodes: int) -> npt.NDArray[np.float
         split = PackedSplit(PACKED, "val")
         spec = EpisodeSpec(params.episode.n_way, params.episode.k_shot, params.evaluate.k_query)
         rows = draw_rows(0, "val", np.arange(episodes), split.class_sizes, spec)
-        return episode_accuracies(network, split, rows, spec, params.model.image_size, context.device)
+        accuracies = episode_accuracies(network, split, rows, spec, params.model.image_size, context.device)
+        print(f"  {way.name}, seed {params.seed}: {accuracies.mean():.2%}", file=sys.stderr)
+        return accuracies
 
 
 def _in_nchw(batch: Batch, params: Params) -> Batch:
