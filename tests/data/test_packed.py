@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import pickle
+import warnings
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
+import torch
 from PIL import Image
 
 from parashot.data.episodes import EpisodeSpec, draw_rows
@@ -55,6 +58,21 @@ def make_packed(folder: Path, sizes: dict[str, tuple[int, int]] | None = None) -
         progress=lambda line: None,
     )
     return folder / "packed"
+
+
+def test_a_split_may_be_larger_than_the_memory(tmp_path: Path) -> None:
+    side = 512
+    images = 4 * psutil.virtual_memory().total // (3 * side * side)
+    header = {"descr": "|u1", "fortran_order": False, "shape": (images, side, side, 3)}
+    with (tmp_path / "train.images.npy").open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        file.truncate(file.tell() + images * 3 * side * side)  # a hole: it takes no room
+    split = PackedSplit(tmp_path, "train")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        chosen = split.pixels.index_select(0, torch.tensor([0, images - 1]))
+    assert chosen.shape == (2, side, side, 3)
+    assert not chosen.any()
 
 
 def test_pixels_bytes_and_episodes_are_those_of_the_images(tmp_path: Path) -> None:

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -71,14 +72,16 @@ class PackedSplit:
 
     @cached_property
     def images(self) -> npt.NDArray[np.uint8]:
-        """Decoded pixels, memory-mapped."""
-        # torch takes only what could be written to; what is written would stay in this process
-        return self._open("images", "c")
+        """Decoded pixels, memory-mapped; never written to."""
+        return self._open("images")
 
     @cached_property
     def pixels(self) -> torch.Tensor:
         """`images` as a tensor over the same memory."""
-        return torch.from_numpy(self.images)
+        with warnings.catch_warnings():
+            # a map that could be written to is refused by the kernel where it is larger than the memory
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writ")
+            return torch.from_numpy(self.images)
 
     @cached_property
     def class_sizes(self) -> npt.NDArray[np.int64]:
@@ -103,10 +106,10 @@ class PackedSplit:
     def _encoded(self) -> npt.NDArray[np.uint8]:
         return np.asarray(np.memmap(self.folder / f"{self.name}.encoded.bin", dtype=np.uint8, mode="r"))
 
-    def _open(self, part: str, mode: Literal["r", "c"] = "r") -> npt.NDArray[Any]:
+    def _open(self, part: str) -> npt.NDArray[Any]:
         path = self.folder / f"{self.name}.{part}.npy"
         try:
-            return np.asarray(np.load(path, mmap_mode=mode, allow_pickle=False))
+            return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
         except (OSError, ValueError) as error:
             raise DataError(f"{path}: not a packed array; run `dvc repro pack` to make it again") from error
 

@@ -20,12 +20,12 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _LARGEST_BLOCK_OF_OLD = 2**25  # older versions refuse more than 32 MiB
 
 LARGEST_BLOCK = 2**30
-LARGEST_BLOCK_OF_FRUGAL = 2**24
+LARGEST_BLOCK_OF_FRUGAL = 2**22
 """Bytes: for who wants less memory rather than more speed, what tears the large holes is handed back."""
 
 
 def keep_freed_memory(largest_block: int = LARGEST_BLOCK) -> None:
-    """Tell glibc to keep what is freed, up to `largest_block` bytes; elsewhere do nothing."""
+    """Tell glibc to keep what is freed, blocks of up to `largest_block` bytes; elsewhere do nothing."""
     if not sys.platform.startswith("linux"):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
