@@ -20,7 +20,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _LARGEST_BLOCK_OF_OLD = 2**25  # older versions refuse more than 32 MiB
 
 LARGEST_BLOCK = 2**30
-LARGEST_BLOCK_OF_FRUGAL = 2**22
+LARGEST_BLOCK_OF_FRUGAL = 2**23
 """Bytes: for who wants less memory rather than more speed, what tears the large holes is handed back."""
 
 
