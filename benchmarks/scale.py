@@ -2,7 +2,8 @@
 
 Loader: `packed`, no worker processes, 84 pixels, 5-way 1-shot with 1 query per class, all cores. Each number
 of images is measured in turn with 38,400, from files of random bytes, each image read once before the clock
-starts; of a file larger than the memory, a part is read from the disk again. Step: a whole training step of
+starts. Of a file larger than the memory, a part is read from the disk again, and a gather of random rows then
+waits for it page after page, in as many threads as there are cores. Step: a whole training step of
 Conv4 by the strategy `serial`, its inputs in memory as uint8, with all cores.
 """
 
