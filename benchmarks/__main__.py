@@ -10,8 +10,8 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
-from benchmarks.outcome import save, show
-from parashot.errors import ParashotError, one_line
+from benchmarks.outcome import Outcome, save, show
+from parashot.command import guarded
 
 BENCHMARKS = {
     "loader": "episodes per second of every backend, of the study's method and of easyfsl",
@@ -34,17 +34,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.add_argument("--quick", action="store_true", help="small shapes, to see that it runs")
         command.add_argument("--to", metavar="FILE", type=Path, help="write the result as JSON too")
     chosen = parser.parse_args(arguments)
+    outcomes: list[Outcome] = []
+    status = guarded(lambda: outcomes.append(_measure(chosen.name, chosen.quick, chosen.to)))
+    return 1 if any(each.settings.get("short") for each in outcomes) else status
+
+
+def _measure(name: str, quick: bool, to: Path | None) -> Outcome:
+    """Run a benchmark, print it, and write it where asked to."""
     begin = time.perf_counter()
-    try:
-        outcome = import_module(f"benchmarks.{chosen.name}").run(chosen.quick)
-        outcome = replace(outcome, seconds=time.perf_counter() - begin)
-        print(show(outcome), end="")
-        if chosen.to:
-            save(outcome, chosen.to)
-    except (ParashotError, OSError) as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        return 1
-    return 1 if outcome.settings.get("short") else 0
+    outcome: Outcome = import_module(f"benchmarks.{name}").run(quick)
+    outcome = replace(outcome, seconds=time.perf_counter() - begin)
+    print(show(outcome), end="")
+    if to:
+        save(outcome, to)
+    return outcome
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 from benchmarks.outcome import RESAMPLING, Table
 from benchmarks.turns import BLOCKS
@@ -12,7 +13,7 @@ from benchmarks.workload import Workload
 from parashot.findings.statistics import Interval, median_interval, ratio_interval
 from parashot.parallel.context import Context, Placement, alone, control_group, wait_for_all
 from parashot.parallel.launch import launch
-from parashot.study.timed import TimedStrategy
+from parashot.study.timed import TimedStrategy, in_turn
 from parashot.train.assemble import new_strategy
 
 REPLICAS = 2
@@ -102,15 +103,18 @@ def _measure_rank(context: Context, workload: Workload, steps: int, blocks: int)
     control = control_group(context)
     ddp = _timed("ddp", context, workload)
     serial = _timed("serial", alone(context), workload) if context.is_first else None
-    sides = {"serial": serial, "ddp": ddp, "apart": ddp}
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
-    for number in range(-1, blocks):
-        for name, timed in sides.items():
-            wait_for_all(control)
-            with ddp.strategy.without_exchange() if name == "apart" else nullcontext():
-                taken = timed.seconds(steps) / steps if timed is not None else 0.0
-            if number >= 0:
-                seconds[name].append(taken)
+
+    def block(timed: TimedStrategy | None, exchanging: bool = True) -> float:
+        wait_for_all(control)
+        with nullcontext() if exchanging else ddp.strategy.without_exchange():
+            return timed.seconds(steps) / steps if timed is not None else 0.0
+
+    sides = {
+        "serial": partial(block, serial),
+        "ddp": partial(block, ddp),
+        "apart": partial(block, ddp, exchanging=False),
+    }
+    seconds = in_turn(sides, blocks)
     wait_for_all(control)
     ddp.strategy.close()
     return Measured(workload, **seconds)
