@@ -121,6 +121,6 @@ def _measure_rank(context: Context, workload: Workload, steps: int, blocks: int)
 
 
 def _timed(name: str, context: Context, workload: Workload) -> TimedStrategy:
-    strategy, _ = new_strategy(name, workload.params(), context)
+    strategy = new_strategy(name, workload.params(), context)
     batch = workload.batch(rank=context.rank, ranks=context.ranks)
     return TimedStrategy(strategy, [batch], context.placement.threads_per_replica)

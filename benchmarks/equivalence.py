@@ -130,11 +130,12 @@ def _accuracies(way: Way, params: Params, episodes: int) -> npt.NDArray[np.float
     plan = Plan(params.train.episodes, params.train.batchsz)
     with process_context(Placement("cpu", 1, 1, 1)) as context:
         keep_freed_memory(LARGEST_BLOCK_OF_FRUGAL)  # nothing is timed, and two trainings share the memory
-        strategy, network = new_strategy("serial", params, context)
+        strategy = new_strategy("serial", params, context)
+        network = strategy.whole_network()
         if way.nchw:
             network.to(memory_format=torch.contiguous_format)
         network.train()
-        rates = learning_rates(params, plan.steps)
+        rates = learning_rates(params, plan.steps, plan.batchsz)
         batches = episode_loader(training_episodes(params, PACKED, plan), 0, 2, context.device)
         for step, batch in enumerate(batches):
             strategy.set_learning_rate(rates(step))

@@ -32,7 +32,7 @@ SIDEWAYS = {
     "records": {"errors", "files"},
     "recipes": {"errors", "params"},
     "hardware": {"errors", "records"},
-    "parallel": {"data"},  # the batch that a step is given
+    "parallel": {"data", "model"},  # the batch that a step is given, and the parts that some split
 }
 """What a part may import within its own layer."""
 

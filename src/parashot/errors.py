@@ -25,6 +25,10 @@ class DeviceError(ParashotError):
     """The machine cannot do what was asked of it."""
 
 
+class PeerError(DeviceError):
+    """Another process of the run is gone or does not answer; starting again may help."""
+
+
 class TrackingError(ParashotError):
     """MLflow cannot be told; the results themselves are on disk."""
 

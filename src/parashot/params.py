@@ -101,13 +101,18 @@ class TrainParams:
     batch_per: Literal["global", "rank"]
     loss: Literal["mse", "cross_entropy"]
     learning_rate: Annotated[float, Bounds(1e-9, 10)]
+    lr_scaling: Literal["none", "linear", "sqrt"]
+    lr_batchsz: Positive
+    lr_relation: Annotated[float, Bounds(0, 1000)]
     schedule: Literal["constant", "cosine"]
+    warmup_steps: Annotated[int, Bounds(0)]
     precision: Precision
     compile: Compile
     accumulate: Positive
     recompute: bool
     validate_every: Positive
     val_episodes: Annotated[int, Bounds(2)]
+    checkpoint_every: Positive
 
 
 @dataclass(frozen=True)
@@ -140,6 +145,41 @@ class DdpParams:
 
     enabled: bool
     bucket_mb: Annotated[float, Bounds(0.001, 4096)]
+    gradient_as_bucket_view: bool
+    static_graph: bool
+    find_unused_parameters: bool
+    compression: Literal["none", "bf16"]
+    sync_batch_norm: bool
+
+
+@dataclass(frozen=True)
+class AllreduceParams:
+    """Gradients averaged by hand."""
+
+    enabled: bool
+    flat: bool
+
+
+@dataclass(frozen=True)
+class FsdpParams:
+    """Fully sharded data parallelism."""
+
+    enabled: bool
+
+
+@dataclass(frozen=True)
+class LayerSplitParams:
+    """The layers on two devices."""
+
+    enabled: bool
+    micro_batches: Positive
+
+
+@dataclass(frozen=True)
+class ChannelSplitParams:
+    """Each layer's channels over the devices."""
+
+    enabled: bool
 
 
 @dataclass(frozen=True)
@@ -157,9 +197,18 @@ class ParallelParams:
 
     device: Literal["auto", "cpu", "cuda"]
     replicas: Positive | Auto
+    backend: Literal["auto", "gloo", "nccl", "mpi"]
+    init_method: str
+    timeout_seconds: Annotated[float, Bounds(1, 86_400)]
+    interface: str | None
+    max_restarts: Annotated[int, Bounds(0, 1000)]
     serial: SerialParams
     dp: DpParams
     ddp: DdpParams
+    allreduce: AllreduceParams
+    fsdp: FsdpParams
+    layer_split: LayerSplitParams
+    channel_split: ChannelSplitParams
     bench: StrategyBenchParams
 
     @property
@@ -407,6 +456,7 @@ def _check_fit(params: Params) -> None:
             "it must be at most that"
         )
     _check_step(params)
+    _check_meeting(params.parallel.init_method)
     _check_batchsz_study(params.batchsz_study)
     if params.batchsz_study.baseline not in params.batchsz_study.sizes:
         baseline, sizes = params.batchsz_study.baseline, ", ".join(map(str, params.batchsz_study.sizes))
@@ -441,6 +491,14 @@ def _check_step(params: Params) -> None:
         raise ParamsError(
             "augment: varies pixels on the device, but loader.backend jpeg normalises them before; "
             "set loader.backend to packed or resident"
+        )
+
+
+def _check_meeting(method: str) -> None:
+    """An address has the form that torch.distributed reads."""
+    if not re.fullmatch(r"env://|tcp://[^/\s]+:\d{1,5}|file:///\S+", method):
+        raise ParamsError(
+            f"parallel.init_method: {method!r} is none; it must be env://, tcp://HOST:PORT or file:///PATH"
         )
 
 

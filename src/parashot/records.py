@@ -131,7 +131,7 @@ class TuneBlock:
     seconds: float
 
 
-# --- strategy-bench: results/strategies/{blocks,anatomy,variants}.csv -----------------------------
+# --- strategy-bench: results/strategies/{blocks,anatomy,shares,variants}.csv ----------------------
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,24 @@ class StepAnatomy:
     scatters: int  # of inputs, by hand (dp)
     gathers: int  # of outputs, by hand (dp)
     reduces: int  # of gradients to the first replica, by hand (dp)
+    all_gathers: int
+    reduce_scatters: int
+    sends: int  # from one rank to another
+    bytes_sent: int  # by one process in one step, the mean over processes (dp: between its replicas)
     gradient_bytes: int  # bytes of gradients one replica contributes
+
+
+@dataclass(frozen=True)
+class StepShares:
+    """How one process spent one step of a variant, as the profiler saw it: shares of the step's time."""
+
+    variant: str
+    rank: int
+    step: int
+    seconds: float  # under the profiler, which slows a step: shares are what it is for
+    exposed: float  # messages were under way and nothing was computed; waiting for a peer is within
+    hidden: float  # messages were under way while this process computed
+    idle: float  # neither
 
 
 # --- train-NAME: results/train/NAME/{result.json,history.csv,val_episodes.csv,model.pt} -----------
@@ -209,7 +226,7 @@ class TrainResult:
     batch_per: str = ""
     steps: int = 0
     episodes: int = 0
-    seconds: float = 0.0  # training steps with their loading, without validations and process start
+    seconds: float | None = 0.0  # steps with their loading, without validations; None where it was taken up again
     seconds_per_step: float = 0.0  # median over steps
     data_share: float = 0.0  # share of `seconds` spent waiting for batches
     val_accuracy: float | None = None  # after the last step, on `val_episodes` packed episodes
@@ -219,6 +236,7 @@ class TrainResult:
     memory_by_device: tuple[int, ...] = ()  # CUDA only: max_memory_allocated of each device
     ranks_identical: bool | None = None  # after training, all replicas held the same parameters, bit for bit
     parameters: int = 0
+    resumed: int = 0  # how often it was taken up again from a saved state
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ a real machine, plus a little noise of their own where `own` is above 0.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from zlib import crc32
 
@@ -33,6 +33,7 @@ from parashot.records import (
     HistoryRow,
     LoaderBlock,
     StepAnatomy,
+    StepShares,
     StrategyBlock,
     StrategyVariant,
     TrainResult,
@@ -48,6 +49,10 @@ LOADER = {
     "jpeg": {0: 0.20, 1: 0.22, 2: 0.11, 4: 0.125, 7: 0.16},
     "packed": {0: 0.004, 1: 0.006, 2: 0.005, 4: 0.006, 7: 0.008},
 }
+
+
+SHARES = {"dp": (0.2, 0.0, 0.2), "ddp": (0.05, 0.15, 0.02)}
+"""Exposed and hidden communication and idle time, by variant."""
 
 
 def params() -> Params:
@@ -136,11 +141,17 @@ def strategy_results(
     anatomy = [
         each
         for each in (
-            StepAnatomy("serial", 1, 1, 0, 0, 0, 0, 0, 460_000),
-            StepAnatomy("dp", 1, replicas, 0, 0, 2, 2, 0, 460_000),
-            StepAnatomy("ddp", replicas, replicas, 3, 1, 0, 0, 0, 460_000),
+            _anatomy("serial", 1, 1, 0),
+            _anatomy("dp", 1, replicas, 1_380_000, scatters=2, gathers=2),
+            _anatomy("ddp", replicas, replicas, 460_000, all_reduces=3, broadcasts=1),
         )
         if each.variant in steps and each.variant not in skipped
+    ]
+    shares = [
+        StepShares(each.variant, rank, step, 0.2, *(SHARES.get(each.variant) or (0.0, 0.0, 0.1)))
+        for each in anatomy
+        for rank in range(each.processes)
+        for step in range(3)
     ]
     told = {
         "ddp_workers_ok": 1,
@@ -148,10 +159,25 @@ def strategy_results(
         "concat_split_ratio": 1.6,
         "concat_split_ratio_low": 1.5,
         "concat_split_ratio_high": 1.7,
+        "accumulation_difference_fixed": 4e-16,
+        "accumulation_difference_training": 0.2,
+        "recompute_kept_bytes": 40 * MIB,
+        "recompute_kept_ratio": 0.3,
+        "recompute_time_ratio": 1.3,
+        "recompute_time_ratio_low": 1.25,
+        "recompute_time_ratio_high": 1.35,
     }
     return StrategyResults(
-        tuple(variants), tuple(blocks), tuple(anatomy), told if metrics is None else metrics
+        tuple(variants), tuple(blocks), tuple(anatomy), tuple(shares), told if metrics is None else metrics
     )
+
+
+def _anatomy(variant: str, processes: int, threads: int, bytes_sent: int, **counts: int) -> StepAnatomy:
+    """What a step was seen to do; counts that are not given are 0."""
+    names = (each.name for each in fields(StepAnatomy))
+    known = {"variant": variant, "processes": processes, "threads": threads, "bytes_sent": bytes_sent}
+    zeros = dict.fromkeys(names, 0)
+    return StepAnatomy(**{**zeros, "gradient_bytes": 460_000, **known, **counts})  # type: ignore[arg-type]
 
 
 def training(

@@ -18,6 +18,7 @@ from parashot.records import (
     HistoryRow,
     LoaderBlock,
     StepAnatomy,
+    StepShares,
     StrategyBlock,
     StrategyVariant,
     TuneBlock,
@@ -41,6 +42,7 @@ def write_study(root: Path, study: StudyResults) -> None:
     write_rows(folder / "strategies/variants.csv", StrategyVariant, study.strategies.variants)
     write_rows(folder / "strategies/blocks.csv", StrategyBlock, study.strategies.blocks)
     write_rows(folder / "strategies/anatomy.csv", StepAnatomy, study.strategies.anatomy)
+    write_rows(folder / "strategies/shares.csv", StepShares, study.strategies.shares)
     write_metrics(folder / "strategies/metrics.json", study.strategies.metrics)
     for name, training in study.training.items():
         write_result(folder / "train" / name / "result.json", training.result)

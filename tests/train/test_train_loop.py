@@ -65,7 +65,7 @@ def train(
         world.batches(),
         world.plan,
         learning_rate=lambda step: 0.5**step,
-        pause_every=pause_every,
+        pauses=lambda done: done % pause_every == 0,
         on_pause=on_pause,
     )
 

@@ -67,24 +67,24 @@ class EpisodeDataset(Dataset[Batch]):
 
 
 def episode_loader(
-    dataset: EpisodeDataset, workers: int, prefetch: int, device: torch.device
+    dataset: EpisodeDataset, workers: int, prefetch: int, device: torch.device, first: int = 0
 ) -> Iterator[Batch]:
-    """Iterate over all steps of `dataset`, in order; on a GPU the batches arrive there, one ahead.
+    """Iterate over the steps of `dataset` from `first` on; on a GPU the batches arrive there, one ahead.
 
     Workers start by forkserver; what they import is imported once. The backend `resident` needs none.
     """
+    steps = range(first, len(dataset))
     if dataset.backend == "resident":
-        return ResidentSplit(dataset.split, device).batches(dataset.spec, dataset.plan, dataset.seed)
-    batches = _in_process(dataset) if workers == 0 else _by_workers(dataset, workers, prefetch, device)
+        return ResidentSplit(dataset.split, device).batches(dataset.spec, dataset.plan, dataset.seed, steps)
+    if workers == 0:
+        batches = (dataset[step] for step in steps)
+    else:
+        batches = _by_workers(dataset, steps, workers, prefetch, device)
     return one_ahead(batches, device) if device.type == "cuda" else batches
 
 
-def _in_process(dataset: EpisodeDataset) -> Iterator[Batch]:
-    return (dataset[step] for step in range(len(dataset)))
-
-
 def _by_workers(
-    dataset: EpisodeDataset, workers: int, prefetch: int, device: torch.device
+    dataset: EpisodeDataset, steps: range, workers: int, prefetch: int, device: torch.device
 ) -> Iterator[Batch]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["parashot.data.loaders"])
@@ -94,6 +94,7 @@ def _by_workers(
         return iter(
             DataLoader(
                 dataset,
+                sampler=steps,
                 batch_size=None,
                 num_workers=workers,
                 prefetch_factor=prefetch,

@@ -33,10 +33,12 @@ class ResidentSplit:
         self.images = torch.from_numpy(np.array(split.images)).to(device)
         self.class_sizes = torch.from_numpy(np.array(split.class_sizes)).to(device)
 
-    def batches(self, spec: EpisodeSpec, plan: Plan, seed: int) -> Iterator[Batch]:
-        """Yield this rank's batch of every step, on the device."""
+    def batches(
+        self, spec: EpisodeSpec, plan: Plan, seed: int, steps: range | None = None
+    ) -> Iterator[Batch]:
+        """Yield this rank's batch of each of `steps`, by default of all, on the device."""
         rows = StepRows(seed, self.name, self.class_sizes, spec, plan)
-        for step in range(plan.steps):
+        for step in range(plan.steps) if steps is None else steps:
             pixels = self.images.index_select(0, rows.of(step)).movedim(-1, -3)
             yield Batch.of(pixels, spec, plan, step)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from parashot.findings import claims_batchsz, claims_loader, claims_strategies
+from parashot.findings import claims_batchsz, claims_loader, claims_splits, claims_step, claims_strategies
 from parashot.findings.evidence import Evidence, Finding, UntestableError, Verdict
 from parashot.findings.study import CLAIMS
 
@@ -43,6 +43,12 @@ JUDGES: Mapping[str, Callable[[Evidence], Finding]] = {
     "copy-overlap": claims_strategies.copy_overlap,
     "threads-gil": claims_strategies.threads_gil,
     "ddp-sync": claims_strategies.ddp_sync,
+    "overlap": claims_splits.overlap,
+    "comm-share": claims_batchsz.comm_share,
+    "layer-split-sync": claims_splits.layer_split_sync,
+    "channel-split-sync": claims_splits.channel_split_sync,
+    "accumulation-equals": claims_step.accumulation_equals,
+    "checkpointing-trades": claims_step.checkpointing_trades,
 }
 
 

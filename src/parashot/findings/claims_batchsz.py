@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from parashot.findings.batchsz import BatchszRow
+from parashot.findings.batchsz import BatchszRow, episode_seconds
 from parashot.findings.evidence import Evidence, Finding, UntestableError, judged
-from parashot.findings.statistics import Interval
-from parashot.findings.text import seconds, times
+from parashot.findings.statistics import Interval, paired, ratio_interval
+from parashot.findings.text import listed, percent, seconds, times
 
 SMALL, LARGE = 2, 60
 
@@ -33,6 +33,35 @@ def large_batch(evidence: Evidence) -> Finding:
         f"batchsz {row.batchsz}: {times(speedup)} of batchsz {row.baseline} in blocks; {_whole_run(row)}"
     )
     return judged(measured, speedup, "above", "its speedup", evidence.resampling.confidence)
+
+
+def comm_share(evidence: Evidence) -> Finding:
+    """Holds if the part of a step without the exchange grows from the smallest size to the largest."""
+    if evidence.results.batchsz is None:
+        raise UntestableError(evidence.why_missing("batchsz"))
+    rows = [row for row in evidence.batchsz.values() if row.communication_share and row.replicas > 1]
+    if len(rows) < 2:
+        raise UntestableError("two sizes on two or more replicas are needed, with and without the exchange")
+    small, large = min(rows, key=lambda row: row.batchsz), max(rows, key=lambda row: row.batchsz)
+    parts = [_computing_part(evidence, row.batchsz) for row in (large, small)]
+    ratio = ratio_interval(*paired(*parts), evidence.resampling)
+    shares = [row.communication_share for row in rows if row.communication_share]
+    said = [f"{row.batchsz}: {percent(share.value)}" for row, share in zip(rows, shares, strict=True)]
+    measured = f"share of a step that the exchange takes, by batchsz {listed(said)}"
+    what = f"the rest of a step, of batchsz {large.batchsz} over {small.batchsz},"
+    return judged(measured, ratio, "above", what, evidence.resampling.confidence)
+
+
+def _computing_part(evidence: Evidence, size: int) -> dict[int, float]:
+    """By round: time without the exchange over time with it."""
+    assert evidence.results.batchsz is not None
+    blocks = evidence.results.batchsz.blocks
+    whole = episode_seconds(blocks, size)
+    return {
+        number: seconds / whole[number]
+        for number, seconds in episode_seconds(blocks, size, synchronised=False).items()
+        if number in whole
+    }
 
 
 def _measured(evidence: Evidence, size: int | None) -> tuple[BatchszRow, Interval]:

@@ -19,11 +19,11 @@ SAMPLED_MEMORY = 0.05
 
 def ddp_beats_dp(evidence: Evidence) -> Finding:
     """Holds if a DDP step takes less time than a DP step, in interleaved blocks of the same episodes."""
-    dp, ddp = _timed(evidence, "dp"), _timed(evidence, "ddp")
+    dp, ddp = timed(evidence, "dp"), timed(evidence, "ddp")
     assert evidence.results.strategies is not None
     blocks = step_seconds(evidence.results.strategies.blocks)
     ratio = ratio_interval(*paired(blocks["dp"], blocks["ddp"]), evidence.resampling)
-    measured = f"{_step(dp)} per step (DP) against {_step(ddp)} (DDP): {times(ratio)}"
+    measured = f"{step(dp)} per step (DP) against {step(ddp)} (DDP): {times(ratio)}"
     if dp.training_seconds and ddp.training_seconds:
         measured += (
             f"; whole trainings: {seconds(dp.training_seconds)} against {seconds(ddp.training_seconds)}"
@@ -154,7 +154,7 @@ def threads_gil(evidence: Evidence) -> Finding:
         raise UntestableError(
             "on GPUs the threads only launch kernels; set parallel.device to cpu to test it"
         )
-    dp = _timed(evidence, "dp")
+    dp = timed(evidence, "dp")
     if dp.speedup is None:
         raise UntestableError("the base case serial was not timed; set parallel.serial.enabled to true")
     measured = f"{counted(dp.replicas, 'thread')} with a replica each: {times(dp.speedup)} over one"
@@ -174,7 +174,7 @@ def ddp_sync(evidence: Evidence) -> Finding:
     return Finding(measured + "not identical", "does not hold", "an exact comparison, no statistics needed")
 
 
-def _timed(evidence: Evidence, name: str) -> StrategyRow:
+def timed(evidence: Evidence, name: str) -> StrategyRow:
     """The row of a variant that was timed on two or more replicas."""
     if evidence.results.strategies is None:
         raise UntestableError(evidence.why_missing("strategies"))
@@ -211,7 +211,8 @@ def _on_cpu(evidence: Evidence) -> bool:
     return chosen == "cpu" or (chosen == "auto" and hardware is not None and not hardware.gpus)
 
 
-def _step(row: StrategyRow) -> str:
+def step(row: StrategyRow) -> str:
+    """Say the time of a timed variant's step."""
     assert row.seconds_per_step is not None
     return seconds(row.seconds_per_step.value)
 

@@ -22,6 +22,7 @@ from parashot.records import (
     HistoryRow,
     LoaderBlock,
     StepAnatomy,
+    StepShares,
     StrategyBlock,
     StrategyVariant,
     TrainResult,
@@ -57,6 +58,7 @@ class StrategyResults:
     variants: tuple[StrategyVariant, ...]
     blocks: tuple[StrategyBlock, ...]
     anatomy: tuple[StepAnatomy, ...]
+    shares: tuple[StepShares, ...] = ()
     metrics: Mapping[str, float | str] = field(default_factory=dict)
 
 
@@ -155,11 +157,12 @@ def _strategies(folder: Path) -> StrategyResults:
     variants = tuple(read_rows(StrategyVariant, folder / "variants.csv"))
     metrics = read_json(folder / "metrics.json")
     if all(variant.status == "skipped" for variant in variants):
-        return StrategyResults(variants, (), (), metrics)
+        return StrategyResults(variants, (), (), (), metrics)
     return StrategyResults(
         variants,
         tuple(read_rows(StrategyBlock, folder / "blocks.csv")),
         tuple(read_rows(StepAnatomy, folder / "anatomy.csv")),
+        tuple(read_rows(StepShares, folder / "shares.csv")),
         metrics,
     )
 

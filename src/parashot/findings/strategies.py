@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from parashot.errors import RecordError
+from parashot.findings.costs import StepCost, step_cost
 from parashot.findings.results import StrategyResults, StudyResults, Training
 from parashot.findings.statistics import Interval, Resampling, median_interval, paired, ratio_interval
 from parashot.records import StrategyBlock, StrategyVariant, TrainResult
@@ -44,6 +45,12 @@ class StrategyRow:
     val_accuracy_ci95: float | None
     val_episodes: int | None
     peak_memory_bytes: int | None
+    peak_memory_per_process_bytes: int | None
+    bytes_sent: int | None  # by one process in one step
+    communication_exposed: float | None  # share of a step: messages are under way and nothing is computed
+    communication_hidden: float | None  # share of a step: messages are under way behind computing
+    idle: float | None  # share of a step: neither
+    why_slow: str  # where a step's time goes, of a variant that is slower than `base`
     ranks_identical: bool | None
 
 
@@ -78,6 +85,8 @@ def _row(
     speedup = ratio_interval(*paired(times[BASE], own), resampling) if own and BASE in times else None
     result = training.result if training else None
     trained = result if result and result.status == "ok" else None
+    cost = step_cost(variant.variant, bench.anatomy, bench.shares) if bench else StepCost()
+    memory = trained.peak_memory_bytes if trained else None
     return StrategyRow(
         variant=variant.variant,
         strategy=variant.strategy,
@@ -102,7 +111,13 @@ def _row(
         val_accuracy=trained.val_accuracy if trained else None,
         val_accuracy_ci95=trained.val_accuracy_ci95 if trained else None,
         val_episodes=trained.val_episodes if trained else None,
-        peak_memory_bytes=trained.peak_memory_bytes if trained else None,
+        peak_memory_bytes=memory,
+        peak_memory_per_process_bytes=round(memory / cost.processes) if memory and cost.processes else None,
+        bytes_sent=cost.bytes_sent,
+        communication_exposed=cost.communication_exposed,
+        communication_hidden=cost.communication_hidden,
+        idle=cost.idle,
+        why_slow=cost.why_slow() if speedup and speedup.side_of(1) == "below" else "",
         ranks_identical=trained.ranks_identical if trained else None,
     )
 

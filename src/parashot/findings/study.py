@@ -78,6 +78,20 @@ CLAIMS = (
     StudyClaim("copy-overlap", "Copies to the device can be hidden behind computing.", "no figure"),
     StudyClaim("threads-gil", "Python threads cannot use several cores for this.", "no figure"),
     StudyClaim("ddp-sync", "After a DDP step all replicas hold the same parameters.", "no figure"),
+    StudyClaim("overlap", "Communication can be hidden behind the backward pass.", "no figure"),
+    StudyClaim("comm-share", "The share of time in communication falls as batchsz grows.", "no figure"),
+    StudyClaim(
+        "layer-split-sync",
+        "Splitting over layers is not worth its synchronisation: it is slower than data parallelism.",
+        "no figure",
+    ),
+    StudyClaim(
+        "channel-split-sync",
+        "Splitting inside layers is not worth its synchronisation: it is slower than data parallelism.",
+        "no figure",
+    ),
+    StudyClaim("accumulation-equals", "k accumulated batches equal one that is k times as large.", "no figure"),
+    StudyClaim("checkpointing-trades", "Gradient checkpointing trades time for memory.", "no figure"),
 )
 
 

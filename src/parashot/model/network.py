@@ -35,11 +35,8 @@ class RelationNetwork(nn.Module):
         All images pass the embedding at once, so that batch norm sees them together. Images whose memory is
         ordered [..., h, w, 3] stay so throughout.
         """
-        b, n, k = support.shape[:3]
-        maps = self.embed(torch.cat((support.flatten(0, 2), query.flatten(0, 1))))
-        support_maps = maps[: b * n * k].view(b, n, k, *maps.shape[1:])
-        query_maps = maps[b * n * k :].view(b, -1, *maps.shape[1:])
-        return self.relate(support_maps, query_maps)
+        maps = self.embed(all_images(support, query))
+        return self.relate(*maps_of_episodes(maps, *support.shape[:3]))
 
     def embed(self, images: Tensor) -> Tensor:
         """Maps [m, C, h', w'] of images [m, 3, h, w]."""
@@ -54,6 +51,17 @@ class RelationNetwork(nn.Module):
         pairing = choose_pairing(n, q) if self.pairing == "auto" else self.pairing
         scores: Tensor = self.relation(PAIRINGS[pairing](classes, query_maps))
         return scores.view(b, q, n)
+
+
+def all_images(support: Tensor, query: Tensor) -> Tensor:
+    """Images [m, 3, h, w] of support [b, n, k, 3, h, w] and then query [b, q, 3, h, w]; m = b (n k + q)."""
+    return torch.cat((support.flatten(0, 2), query.flatten(0, 1)))
+
+
+def maps_of_episodes(maps: Tensor, b: int, n: int, k: int) -> tuple[Tensor, Tensor]:
+    """Support maps [b, n, k, C, h, w] and query maps [b, q, C, h, w] of maps that lie as `all_images` does."""
+    supports = b * n * k
+    return maps[:supports].view(b, n, k, *maps.shape[1:]), maps[supports:].view(b, -1, *maps.shape[1:])
 
 
 class EpisodeModel(nn.Module):

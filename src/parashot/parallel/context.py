@@ -16,18 +16,26 @@ import torch
 from torch import distributed as dist
 from torch._C._distributed_c10d import HashStore
 
-from parashot.errors import DeviceError
+from parashot.errors import DeviceError, one_line
 from parashot.hardware import usable_cores
 from parashot.parallel.allocator import keep_freed_memory
 from parashot.params import ParallelParams
-
-TIMEOUT = timedelta(minutes=10)
-"""How long a rank waits for the others before it gives up."""
 
 PATIENCE = timedelta(days=7)
 """The same for a rank that has no part in what the others measure."""
 
 MOST_CPU_REPLICAS = 4
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """How ranks find each other and speak, and how long they wait for each other."""
+
+    backend: str = "auto"  # auto | gloo | nccl | mpi
+    init_method: str = "env://"
+    timeout_seconds: float = 600.0
+    interface: str | None = None
+    max_restarts: int = 0
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,14 @@ class Placement:
     replicas: int
     threads_per_replica: int
     cores: int
+    meeting: Meeting = Meeting()
+
+    @property
+    def backend(self) -> str:
+        """What the ranks speak through: by default what is made for the device."""
+        if self.meeting.backend != "auto":
+            return self.meeting.backend
+        return "nccl" if self.device_type == "cuda" else "gloo"
 
 
 @dataclass(frozen=True)
@@ -77,16 +93,33 @@ def place(parallel: ParallelParams) -> Placement:
     if parallel.device == "cuda" and gpus == 0:
         raise DeviceError("parallel.device: cuda, but torch finds no CUDA device here; set it to cpu or auto")
     cores, device_type = usable_cores(), "cuda" if gpus else "cpu"
+    meeting = Meeting(
+        parallel.backend,
+        parallel.init_method,
+        parallel.timeout_seconds,
+        parallel.interface,
+        parallel.max_restarts,
+    )
+    _check_backend(meeting.backend, device_type)
     if joined_by_torchrun():
         here = int(os.environ["LOCAL_WORLD_SIZE"])
         if gpus and here > gpus:
             raise DeviceError(
                 f"torchrun started {here} ranks on this host, which has {gpus} GPUs; start one per GPU"
             )
-        return Placement(device_type, int(os.environ["WORLD_SIZE"]), max(1, cores // here), cores)
+        return Placement(device_type, int(os.environ["WORLD_SIZE"]), max(1, cores // here), cores, meeting)
     fitting = gpus or min(cores, MOST_CPU_REPLICAS)
     replicas = fitting if parallel.replicas == "auto" else parallel.replicas
-    return Placement(device_type, replicas, max(1, cores // replicas), cores)
+    return Placement(device_type, replicas, max(1, cores // replicas), cores, meeting)
+
+
+def _check_backend(backend: str, device_type: str) -> None:
+    """Raise `DeviceError` where the backend asked for cannot work here."""
+    there = {"gloo": dist.is_gloo_available(), "nccl": dist.is_nccl_available(), "mpi": dist.is_mpi_available()}
+    if not there.get(backend, True):
+        raise DeviceError(f"parallel.backend: {backend}, but this torch was built without it; set it to auto")
+    if backend == "nccl" and device_type == "cpu":
+        raise DeviceError("parallel.backend: nccl works on GPUs, and training is on the CPU; set it to auto")
 
 
 def fit_to_batch(placement: Placement, batchsz: int) -> Placement:
@@ -133,7 +166,7 @@ def wait_for_all(control: dist.ProcessGroup | None) -> None:
 def ensure_group(context: Context) -> None:
     """Give a lone process the process group of one that DistributedDataParallel asks for."""
     if not dist.is_initialized():
-        dist.init_process_group(_backend(context.placement), store=HashStore(), rank=0, world_size=1)
+        dist.init_process_group(context.placement.backend, store=HashStore(), rank=0, world_size=1)
 
 
 def joined_by_torchrun() -> bool:
@@ -172,12 +205,33 @@ def process_context(placement: Placement) -> Iterator[Context]:
     )
     if placement.device_type == "cuda":
         torch.cuda.set_device(context.device)
-    dist.init_process_group(_backend(placement), timeout=TIMEOUT)
+    _meet(context)
     try:
         yield context
     finally:
         dist.destroy_process_group()
 
 
-def _backend(placement: Placement) -> str:
-    return "nccl" if placement.device_type == "cuda" else "gloo"
+def _meet(context: Context) -> None:
+    """Join the other ranks. Raises `DeviceError` where they are not found in time."""
+    meeting = context.placement.meeting
+    if meeting.interface is not None:
+        for library in ("GLOO", "NCCL"):  # what this host says for itself comes first
+            os.environ.setdefault(f"{library}_SOCKET_IFNAME", meeting.interface)
+    method = meeting.init_method
+    if method.startswith("file:"):  # a file serves one meeting: what it holds would mislead the next
+        method += "." + os.environ.get("TORCHELASTIC_RUN_ID", os.environ["MASTER_PORT"])
+        method += "." + os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    try:
+        dist.init_process_group(
+            context.placement.backend,
+            init_method=method,
+            timeout=timedelta(seconds=meeting.timeout_seconds),
+            rank=context.rank,
+            world_size=context.ranks,
+        )
+    except (dist.DistError, RuntimeError, ValueError, OSError) as error:
+        raise DeviceError(
+            f"rank {context.rank} of {context.ranks} did not find the others by {method} within "
+            f"{meeting.timeout_seconds:g} s ({one_line(error)}); see parallel.init_method, parallel.backend"
+        ) from error

@@ -5,17 +5,19 @@ Li et al., VLDB 2020.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from parashot.data.batches import Batch
-from parashot.parallel.context import Context, ensure_group
+from parashot.model.network import RelationNetwork
+from parashot.parallel.context import Context, Placement, ensure_group
+from parashot.parallel.exchange import same_on_all_ranks, send_from_first
 from parashot.parallel.strategy import MakeOptimizer, Objective, Strategy, part_of_step
 from parashot.params import DdpParams
 
@@ -24,17 +26,18 @@ class Ddp(Strategy):
     """Communication per step: an all-reduce per bucket of gradients, a broadcast of running statistics."""
 
     name = "ddp"
+    compiles = True
 
     def __init__(
         self,
-        network: nn.Module,
+        network: RelationNetwork,
         objective: Objective,
         make_optimizer: MakeOptimizer,
         context: Context,
         params: DdpParams,
     ) -> None:
-        super().__init__(network, objective, make_optimizer, context)
         ensure_group(context)
+        super().__init__(network, objective, make_optimizer, context, params)
         self.replicas = context.ranks
         self.how = f"{context.ranks} processes, a replica each, {dist.get_backend(context.group)}"
         self.wrapped = DistributedDataParallel(
@@ -42,12 +45,28 @@ class Ddp(Strategy):
             process_group=context.group,
             device_ids=[context.device] if context.device.type == "cuda" else None,
             bucket_cap_mb=params.bucket_mb,
-            gradient_as_bucket_view=True,  # backward writes where the exchange reads: nothing is copied
+            gradient_as_bucket_view=params.gradient_as_bucket_view,
+            static_graph=params.static_graph,
+            find_unused_parameters=params.find_unused_parameters,
         )
+        if params.compression == "bf16":
+            self.wrapped.register_comm_hook(context.group, bf16_compress_hook)
 
     @staticmethod
     def processes(replicas: int) -> int:
         return replicas
+
+    @staticmethod
+    def unsupported(placement: Placement, params: DdpParams) -> str:
+        if params.sync_batch_norm and placement.device_type == "cpu":
+            return "batch norm over all replicas is there for GPUs alone; set parallel.ddp.sync_batch_norm=false"
+        return ""
+
+    def place(self, network: RelationNetwork) -> RelationNetwork:
+        network = super().place(network)
+        if self.params.sync_batch_norm:
+            nn.SyncBatchNorm.convert_sync_batchnorm(network, self.context.group)  # in place, names stay
+        return network
 
     def forward_backward(self, batch: Batch) -> torch.Tensor:
         loss, sums = part_of_step(self.wrapped(*batch.tensors), self.objective, batch)
@@ -55,16 +74,10 @@ class Ddp(Strategy):
         return sums
 
     def agree(self) -> bool:
-        digest = hashlib.sha256()
-        for value in self.network.parameters():
-            digest.update(value.detach().cpu().contiguous().numpy().tobytes())
-        digests: list[bytes | None] = [None] * self.context.ranks
-        dist.all_gather_object(digests, digest.digest(), group=self.context.group)
-        return len(set(digests)) == 1
+        return same_on_all_ranks(self.network.parameters(), self.context)
 
     def synchronise_buffers(self) -> None:
-        for value in self.network.buffers():
-            dist.broadcast(value, src=0, group=self.context.group)
+        send_from_first(self.network.buffers(), self.context)
 
     @contextmanager
     def accumulating(self) -> Iterator[None]:

@@ -10,21 +10,35 @@ run in the calling thread alone and make DataParallel look slower than it is.)
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import nn
 
 from parashot.data.batches import Batch
+from parashot.model.network import RelationNetwork
 from parashot.parallel.context import Context
-from parashot.parallel.strategy import Loss, MakeOptimizer, Objective, Strategy, part_of_step
+from parashot.parallel.strategy import EXCHANGE, Loss, MakeOptimizer, Objective, Strategy, part_of_step
 from parashot.params import DpParams
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Shard = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """Support, query and indices of whole episodes."""
+
+
+def _shown_as_exchange(method: Callable[P, T]) -> Callable[P, T]:
+    """`method`, which moves data between replicas, as the profiler shall show it."""
+
+    @functools.wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        with torch.profiler.record_function(EXCHANGE + method.__name__):
+            return method(*args, **kwargs)
+
+    return call
 
 
 class Dp(Strategy):
@@ -34,13 +48,13 @@ class Dp(Strategy):
 
     def __init__(
         self,
-        network: nn.Module,
+        network: RelationNetwork,
         objective: Objective,
         make_optimizer: MakeOptimizer,
         context: Context,
         params: DpParams,
     ) -> None:
-        super().__init__(network, objective, make_optimizer, context)
+        super().__init__(network, objective, make_optimizer, context, params)
         self.replicas = context.placement.replicas
         self.loss_in_replica = params.loss_in_replica
         self.engine: CpuEngine | CudaEngine
@@ -111,12 +125,14 @@ class CpuEngine:
         self.reduce(len(shards))
         return sums
 
+    @_shown_as_exchange
     def scatter(self, support: torch.Tensor, query: torch.Tensor, episodes: torch.Tensor) -> list[Shard]:
         """Whole episodes, shared out in order; fewer shards than replicas where there are fewer episodes."""
         count = min(len(self.replicas), len(support))
         parts = (each.tensor_split(count) for each in (support, query, episodes))
         return list(zip(*parts, strict=True))
 
+    @_shown_as_exchange
     @torch.no_grad()
     def replicate(self, count: int) -> None:
         """Copy parameters and buffers out from the first replica.
@@ -147,10 +163,12 @@ class CpuEngine:
         return [future.result() for future in futures]
 
     @staticmethod
+    @_shown_as_exchange
     def gather(outputs: Sequence[torch.Tensor]) -> torch.Tensor:
         """Bring the replicas' outputs together on the first device."""
         return torch.cat(list(outputs))
 
+    @_shown_as_exchange
     @torch.no_grad()
     def reduce(self, count: int) -> None:
         """Sum the replicas' gradients onto the first."""

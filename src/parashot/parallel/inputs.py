@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
@@ -22,6 +23,28 @@ class Inputs:
     augmentation: Augmentation = NO_AUGMENTATION
     seed: int = 0
 
+    def prepared(
+        self, support: torch.Tensor, query: torch.Tensor, episodes: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Support [b, n, k, 3, h, w] and query [b, q, 3, h, w] as the network wants them.
+
+        Both are augmented, as a function of the indices in `episodes` [b], resized and normalised.
+        """
+        if not self.augmentation.active:
+            return prepare(support, self.image_size), prepare(query, self.image_size)
+        n, k = support.shape[1:3]
+        images = torch.cat((support.flatten(1, 2), query), dim=1)
+        keys = augmentation_keys(self.seed, "train", episodes)
+        varied = normalise(augment(images, keys, self.augmentation, self.image_size))
+        return varied[:, : n * k].unflatten(1, (n, k)), varied[:, n * k :]
+
+    def precision(self, device_type: str) -> AbstractContextManager[None]:
+        """The precision to compute in, for the thread that enters it (DataParallel has several)."""
+        precision: AbstractContextManager[None] = torch.autocast(
+            device_type, torch.bfloat16, enabled=self.bfloat16
+        )
+        return precision
+
 
 class FromPixels(nn.Module):
     """A network that takes training images as loaders give them: uint8 travels, replicas do the rest."""
@@ -33,22 +56,7 @@ class FromPixels(nn.Module):
 
     def forward(self, support: torch.Tensor, query: torch.Tensor, episodes: torch.Tensor) -> torch.Tensor:
         """Scores [b, q, n] of support [b, n, k, 3, h, w], query [b, q, 3, h, w] and episodes [b]."""
-        if self.inputs.augmentation.active:
-            support, query = self._varied(support, query, episodes)
-        else:
-            support, query = (prepare(images, self.inputs.image_size) for images in (support, query))
-        # here rather than around the step, because it holds for one thread, and DataParallel has several
-        with torch.autocast(support.device.type, torch.bfloat16, enabled=self.inputs.bfloat16):
-            scores: torch.Tensor = self.network(support, query)
+        prepared = self.inputs.prepared(support, query, episodes)
+        with self.inputs.precision(support.device.type):
+            scores: torch.Tensor = self.network(*prepared)
         return scores
-
-    def _varied(
-        self, support: torch.Tensor, query: torch.Tensor, episodes: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Both, augmented and normalised: a function of the episodes' indices alone."""
-        n, k = support.shape[1:3]
-        images = torch.cat((support.flatten(1, 2), query), dim=1)
-        keys = augmentation_keys(self.inputs.seed, "train", episodes)
-        pixels = augment(images, keys, self.inputs.augmentation, self.inputs.image_size)
-        varied = normalise(pixels)
-        return varied[:, : n * k].unflatten(1, (n, k)), varied[:, n * k :]

@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from parashot.errors import DeviceError, ParashotError, one_line
+from parashot.errors import DeviceError, ParashotError, PeerError, one_line
+from parashot.files import write_text
 from parashot.parallel.context import Context, Placement, joined_by_torchrun, process_context
 
 P = ParamSpec("P")
@@ -34,8 +35,9 @@ def launch(
 
     One process is this one. Under torchrun this process is a rank already: every rank calls `launch`, and all
     but the first get None. `function` and its arguments are pickled, so `function` stands at the top of a
-    module. Where a rank fails all are ended, and `DeviceError` says in one line what the one that failed
-    first said.
+    module. Where a rank is lost all are started again, `max_restarts` times at most, and `function` has to see
+    for itself where it was. Where one fails with a message for the user, or too often, all are ended, and
+    `DeviceError` says in one line what the one that failed first said.
     """
     if processes == 1 and not joined_by_torchrun():
         with process_context(placement) as context:
@@ -72,7 +74,7 @@ def _start(
             rdzv_endpoint="localhost:0",
             local_addr="localhost",
             start_method="spawn",
-            max_restarts=0,
+            max_restarts=placement.meeting.max_restarts,
             monitor_interval=0.1,
             logs_specs=DefaultLogsSpecs(log_dir=folder),
         )
@@ -84,7 +86,7 @@ def _start(
             raise KeyboardInterrupt from error
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
-            last_words = _earliest_failure(notes)
+            last_words = _first_words(notes)
             raise DeviceError(last_words or f"rank {rank} ended with exit code {failure.exitcode}") from error
     outcome: T = results[0]
     return outcome
@@ -104,6 +106,11 @@ def _rank(
     mislead.
     """
     logging.basicConfig(level=verbosity, format="%(message)s")
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if final := _final_words(failures):  # trying again would not help
+        raise DeviceError(final)
+    failures = failures / attempt
+    failures.mkdir(exist_ok=True)
     with _noting(failures), process_context(placement) as context, _noting(failures):
         result = function(context, *args, **kwargs)
         return result if context.is_first else None
@@ -119,11 +126,28 @@ def _noting(folder: Path) -> Iterator[None]:
         if not note.exists():
             told = isinstance(error, ParashotError | OSError)
             message = one_line(error) if told else f"{type(error).__name__}: {one_line(error)}"
-            note.write_text(json.dumps({"time": time.time(), "message": message}), encoding="utf-8")
+            final = isinstance(error, ParashotError) and not isinstance(error, PeerError)
+            tree = {"time": time.time(), "message": message, "final": final}
+            write_text(note, json.dumps(tree))
         raise
 
 
-def _earliest_failure(folder: Path) -> str:
-    """What the rank that failed first said, or nothing where none could say a word."""
-    notes = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
+def _final_words(folder: Path) -> str:
+    """What a rank said, in any attempt, that no other attempt can mend; or nothing."""
+    return _earliest([each for each in _notes(folder, "*") if each["final"]])
+
+
+def _first_words(folder: Path) -> str:
+    """What the rank said that failed first in the last attempt, or nothing where none could say a word."""
+    attempts = sorted((int(path.name) for path in folder.iterdir()), reverse=True)
+    return _final_words(folder) or next(
+        (words for attempt in attempts if (words := _earliest(_notes(folder, str(attempt))))), ""
+    )
+
+
+def _notes(folder: Path, attempt: str) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob(f"{attempt}/*.json")]
+
+
+def _earliest(notes: list[dict[str, Any]]) -> str:
     return str(min(notes, key=lambda note: note["time"])["message"]) if notes else ""

@@ -12,6 +12,7 @@ class Serial(Strategy):
     """No communication."""
 
     name = "serial"
+    compiles = True
     replicas = 1
     how = "1 process, 1 replica"
 

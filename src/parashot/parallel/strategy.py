@@ -1,24 +1,25 @@
 """What a strategy is, and the one step that all of them share.
 
-A strategy spreads one optimizer step over replicas. It owns placement, the exchange of gradients and the
-plain state dict; model and loop know nothing of it. Whatever the split, the loss of a step is the mean over
-all its episodes: each replica's part is weighted by its share, so a batchsz that the replicas do not divide
-is exact.
+A strategy spreads one optimizer step over devices: over replicas of the network, which share out the episodes,
+or over parts of it, which all see every episode. It owns placement, what is exchanged and the plain state
+dict; model and loop know nothing of it. Whatever the split, the loss of a step is the mean over all its
+episodes: each replica's part is weighted by its share, so a batchsz that the replicas do not divide is exact.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import nn
 
-from parashot.data.batches import Batch
-from parashot.parallel.context import Context
+from parashot.data.batches import Batch, Plan
+from parashot.model.network import RelationNetwork
+from parashot.parallel.context import Context, Placement
 from parashot.parallel.inputs import FromPixels, Inputs
 
 Loss = Callable[[torch.Tensor], torch.Tensor]
@@ -26,7 +27,11 @@ Loss = Callable[[torch.Tensor], torch.Tensor]
 
 Network = TypeVar("Network", bound=nn.Module)
 
-MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+EXCHANGE = "exchange:"
+"""What a strategy copies by hand in this process bears this prefix in the profiler."""
+
+MakeOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
+"""An optimizer of all parameters of a network, or of a rank's part of one, under their own names."""
 
 
 @dataclass(frozen=True)
@@ -40,29 +45,53 @@ class Objective:
 
 
 class Strategy(ABC):
-    """One way to spread a training step over replicas.
+    """One way to spread a training step over devices.
 
-    `replicas` of them take part; `how` says in words what really runs. `network` holds the first replica's
-    parameters, or this rank's.
+    `replicas` of them take part; `how` says in words what really runs. `network` is what this rank trains: the
+    whole network, the first of its replicas, or this rank's part of it. `params` is the strategy's own section
+    of params.yaml.
     """
 
     name: ClassVar[str]
+    compiles: ClassVar[bool] = False
+    """Whether a network that torch.compile has compiled can be trained so."""
+
     replicas: int
     how: str
 
     def __init__(
-        self, network: nn.Module, objective: Objective, make_optimizer: MakeOptimizer, context: Context
-    ):
+        self,
+        network: RelationNetwork,
+        objective: Objective,
+        make_optimizer: MakeOptimizer,
+        context: Context,
+        params: Any,
+    ) -> None:
         self.context = context
         self.objective = objective
-        self.network = channels_last(network.to(context.device))
+        self.params = params
+        self.network = self.place(network.to(context.device))
         self.model = FromPixels(self.network, objective.inputs)
-        self.optimizer = make_optimizer(self.network.parameters())
+        self.optimizer = make_optimizer(self.network)
 
     @staticmethod
     @abstractmethod
     def processes(replicas: int) -> int:
         """How many processes this strategy needs for so many replicas."""
+
+    @staticmethod
+    def unsupported(placement: Placement, params: Any) -> str:
+        """Why the strategy cannot run on these replicas with its section of params, or an empty text."""
+        return ""
+
+    @staticmethod
+    def plan(episodes: int, batchsz: int, rank: int, ranks: int) -> Plan:
+        """Which episodes a rank reads: its share of every step, unless all ranks work on all of them."""
+        return Plan(episodes, batchsz, rank, ranks)
+
+    def place(self, network: RelationNetwork) -> RelationNetwork:
+        """What of `network`, which lies on this rank's device, this rank keeps."""
+        return channels_last(network)
 
     @abstractmethod
     def forward_backward(self, batch: Batch) -> torch.Tensor:
@@ -86,13 +115,33 @@ class Strategy(ABC):
         return torch.stack(sums).sum(0)
 
     def set_learning_rate(self, rate: float) -> None:
-        """Use `rate` from the next step on."""
+        """Use `rate` from the next step on; a group of parameters with a `scale` takes that part of it."""
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get("scale", 1.0)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """The network's plain state on the CPU, under its own names: it loads without this strategy."""
-        return {name: value.detach().cpu().clone() for name, value in self.network.state_dict().items()}
+        """The whole network's plain state on the CPU, under its own names: it loads without this strategy.
+
+        Every rank calls it, and gets it.
+        """
+        whole = self.gathered(self.network.state_dict())
+        return {name: value.detach().cpu().clone() for name, value in whole.items()}
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Take up the whole network's plain state; the optimizer's stays as it is. Every rank calls it."""
+        self.network.load_state_dict(self.own_parts(state))
+
+    def gathered(self, own: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Whole tensors from this rank's `own`, each shaped like the one of its name in `network`."""
+        return dict(own)
+
+    def own_parts(self, whole: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """What this rank holds of `whole` tensors: `gathered` the other way round."""
+        return dict(whole)
+
+    def whole_network(self) -> RelationNetwork:
+        """The whole network as it stands, on this rank's device: what is evaluated. Every rank calls it."""
+        return self.network
 
     def agree(self) -> bool:
         """Whether all replicas hold the same parameters, bit for bit. True where there is only one copy."""

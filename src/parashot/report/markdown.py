@@ -16,6 +16,7 @@ _SECTIONS = {
     "step": "How a step is computed",
     "loader": "Loader workers",
     "strategies": "Strategies",
+    "costs": "What a step costs",
     "table1": "DP and DDP",
     "batchsz": "Batch sizes",
     "accuracy": "Does the accuracy survive?",

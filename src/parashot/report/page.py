@@ -194,7 +194,7 @@ def _strategies(material: Material) -> Markup:
     return join(
         element("p", words) if emulated else None,
         _figures(material, "strategies_step", "curves_accuracy"),
-        _tables(material, "strategies", "step"),
+        _tables(material, "strategies", "costs", "step"),
     )
 
 

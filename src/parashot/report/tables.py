@@ -46,6 +46,7 @@ def all_tables(summary: Mapping[str, Any]) -> dict[str, Table]:
         _loader(summary),
         _study_loader(),
         _strategies(summary),
+        _costs(summary),
         _comparison(summary),
         _batchsz(summary),
         _accuracy(summary),
@@ -227,6 +228,24 @@ def _strategies(summary: Mapping[str, Any]) -> Table:
         "Strategies: speedup is over serial, one replica; efficiency is speedup over replicas (or threads)"
     )
     return Table("strategies", caption, columns, tuple(summary["strategies"].values()))
+
+
+def _costs(summary: Mapping[str, Any]) -> Table:
+    columns = (
+        _words("variant", "strategy"),
+        _column("bytes_sent", "sent per process", text.size),
+        _column("communication_exposed", "messages, not hidden", text.percent),
+        _column("communication_hidden", "messages, hidden", text.percent),
+        _column("idle", "idle", text.percent),
+        _column("peak_memory_per_process_bytes", "memory per process", text.size),
+        _words("why_slow", "slower than serial, because"),
+    )
+    rows = tuple(row for row in summary["strategies"].values() if row["communication_exposed"] is not None)
+    caption = (
+        "What a step costs: bytes one process sends, and how its time is shared out, by the profiler; "
+        "waiting for a peer's message counts as messages"
+    )
+    return Table("costs", caption, columns, rows)
 
 
 def _strategy(row: Row) -> Markup:

@@ -45,7 +45,11 @@ KNOBS = (
     "model",
     "train.loss",
     "train.learning_rate",
+    "train.lr_scaling",
+    "train.lr_batchsz",
+    "train.lr_relation",
     "train.schedule",
+    "train.warmup_steps",
     "train.precision",
     "train.compile",
     "train.accumulate",
@@ -58,6 +62,8 @@ KNOBS = (
     "evaluate.val_episodes",
     "parallel.device",
     "parallel.replicas",
+    "parallel.backend",
+    "parallel.init_method",
     "parallel.ddp",
     "batchsz_study",
 )
@@ -77,7 +83,7 @@ def study_batch_sizes(params: Params, packed: Path, out: Path, tags: Mapping[str
     placement = place(params.parallel)
     check_abilities(params, placement.device_type)
     reason = "" if params.parallel.ddp.enabled else "parallel.ddp.enabled is false"
-    reason = reason or obstacle("ddp", placement, torch.cuda.device_count())
+    reason = reason or obstacle("ddp", params, placement, torch.cuda.device_count())
     measured: Measured | None = Measured()
     if reason:
         measured = Measured([_skipped(size, reason, params) for size in params.batchsz_study.sizes])
@@ -116,7 +122,7 @@ def _train(context: Context, params: Params, packed: Path, size: int, limit: flo
     """Train the budget in steps of `size`; stop at the first check past `limit` seconds."""
     study = params.batchsz_study
     plan = Plan(study.episodes, size, context.rank, context.ranks)
-    strategy, network = new_strategy("ddp", params, context)
+    strategy = new_strategy("ddp", params, context)
     batches = training_batches(params, packed, plan, context)
 
     def within_limit(done: int, trace: Trace) -> bool:
@@ -128,14 +134,14 @@ def _train(context: Context, params: Params, packed: Path, size: int, limit: flo
         strategy,
         batches,
         plan,
-        learning_rate=learning_rates(params, plan.steps),
-        pause_every=check_every,
+        learning_rate=learning_rates(params, plan.steps, size),
+        pauses=lambda done: done % check_every == 0,
         on_pause=within_limit,
     )
     done = len(trace.losses)
     episodes = min(done * size, study.episodes)
     strategy.synchronise_buffers()
-    accuracies = validate(network, params, packed, params.evaluate.val_episodes, context)
+    accuracies = validate(strategy.whole_network(), params, packed, params.evaluate.val_episodes, context)
     accuracy, ci95 = mean_and_ci95(accuracies)
     stopped = done < plan.steps
     seconds = trace.times.seconds
@@ -193,9 +199,9 @@ def _interleaved_blocks(
 
 def _ready(context: Context, params: Params, packed: Path, size: int) -> TimedStrategy:
     """Size `size` ready to be timed, with the batches of one block."""
-    strategy, _ = new_strategy("ddp", params, context)
+    strategy = new_strategy("ddp", params, context)
     steps = params.batchsz_study.block_episodes // size
-    batches = ready_batches(params, packed, context, size, steps)
+    batches = ready_batches(params, packed, strategy, size, steps)
     return TimedStrategy(strategy, batches, context.placement.threads_per_replica)
 
 

@@ -49,8 +49,8 @@ def measure_overlap(context: Context, params: Params, packed: Path) -> OverlapTi
     if context.device.type != "cuda":
         return None
     mine = alone(context)
-    strategy, _ = new_strategy("serial", params, mine)
-    waiting = _pinned(ready_batches(params, packed, mine, params.train.batchsz, 1)[0])
+    strategy = new_strategy("serial", params, mine)
+    waiting = _pinned(ready_batches(params, packed, strategy, params.train.batchsz, 1)[0])
     there = waiting.to(context.device)
     aside = torch.cuda.Stream(context.device)
 

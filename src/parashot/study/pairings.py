@@ -42,14 +42,16 @@ class PairingTimes:
 def compare_pairings(context: Context, params: Params, packed: Path) -> PairingTimes:
     """Time single steps of both pairings in turn, after one each to warm up."""
     mine = alone(context)
-    batches = ready_batches(params, packed, mine, params.train.batchsz, 1)
+    strategies = {pairing: new_strategy("serial", params, mine, pairing) for pairing in PAIRINGS}
     timed = {
         pairing: TimedStrategy(
-            new_strategy("serial", params, mine, pairing)[0], batches, context.placement.threads_per_replica
+            strategy,
+            ready_batches(params, packed, strategy, params.train.batchsz, 1),
+            context.placement.threads_per_replica,
         )
-        for pairing in PAIRINGS
+        for pairing, strategy in strategies.items()
     }
-    difference = _largest_difference(timed, batches[0], params)
+    difference = _largest_difference(timed, timed["split"].batches[0], params)
     steps = {pairing: partial(each.seconds, 1) for pairing, each in timed.items()}
     return PairingTimes(in_turn(steps, params.parallel.bench.blocks), difference)
 

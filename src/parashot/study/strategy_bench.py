@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,16 +21,18 @@ from parashot.parallel.context import (
     Placement,
     alone,
     control_group,
+    first_ranks,
     fit_to_batch,
     place,
     wait_for_all,
 )
 from parashot.parallel.launch import launch
-from parashot.parallel.registry import STRATEGIES, obstacle
+from parashot.parallel.registry import STRATEGIES, obstacle, splits_batch
 from parashot.params import Params
 from parashot.records import (
     Status,
     StepAnatomy,
+    StepShares,
     StrategyBlock,
     StrategyVariant,
     write_metrics,
@@ -42,6 +44,8 @@ from parashot.study.copy_overlap import OverlapTimes, measure_overlap
 from parashot.study.pairings import PairingTimes, compare_pairings
 from parashot.study.rank_workers import workers_work_in_ranks
 from parashot.study.runs import StageRuns
+from parashot.study.step_shares import all_shares, watch_shares
+from parashot.study.step_claims import StepTrials, try_steps
 from parashot.study.timed import TimedStrategy
 from parashot.train.assemble import new_strategy, ready_batches
 
@@ -54,6 +58,7 @@ KNOBS = (
     "train.batchsz",
     "train.loss",
     "train.learning_rate",
+    "train.lr_relation",
     "train.precision",
     "train.compile",
     "train.accumulate",
@@ -63,6 +68,9 @@ KNOBS = (
     "claims",
 )
 ALL_CORES = "serial-all-cores"
+PER_PARAMETER = "allreduce-per-parameter"
+"""`allreduce` with a message for each parameter, so that joining them is seen to pay."""
+
 ONE_GPU = "two replicas need two GPUs, and one is here; parallel.device=cpu compares them on the CPU"
 
 
@@ -72,16 +80,18 @@ class Measured:
 
     blocks: list[StrategyBlock] = field(default_factory=list)
     anatomy: list[StepAnatomy] = field(default_factory=list)
+    shares: list[StepShares] = field(default_factory=list)
     pairings: PairingTimes | None = None
     overlap: OverlapTimes | None = None
+    trials: StepTrials | None = None
     ddp_workers_ok: bool | None = None
 
 
 def bench_strategies(params: Params, packed: Path, out: Path, tags: Mapping[str, str]) -> None:
     """Time all enabled strategies and write `out`."""
-    artifacts = ["blocks.csv", "variants.csv", "anatomy.csv"]
+    artifacts = ["blocks.csv", "variants.csv", "anatomy.csv", "shares.csv"]
     runs = StageRuns("strategies", "strategy-bench", params, KNOBS, tags, artifacts)
-    placement = fit_to_batch(place(params.parallel), params.train.batchsz)
+    placement = place(params.parallel)
     check_abilities(params, placement.device_type)
     variants = list_variants(params, placement)
     able = [each for each in variants if each.status == "ok"]
@@ -98,16 +108,19 @@ def list_variants(params: Params, placement: Placement) -> list[StrategyVariant]
     """The rows of the comparison, with what cannot or shall not run here marked as skipped."""
     variants = []
     for name in STRATEGIES:
-        replicas = 1 if name == "serial" else placement.replicas
-        enabled = getattr(params.parallel, name).enabled
+        fitted = fit_to_batch(placement, params.train.batchsz) if splits_batch(name) else placement
+        replicas = 1 if name == "serial" else fitted.replicas
+        section = getattr(params.parallel, name)
         reason = (
-            obstacle(name, placement, torch.cuda.device_count(), params.train.compile)
-            if enabled
+            obstacle(name, params, fitted, torch.cuda.device_count())
+            if section.enabled
             else f"parallel.{name}.enabled is false"
         )
         status: Status = "skipped" if reason else "ok"
         threads = placement.threads_per_replica
         variants.append(StrategyVariant(name, name, status, reason, replicas, threads, params.train.batchsz))
+        if name == "allreduce" and not reason and section.flat:
+            variants.append(replace(variants[-1], variant=PER_PARAMETER))
         if name != "serial" and placement.device_type == "cuda" and placement.replicas == 1:
             variants.append(
                 StrategyVariant(f"{name}-2", name, "skipped", ONE_GPU, 2, threads, params.train.batchsz)
@@ -142,9 +155,13 @@ def bench_rank(
         wait_for_all(control)
         seen = watch_step(entry) if entry is not None else Seen()
         measured.anatomy.append(anatomy(variant, seen, context, control, params))
+        wait_for_all(control)
+        watched = watch_shares(entry) if entry is not None else []
+        measured.shares += all_shares(variant, watched, context, control)
     if context.is_first:
         measured.pairings = compare_pairings(context, params, packed)
         measured.overlap = measure_overlap(context, params, packed)
+        measured.trials = try_steps(context, params, packed)
     wait_for_all(control)
     measured.ddp_workers_ok = workers_work_in_ranks(context, params, packed, control)
     for entry in entries.values():
@@ -156,12 +173,24 @@ def bench_rank(
 def _ready(context: Context, params: Params, packed: Path, variant: StrategyVariant) -> TimedStrategy | None:
     """A variant ready to be timed on this rank; None on ranks that take no part in it."""
     processes = STRATEGIES[variant.strategy].processes(variant.replicas)
-    if processes == 1 and not context.is_first:
+    mine = _taking_part(context, processes)
+    if mine is None:
         return None
-    mine = context if processes > 1 or context.ranks == 1 else alone(context)
-    strategy, _ = new_strategy(variant.strategy, params, mine)
-    batches = ready_batches(params, packed, mine, params.train.batchsz, params.parallel.bench.steps)
+    if variant.variant == PER_PARAMETER:
+        one_by_one = replace(params.parallel.allreduce, flat=False)
+        params = replace(params, parallel=replace(params.parallel, allreduce=one_by_one))
+    strategy = new_strategy(variant.strategy, params, mine)
+    batches = ready_batches(params, packed, strategy, params.train.batchsz, params.parallel.bench.steps)
     return TimedStrategy(strategy, batches, variant.threads_per_replica)
+
+
+def _taking_part(context: Context, processes: int) -> Context | None:
+    """The first `processes` ranks by themselves; None for the others. Every rank calls it."""
+    if processes > 1:
+        return first_ranks(context, processes)
+    if context.ranks == 1:
+        return context
+    return alone(context) if context.is_first else None
 
 
 def _write(
@@ -190,11 +219,14 @@ def _write(
         metrics |= measured.pairings.metrics(Resampling.of(params.claims))
     if measured.overlap is not None:
         metrics |= measured.overlap.metrics(Resampling.of(params.claims))
+    if measured.trials is not None:
+        metrics |= measured.trials.metrics(Resampling.of(params.claims))
     if measured.ddp_workers_ok is not None:
         metrics["ddp_workers_ok"] = int(measured.ddp_workers_ok)
     with replacing_folder(out) as folder:
         write_rows(folder / "variants.csv", StrategyVariant, variants)
         write_rows(folder / "blocks.csv", StrategyBlock, measured.blocks)
         write_rows(folder / "anatomy.csv", StepAnatomy, measured.anatomy)
+        write_rows(folder / "shares.csv", StepShares, measured.shares)
         write_metrics(folder / "metrics.json", metrics)
         write_runs(folder / "records.jsonl", runs.all(metrics))

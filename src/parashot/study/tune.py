@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from parashot.data.batches import Batch
+from parashot.data.batches import Batch, Plan
 from parashot.files import replacing_folder
 from parashot.findings.statistics import Resampling, ratio_interval
 from parashot.model.pairing import PAIRINGS, choose_pairing
@@ -25,7 +25,7 @@ from parashot.params import Compile, Params
 from parashot.records import Choices, TuneBlock, write_metrics, write_result, write_rows, write_runs
 from parashot.study.runs import StageRuns
 from parashot.study.timed import TimedStrategy, in_turn
-from parashot.train.assemble import new_strategy, ready_batches
+from parashot.train.assemble import new_strategy, training_episodes
 from parashot.train.choices import computed_as
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,8 @@ def tune_rank(context: Context, params: Params, packed: Path) -> Measured:
     if len(ways) == 1 and not modes:
         return measured
     share = max(1, params.train.batchsz // context.placement.replicas)
-    batches = ready_batches(params, packed, alone(context), share, 1)
+    episodes = training_episodes(params, packed, Plan(share, share), "packed")
+    batches = [episodes[0]]
     timed = {way: _timed(context, params, batches, way) for way in ways}
     measured.seconds = _single_steps(timed, params)
     measured.chosen = choose(measured.seconds, Resampling.of(params.claims))
@@ -149,7 +150,7 @@ def _single_steps(timed: Mapping[Choices, TimedStrategy], params: Params) -> dic
 
 
 def _timed(context: Context, params: Params, batches: list[Batch], way: Choices) -> TimedStrategy:
-    strategy, _ = new_strategy("serial", computed_as(params, way), alone(context))
+    strategy = new_strategy("serial", computed_as(params, way), alone(context))
     return TimedStrategy(strategy, batches, context.placement.threads_per_replica)
 
 

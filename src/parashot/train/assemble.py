@@ -39,12 +39,14 @@ def training_episodes(
     )
 
 
-def training_batches(params: Params, packed: Path, plan: Plan, context: Context) -> Iterator[Batch]:
-    """This rank's batches of `plan`, by the loader of `params` with the rank's share of the workers."""
+def training_batches(
+    params: Params, packed: Path, plan: Plan, context: Context, first: int = 0
+) -> Iterator[Batch]:
+    """This rank's batches of `plan` from step `first` on, by its share of the workers of `params.loader`."""
     loader = params.loader
     workers = workers_of_rank(loader.workers, context.local_rank, context.local_ranks)
     episodes = training_episodes(params, packed, plan)
-    return episode_loader(episodes, workers, loader.prefetch, context.device)
+    return episode_loader(episodes, workers, loader.prefetch, context.device, first)
 
 
 def validate(
@@ -57,17 +59,16 @@ def validate(
     return shared_episode_accuracies(network, split, rows, spec, params.model.image_size, context)
 
 
-def ready_batches(params: Params, packed: Path, context: Context, batchsz: int, steps: int) -> list[Batch]:
-    """This rank's share of the first `steps` batches, as uint8 in memory, so that no loading is timed."""
-    plan = Plan(steps * batchsz, batchsz, context.rank, context.ranks)
+def ready_batches(params: Params, packed: Path, strategy: Strategy, batchsz: int, steps: int) -> list[Batch]:
+    """What this rank reads in the first `steps` steps, as uint8 in memory, so that no loading is timed."""
+    context = strategy.context
+    plan = strategy.plan(steps * batchsz, batchsz, context.rank, context.ranks)
     episodes = training_episodes(params, packed, plan, "packed")
     return [episodes[step] for step in range(steps)]
 
 
-def new_strategy(
-    name: str, params: Params, context: Context, pairing: Pairing | None = None
-) -> tuple[Strategy, RelationNetwork]:
-    """A strategy, and the network it trains: the same first weights for every strategy.
+def new_strategy(name: str, params: Params, context: Context, pairing: Pairing | None = None) -> Strategy:
+    """A strategy around a network of its own: the same first weights for every strategy.
 
     What is still `auto` in params is what never fails: fp32, not compiled, the pairing of less work.
     """
@@ -78,4 +79,4 @@ def new_strategy(
     if params.train.compile in {"default", "reduce-overhead"}:
         network.compile(mode=params.train.compile)
     parts = (build_objective(params), optimizer_maker(params), context, params.parallel)
-    return build_strategy(name, network, *parts), network
+    return build_strategy(name, network, *parts)

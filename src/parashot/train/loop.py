@@ -42,24 +42,25 @@ def train_steps(
     plan: Plan,
     *,
     learning_rate: Callable[[int], float],
-    pause_every: int,
+    pauses: Callable[[int], bool],
     on_pause: Callable[[int, Trace], bool],
+    trace: Trace | None = None,
 ) -> Trace:
-    """Train over all of `batches`.
+    """Train over all of `batches`, which begin where `trace`, if there is one, leaves off.
 
-    Every `pause_every` steps, and after the last, the clock stops and `on_pause` is called.
-    `on_pause(steps done, trace so far)` may validate and report; it returns False to end the training. Losses
-    stay on the device, without their graphs, until a pause: nothing waits for the device within a step.
+    After so many steps as `pauses` holds for, and after the last, the clock stops and `on_pause` is called.
+    `on_pause(steps done, trace so far)` may validate, save and report; it returns False to end the training.
+    Losses stay on the device, without their graphs, until a pause: nothing waits for the device within a step.
     """
-    trace, pending = Trace(), []
+    trace, pending = trace or Trace(), []
     strategy.network.train()
     synchronise(strategy.context)
     before = time.perf_counter()
-    for done, batch in enumerate(batches, start=1):
+    for done, batch in enumerate(batches, start=len(trace.losses) + 1):
         arrived = time.perf_counter()
         strategy.set_learning_rate(learning_rate(done - 1))
         pending.append(strategy.step(batch))
-        pausing = done % pause_every == 0 or done == plan.steps
+        pausing = pauses(done) or done == plan.steps
         if pausing:
             synchronise(strategy.context)
         after = time.perf_counter()

@@ -42,6 +42,8 @@ _KNOBS = (
     "loader.prefetch",
     "parallel.device",
     "parallel.replicas",
+    "parallel.backend",
+    "parallel.init_method",
 )
 """Knobs that every training depends on."""
 
@@ -113,13 +115,14 @@ def metrics_of(result: TrainResult) -> dict[str, float | int]:
     numbers = {
         "seconds": result.seconds,
         "seconds_per_step": result.seconds_per_step,
-        "episodes_per_second": result.episodes / result.seconds,
+        "episodes_per_second": result.episodes / result.seconds if result.seconds else None,
         "data_share": result.data_share,
         "val_accuracy": result.val_accuracy,
         "val_accuracy_ci95": result.val_accuracy_ci95,
         "peak_memory_bytes": result.peak_memory_bytes,
         "replicas": result.replicas,
         "steps": result.steps,
+        "resumed": result.resumed,
     }
     return {key: value for key, value in numbers.items() if value is not None}
 

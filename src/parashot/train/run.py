@@ -19,20 +19,30 @@ import numpy.typing as npt
 import torch
 from torch import distributed as dist
 
-from parashot.data.batches import Plan
+from parashot.data.packed import read_manifest
 from parashot.errors import DeviceError
 from parashot.hardware import MemoryPeak, tree_memory_bytes
 from parashot.parallel.abilities import check_abilities
-from parashot.parallel.context import Context, fit_to_batch, is_first_process, joined_by_torchrun, place
+from parashot.parallel.context import (
+    Context,
+    control_group,
+    fit_to_batch,
+    is_first_process,
+    joined_by_torchrun,
+    place,
+    wait_for_all,
+)
 from parashot.parallel.launch import launch
-from parashot.parallel.registry import STRATEGIES, obstacle
+from parashot.parallel.peers import naming_lost_peers
+from parashot.parallel.registry import STRATEGIES, obstacle, splits_batch
 from parashot.params import Params
 from parashot.records import HistoryRow, Run, TrainResult, now_ms
 from parashot.train.assemble import new_strategy, training_batches, training_episodes, validate
+from parashot.train.checkpoint import Checkpoints, Progress, key
 from parashot.train.evaluate import mean_and_ci95
 from parashot.train.loop import Trace, synchronise, train_steps
 from parashot.train.objective import learning_rates
-from parashot.train.outcome import history_rows, training_run, write_skipped, write_training
+from parashot.train.outcome import history_rows, params_of, training_run, write_skipped, write_training
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +59,8 @@ class Job:
     out: Path
     tags: Mapping[str, str] = field(default_factory=dict)
     live: Callable[[Run], None] | None = None
+    scratch: Path | None = None
+    """Where unfinished trainings are saved; None: nowhere."""
 
 
 def train(job: Job) -> TrainResult | None:
@@ -62,7 +74,9 @@ def train(job: Job) -> TrainResult | None:
     )
     placement = place(params.parallel)
     check_abilities(params, placement.device_type)
-    reason = reason or obstacle(job.strategy, placement, torch.cuda.device_count(), params.train.compile)
+    if not reason and (reason := obstacle(job.strategy, params, placement, torch.cuda.device_count())):
+        if joined_by_torchrun():  # asked for by name: not a part of a study that can do without it
+            raise DeviceError(reason)
     if reason:
         log.info("train %s: skipped, %s", job.strategy, reason)
         return write_skipped(job.out, job.strategy, reason, params, job.tags) if is_first_process() else None
@@ -70,58 +84,78 @@ def train(job: Job) -> TrainResult | None:
         raise DeviceError(
             f"{job.strategy} is one process, but torchrun started {placement.replicas}; start it alone"
         )
-    if params.train.batch_per == "global":
+    if params.train.batch_per == "global" and splits_batch(job.strategy):
         placement = fit_to_batch(placement, params.train.batchsz)
     return launch(train_rank, placement, STRATEGIES[job.strategy].processes(placement.replicas), job)
 
 
 def train_rank(context: Context, job: Job) -> TrainResult:
     """The training of one rank; the first one writes the result folder."""
-    return _Training(context, job).run()
+    control = control_group(context)
+    with naming_lost_peers(context, control):
+        return _Training(context, job, control).run()
 
 
 class _Training:
     """One rank's training: what its pauses share."""
 
-    def __init__(self, context: Context, job: Job) -> None:
+    def __init__(self, context: Context, job: Job, control: dist.ProcessGroup | None) -> None:
         params = job.params
+        self.control = control
         self.context, self.job, self.params = context, job, params
         self.uuid, self.start_ms, self.last_live = uuid.uuid4().hex, now_ms(), time.monotonic()
         self.idle_bytes = tree_memory_bytes(os.getpid()) if context.device.type == "cpu" else 0
-        own_episodes = context.ranks if params.train.batch_per == "rank" else 1
-        self.plan = Plan(
-            params.train.episodes * own_episodes,
-            params.train.batchsz * own_episodes,
-            context.rank,
-            context.ranks,
-        )
-        self.strategy, self.network = new_strategy(job.strategy, params, context)
+        self.strategy = new_strategy(job.strategy, params, context)
+        drawn = 1
+        if params.train.batch_per == "rank" and splits_batch(job.strategy):
+            drawn = context.ranks
+        episodes, batchsz = params.train.episodes * drawn, params.train.batchsz * drawn
+        self.plan = self.strategy.plan(episodes, batchsz, context.rank, context.ranks)
         self.episodes = training_episodes(params, job.packed, self.plan)
         self.val_accuracies: npt.NDArray[np.float64] = np.zeros(0)
-        self.validations: dict[int, tuple[float, float]] = {}
+        self.checkpoints = Checkpoints(_folder_of(job, context), context)
+        self.progress = Progress()
 
     def run(self) -> TrainResult:
         """Train, check, and on the first rank write."""
         try:
             memory = self._memory_of_steps()
-            trace = train_steps(
-                self.strategy,
-                training_batches(self.params, self.job.packed, self.plan, self.context),
-                self.plan,
-                learning_rate=learning_rates(self.params, self.plan.steps),
-                pause_every=self.params.train.validate_every,
-                on_pause=self._pause,
-            )
+            trace = self._train()
             result = self._result(trace, memory)
             state = self.strategy.state_dict()
         finally:
             self.strategy.close()
+            self.checkpoints.close()
         if not result.ranks_identical:
             log.warning("train %s: the replicas ended with different parameters", self.job.strategy)
         if self.context.is_first:
             history, run = self._history(trace), self._run(trace, result)
             write_training(self.job.out, result, history, self.val_accuracies, self.params.model, state, run)
+        wait_for_all(self.control)
+        self.checkpoints.clear()
         return result
+
+    def _train(self) -> Trace:
+        """Train to the end, from the beginning or from where a killed training was."""
+        self.progress = self.checkpoints.resume(self.strategy)
+        first = self.progress.step
+        if first and self.context.is_first:
+            log.info("train %s: goes on after step %d of %d", self.job.strategy, first, self.plan.steps)
+        return train_steps(
+            self.strategy,
+            training_batches(self.params, self.job.packed, self.plan, self.context, first),
+            self.plan,
+            learning_rate=learning_rates(self.params, self.plan.steps, self.plan.batchsz),
+            pauses=lambda done: self._validates(done) or self._saves(done),
+            on_pause=self._pause,
+            trace=self.progress.trace,
+        )
+
+    def _validates(self, done: int) -> bool:
+        return done % self.params.train.validate_every == 0 or done == self.plan.steps
+
+    def _saves(self, done: int) -> bool:
+        return done % self.params.train.checkpoint_every == 0 and done < self.plan.steps
 
     def _memory_of_steps(self) -> tuple[int, ...]:
         """Peak bytes of a few steps: of each CUDA device, or above idle of all ranks together.
@@ -136,7 +170,7 @@ class _Training:
             for step in range(min(_MEMORY_STEPS, self.plan.steps)):
                 self.strategy.step(self.episodes[step])
             synchronise(self.context)
-        self.network.load_state_dict(before)
+        self.strategy.load_state_dict(before)
         self.strategy.optimizer.state.clear()
         mine = [torch.cuda.max_memory_allocated(device) for device in devices] or [
             host.peak_bytes - self.idle_bytes
@@ -149,19 +183,27 @@ class _Training:
         return tuple(peaks) if devices else (sum(peaks),)
 
     def _pause(self, done: int, trace: Trace) -> bool:
-        """Validate and report."""
+        """Validate and report, save, or both."""
+        if self._validates(done):
+            self._validate(done, trace)
+        if self._saves(done):
+            self.progress.step = done
+            self.checkpoints.save(self.strategy, self.progress)
+        return True
+
+    def _validate(self, done: int, trace: Trace) -> None:
         last = done == self.plan.steps
         episodes = self.params.evaluate.val_episodes if last else self.params.train.val_episodes
         self.strategy.synchronise_buffers()
+        network = self.strategy.whole_network()
         with _all_cores(self.context):
-            self.val_accuracies = validate(self.network, self.params, self.job.packed, episodes, self.context)
-        self.validations[done] = mean_and_ci95(self.val_accuracies)
+            self.val_accuracies = validate(network, self.params, self.job.packed, episodes, self.context)
+        self.progress.validations[done] = mean_and_ci95(self.val_accuracies)
         if self.context.is_first:
             self._report(done, trace)
-        return True
 
     def _report(self, done: int, trace: Trace) -> None:
-        accuracy, ci95 = self.validations[done]
+        accuracy, ci95 = self.progress.validations[done]
         log.info(
             "train %s: step %d of %d, loss %.4f, val %.1f ± %.1f%%, %.0f s left",
             self.job.strategy,
@@ -178,7 +220,7 @@ class _Training:
             self.job.live(self._run(trace, None))
 
     def _history(self, trace: Trace) -> list[HistoryRow]:
-        return history_rows(trace, self.plan, self.validations)
+        return history_rows(trace, self.plan, self.progress.validations)
 
     def _run(self, trace: Trace, result: TrainResult | None) -> Run:
         return training_run(
@@ -206,7 +248,7 @@ class _Training:
             batch_per=self.params.train.batch_per,
             steps=len(times.step_seconds),
             episodes=self.plan.episodes,
-            seconds=times.seconds,
+            seconds=None if self.progress.resumed else times.seconds,
             seconds_per_step=float(np.median(times.step_seconds)),
             data_share=sum(times.data_seconds) / times.seconds,
             val_accuracy=accuracy,
@@ -215,7 +257,8 @@ class _Training:
             peak_memory_bytes=max(memory),
             memory_by_device=memory if context.device.type == "cuda" else (),
             ranks_identical=self.strategy.agree(),
-            parameters=sum(each.numel() for each in self.strategy.network.parameters()),
+            resumed=self.progress.resumed,
+            parameters=sum(each.numel() for each in self.strategy.whole_network().parameters()),
         )
 
     def _how(self) -> str:
@@ -236,6 +279,14 @@ def _all_cores(context: Context) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(context.placement.threads_per_replica)
+
+
+def _folder_of(job: Job, context: Context) -> Path | None:
+    """Where this training is saved: its own among all others, by what it depends on."""
+    if job.scratch is None:
+        return None
+    manifest = read_manifest(job.packed)
+    return job.scratch / key(job.strategy, params_of(job.params, job.strategy), manifest, context.ranks)
 
 
 def _own_devices(context: Context, replicas: int) -> list[torch.device]:

@@ -1,0 +1,92 @@
+"""Synchronous SGD by hand: a process per replica, and after backward the gradients are summed over all ranks.
+
+What DistributedDataParallel does, without its overlap. `flat` copies all gradients into one buffer that
+travels as one message; otherwise each parameter's travels by itself, as tutorials write it, and pays the
+latency of a message as often as there are parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import torch
+from torch import distributed as dist
+
+from parashot.data.batches import Batch
+from parashot.model.network import RelationNetwork
+from parashot.parallel.context import Context, ensure_group
+from parashot.parallel.exchange import flat_views, gradients_of, same_on_all_ranks, send_from_first
+from parashot.parallel.strategy import MakeOptimizer, Objective, Strategy, part_of_step
+from parashot.params import AllreduceParams
+
+
+class Allreduce(Strategy):
+    """Communication per step: one all-reduce of all gradients, or one for each parameter."""
+
+    name = "allreduce"
+    compiles = True
+
+    def __init__(
+        self,
+        network: RelationNetwork,
+        objective: Objective,
+        make_optimizer: MakeOptimizer,
+        context: Context,
+        params: AllreduceParams,
+    ) -> None:
+        ensure_group(context)
+        super().__init__(network, objective, make_optimizer, context, params)
+        self.replicas = context.ranks
+        self.flat = params.flat
+        self.exchanging = True
+        message = "one message" if params.flat else "a message per parameter"
+        backend = dist.get_backend(context.group)
+        self.how = f"{context.ranks} processes, a replica each, gradients in {message}, {backend}"
+
+    @staticmethod
+    def processes(replicas: int) -> int:
+        return replicas
+
+    def place(self, network: RelationNetwork) -> RelationNetwork:
+        network = super().place(network)
+        with torch.no_grad():
+            send_from_first([*network.parameters(), *network.buffers()], self.context)
+        return network
+
+    def forward_backward(self, batch: Batch) -> torch.Tensor:
+        loss, sums = part_of_step(self.model(*batch.tensors), self.objective, batch)
+        loss.backward()
+        if self.exchanging:
+            self.exchange()
+        return sums
+
+    @torch.no_grad()
+    def exchange(self) -> None:
+        """Sum every gradient over all ranks: each rank's loss is its share of the step's mean already."""
+        gradients = gradients_of(self.network)
+        if not self.flat:
+            for each in gradients:
+                dist.all_reduce(each, group=self.context.group)
+            return
+        flat, views = flat_views(gradients)
+        torch._foreach_copy_(views, gradients)
+        dist.all_reduce(flat, group=self.context.group)
+        torch._foreach_copy_(gradients, views)
+
+    def agree(self) -> bool:
+        return same_on_all_ranks(self.network.parameters(), self.context)
+
+    def synchronise_buffers(self) -> None:
+        send_from_first(self.network.buffers(), self.context)
+
+    @contextmanager
+    def accumulating(self) -> Iterator[None]:
+        self.exchanging = False
+        try:
+            yield
+        finally:
+            self.exchanging = True
+
+    def without_exchange(self) -> AbstractContextManager[None]:
+        return self.accumulating()

@@ -1,0 +1,256 @@
+"""Each layer's channels over the ranks: column, then row.
+
+Shoeybi et al., Megatron-LM, 2019, for convolutions. A *column* layer computes a rank's share of the output
+channels from all input channels; batch norms, pools and activations work on each channel by itself, so the
+share passes through them; a *row* layer takes the share as its input channels and computes a part of every
+output channel, and the ranks' parts are summed. Where the layer that follows wants all channels at once the
+shares are gathered. Every rank sees every image, so batch norm sees the whole batch.
+
+The collectives stand here by hand, for DTensor's convolutions are split over the batch alone and give wrong
+numbers when their weights are sharded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+
+from parashot.data.batches import Batch
+from parashot.model.embeddings import Block, Bottleneck, ResidualBlock
+from parashot.model.network import RelationNetwork
+from parashot.model.relation import BottleneckHead, ConvHead
+from parashot.parallel.context import Context, Placement
+from parashot.parallel.exchange import gather_parts, same_on_all_ranks, send_from_first, share
+from parashot.parallel.split import EveryEpisode, SplitStrategy
+from parashot.parallel.strategy import MakeOptimizer, Objective, channels_last, part_of_step
+from parashot.params import ChannelSplitParams
+
+MOST_RANKS = 8
+"""The narrowest layer that is cut has 8 outputs."""
+
+
+class ChannelSplit(EveryEpisode, SplitStrategy):
+    """Communication per step: a sum or a gathering of maps for every layer or two, forward and backward."""
+
+    name = "channel_split"
+
+    def __init__(
+        self,
+        network: RelationNetwork,
+        objective: Objective,
+        make_optimizer: MakeOptimizer,
+        context: Context,
+        params: ChannelSplitParams,
+    ) -> None:
+        super().__init__(network, objective, make_optimizer, context, params)
+        self.replicas = context.ranks
+        backend = dist.get_backend(context.group)
+        self.how = f"{context.ranks} processes, each with a share of every layer's channels, {backend}"
+
+    @staticmethod
+    def unsupported(placement: Placement, params: object) -> str:
+        if 2 <= placement.replicas <= MOST_RANKS:
+            return ""
+        return (
+            f"channel_split shares channels out over 2 to {MOST_RANKS} devices, not {placement.replicas}; "
+            "set parallel.replicas"
+        )
+
+    def place(self, network: RelationNetwork) -> RelationNetwork:
+        with torch.no_grad():
+            send_from_first(network.state_dict().values(), self.context)
+        self.cutter = Cutter(network, self.context)
+        self.cutter.cut()
+        return channels_last(network)
+
+    def forward_backward(self, batch: Batch) -> torch.Tensor:
+        loss, sums = part_of_step(self.model(*batch.tensors), self.objective, batch)
+        loss.backward()
+        return sums if self.context.is_first else torch.zeros_like(sums)  # all ranks have the same sums
+
+    def gathered(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        cuts = self.cutter.cuts
+        return {
+            name: gather_parts(value, *cuts[name], self.context) if name in cuts else value
+            for name, value in own.items()
+        }
+
+    def own_parts(self, whole: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: self.cutter.own(name, value) for name, value in whole.items()}
+
+    def agree(self) -> bool:
+        """What every rank holds is the same everywhere."""
+        replicated = {
+            name: value for name, value in self.network.named_parameters() if name not in self.cutter.cuts
+        }
+        return same_on_all_ranks(replicated.values(), self.context)
+
+
+class Cutter:
+    """Cuts a network's layers down to this rank's share, and puts the collectives between them."""
+
+    def __init__(self, network: RelationNetwork, context: Context) -> None:
+        self.network, self.context = network, context
+        self.cuts: dict[str, tuple[int, int]] = {}
+        """Dimension and whole size of each tensor that was cut, by its name in the state dict."""
+        self._names = {module: name for name, module in network.named_modules()}
+
+    def cut(self) -> None:
+        """Cut every convolution and linear layer; which goes with which is the network's architecture."""
+        for module in self.network.modules():
+            if isinstance(module, Bottleneck):
+                self._bottleneck(module)
+            elif isinstance(module, ResidualBlock):
+                self._residual(module)
+        self._blocks([each for each in self.network.embedding if isinstance(each, Block)])
+        head = cast("ConvHead | BottleneckHead", self.network.relation)
+        if isinstance(head, ConvHead):
+            self._column(head.pair_conv, copied=False)
+            self._norm(head.pair_block[0])
+            self._row(head.block[0])
+        self._scores(head.score)
+        # the head's first convolutions are no calls of theirs (see model.pairing): their input is copied here
+        self.network.embedding.register_forward_hook(lambda module, args, maps: self._copied(maps))
+
+    def own(self, name: str, whole: Tensor) -> Tensor:
+        """This rank's share of a tensor of the whole network."""
+        if name not in self.cuts:
+            return whole
+        dim, size = self.cuts[name]
+        mine = share(size, self.context.rank, self.context.ranks)
+        return whole.narrow(dim, mine.start, mine.stop - mine.start)
+
+    def _blocks(self, blocks: list[Block]) -> None:
+        """Blocks of one convolution each, two by two; a last one by itself is gathered."""
+        for number, block in enumerate(blocks):
+            if number % 2:
+                self._row(block[0])
+            else:
+                self._column(block[0])
+                self._norm(block[1])
+        if len(blocks) % 2:
+            self._gathered(blocks[-1], blocks[-1][1].num_features)
+
+    def _bottleneck(self, block: Bottleneck) -> None:
+        """First convolution: column, gathered; second and third: column and row; shortcut: like the first."""
+        of_pairs = block is getattr(self.network.relation, "pair_block", None)
+        self._column(block.conv1, copied=not of_pairs)
+        self._gathered(block.norm1, block.norm1.num_features)
+        self._norm(block.norm1)
+        self._column(block.conv2)
+        self._norm(block.norm2)
+        self._row(block.conv3)
+        if isinstance(block.shortcut_norm, nn.BatchNorm2d):
+            self._column(block.shortcut, copied=not of_pairs)
+            self._gathered(block.shortcut_norm, block.shortcut_norm.num_features)
+            self._norm(block.shortcut_norm)
+
+    def _residual(self, block: ResidualBlock) -> None:
+        """Three convolutions: column, row, and column gathered; the shortcut like the last."""
+        first, first_norm, _, second, _, _, third, third_norm = block.residual
+        self._column(first)
+        self._norm(first_norm)
+        self._row(second)
+        for convolution, norm in ((third, third_norm), tuple(block.shortcut)):
+            self._column(convolution)
+            self._gathered(norm, norm.num_features)
+            self._norm(norm)
+
+    def _scores(self, layers: nn.Sequential) -> None:
+        """Two linear layers, with what lies between them."""
+        first, *between, last = layers
+        self._column(first)
+        for each in between:
+            if isinstance(each, nn.BatchNorm1d):
+                self._norm(each)
+        self._row(last)
+
+    def _column(self, layer: nn.Module, *, copied: bool = True) -> None:
+        self._cut(layer, 0, "weight", "bias")
+        if copied:
+            layer.register_forward_pre_hook(lambda module, args: (self._copied(args[0]),))
+
+    def _row(self, layer: nn.Module) -> None:
+        self._cut(layer, 1, "weight")
+        layer.register_forward_hook(self._summed)
+
+    def _norm(self, norm: nn.Module) -> None:
+        self._cut(norm, 0, "weight", "bias", "running_mean", "running_var")
+
+    def _gathered(self, layer: nn.Module, channels: int) -> None:
+        layer.register_forward_hook(
+            lambda module, args, maps: _Gather.apply(maps, channels, self.context)
+        )
+
+    def _cut(self, layer: nn.Module, dim: int, *names: str) -> None:
+        for name in names:
+            value = getattr(layer, name)
+            if value is None:
+                continue
+            full = f"{self._names[layer]}.{name}"
+            self.cuts[full] = (dim, value.shape[dim])
+            mine = self.own(full, value.detach()).clone()
+            setattr(layer, name, nn.Parameter(mine) if isinstance(value, nn.Parameter) else mine)
+
+    def _copied(self, maps: Tensor) -> Tensor:
+        copied: Tensor = _Copy.apply(maps, self.context)
+        return copied
+
+    def _summed(self, layer: nn.Module, args: object, maps: Tensor) -> Tensor:
+        bias = getattr(layer, "bias", None)
+        if bias is None:
+            summed: Tensor = _Sum.apply(maps, self.context)
+            return summed
+        # each rank has added the bias to its part: it counts once
+        whole: Tensor = _Sum.apply(maps - bias, self.context) + bias
+        return whole
+
+
+class _Copy(torch.autograd.Function):
+    """All ranks use the same maps: their gradient is the sum of what flows back on each."""
+
+    @staticmethod
+    def forward(ctx: Any, maps: Tensor, context: Context) -> Tensor:
+        ctx.context = context
+        return maps.view_as(maps)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return _sum(gradients[0], ctx.context), None
+
+
+class _Sum(torch.autograd.Function):
+    """Maps are the sum of all ranks' parts: the gradient of each part is that of the sum."""
+
+    @staticmethod
+    def forward(ctx: Any, part: Tensor, context: Context) -> Tensor:
+        return _sum(part, context)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0], None
+
+
+class _Gather(torch.autograd.Function):
+    """Maps [m, `channels`, h, w] are the ranks' shares side by side; each takes its share of the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, part: Tensor, channels: int, context: Context) -> Tensor:
+        ctx.share = share(channels, context.rank, context.ranks)
+        return gather_parts(part, 1, channels, context)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return gradients[0][:, ctx.share], None, None
+
+
+def _sum(part: Tensor, context: Context) -> Tensor:
+    """The sum over all ranks, in memory ordered alike on all of them."""
+    form = torch.channels_last if part.dim() == 4 else torch.contiguous_format
+    whole = part.clone(memory_format=form)
+    dist.all_reduce(whole, group=context.group)
+    return whole

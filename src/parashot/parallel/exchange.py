@@ -1,0 +1,67 @@
+"""What ranks say to each other, where a strategy does it by hand."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.nn import functional as F
+
+from parashot.parallel.context import Context
+
+
+def same_on_all_ranks(tensors: Iterable[Tensor], context: Context) -> bool:
+    """Whether all ranks hold the same values, bit for bit. Every rank calls it."""
+    digest = hashlib.sha256()
+    for value in tensors:
+        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    digests: list[bytes | None] = [None] * context.ranks
+    dist.all_gather_object(digests, digest.digest(), group=context.group)
+    return len(set(digests)) == 1
+
+
+def send_from_first(tensors: Iterable[Tensor], context: Context) -> None:
+    """Give every rank the first one's values, in place."""
+    for value in tensors:
+        dist.broadcast(value, group=context.group, group_src=0)
+
+
+def gradients_of(network: nn.Module) -> list[Tensor]:
+    """The gradients that a step exchanges, one for each parameter that is trained.
+
+    Where backward did not reach a parameter its gradient is 0 here: another rank's may not be, and all ranks
+    must send the same tensors in the same order.
+    """
+    trained = [each for each in network.parameters() if each.requires_grad]
+    for each in trained:
+        if each.grad is None:
+            each.grad = torch.zeros_like(each)
+    return [each.grad for each in trained if each.grad is not None]
+
+
+def share(size: int, rank: int, ranks: int) -> slice:
+    """Which of `size` channels a rank holds: consecutive ones, as evenly as can be."""
+    base, extra = divmod(size, ranks)
+    begin = rank * base + min(rank, extra)
+    return slice(begin, begin + base + (rank < extra))
+
+
+def gather_parts(part: Tensor, dim: int, size: int, context: Context) -> Tensor:
+    """Join the ranks' `share`s of `size` along `dim`, in the order of the ranks. Every rank gets the whole."""
+    lengths = [len(range(size)[share(size, rank, context.ranks)]) for rank in range(context.ranks)]
+    mine = part.movedim(dim, -1)
+    mine = F.pad(mine, (0, lengths[0] - mine.shape[-1])).contiguous()  # messages are of one size
+    parts = [torch.empty_like(mine) for _ in lengths]
+    dist.all_gather(parts, mine, group=context.group)
+    whole = torch.cat([each[..., :length] for each, length in zip(parts, lengths, strict=True)], dim=-1)
+    return whole.movedim(-1, dim)
+
+
+def flat_views(tensors: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """One buffer for the elements of all `tensors`, and views of it in their shapes."""
+    flat = tensors[0].new_empty(sum(each.numel() for each in tensors))
+    pieces = flat.split([each.numel() for each in tensors])
+    return flat, [piece.view(each.shape) for piece, each in zip(pieces, tensors, strict=True)]

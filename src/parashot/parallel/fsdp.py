@@ -1,0 +1,98 @@
+"""Fully sharded data parallelism: each rank holds a share of every parameter and its optimizer state.
+
+A block's parameters are gathered for its forward and its backward and let go after them; gradients are summed
+into the shares. Rajbhandari et al., ZeRO, SC 2020; Zhao et al., PyTorch FSDP, VLDB 2023.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from parashot.data.batches import Batch
+from parashot.model.network import RelationNetwork
+from parashot.parallel.context import Context, Placement
+from parashot.parallel.exchange import send_from_first
+from parashot.parallel.split import SplitStrategy
+from parashot.parallel.strategy import MakeOptimizer, Objective, part_of_step
+from parashot.params import FsdpParams
+
+
+class Fsdp(SplitStrategy):
+    """Communication per step: an all-gather per block, forward and backward, and a reduce-scatter."""
+
+    name = "fsdp"
+
+    def __init__(
+        self,
+        network: RelationNetwork,
+        objective: Objective,
+        make_optimizer: MakeOptimizer,
+        context: Context,
+        params: FsdpParams,
+    ) -> None:
+        self.mesh = _mesh(context)
+        super().__init__(network, objective, make_optimizer, context, params)
+        self.replicas = context.ranks
+        backend = dist.get_backend(context.group)
+        self.how = f"{context.ranks} processes, each with a share of every parameter, {backend}"
+
+    @staticmethod
+    def unsupported(placement: Placement, params: object) -> str:
+        return "" if placement.replicas > 1 else "fsdp shares parameters out over 2 or more devices, 1 is here"
+
+    def place(self, network: RelationNetwork) -> RelationNetwork:
+        # shares are cut along the first dimension of plain memory: no channels_last for the weights here
+        with torch.no_grad():
+            send_from_first(network.state_dict().values(), self.context)
+        # the head is one unit: it hands the weights of its first convolutions to the pairing
+        for unit in (*network.embedding.children(), network.relation, network):
+            fully_shard(unit, mesh=self.mesh)
+        return network
+
+    def forward_backward(self, batch: Batch) -> torch.Tensor:
+        loss, sums = part_of_step(self.model(*batch.tensors), self.objective, batch)
+        (loss * self.context.ranks).backward()  # the sum of gradients is divided by the number of ranks
+        return sums
+
+    @torch.no_grad()
+    def gathered(self, own: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {
+            name: value.full_tensor() if isinstance(value, DTensor) else value for name, value in own.items()
+        }
+
+    @torch.no_grad()
+    def own_parts(self, whole: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        parts = {}
+        for name, mine in self.network.state_dict().items():
+            if name in whole:
+                value = whole[name].to(self.context.device)
+                sharded = isinstance(mine, DTensor)
+                parts[name] = distribute_tensor(value, self.mesh, mine.placements) if sharded else value
+        return parts
+
+    def synchronise_buffers(self) -> None:
+        send_from_first(self.network.buffers(), self.context)
+
+    @contextmanager
+    def accumulating(self) -> Iterator[None]:
+        network = self.network
+        assert isinstance(network, FSDPModule)
+        network.set_requires_gradient_sync(False)
+        try:
+            yield
+        finally:
+            network.set_requires_gradient_sync(True)
+
+
+def _mesh(context: Context) -> DeviceMesh:
+    """All ranks of the context in one row."""
+    if context.group is None:
+        return init_device_mesh(context.device.type, (context.ranks,))
+    return DeviceMesh.from_group(context.group, context.device.type)

@@ -1,0 +1,204 @@
+"""The state of an unfinished training on disk, so that a killed one goes on where it was.
+
+A folder per training holds the last two states, each a file that is there whole or not at all. What is saved is
+the whole network and the whole state of its optimizer, under plain names, whatever the strategy; so any rank
+can take up what any other has saved, on this host or another. There is no random state to keep: episodes and
+their augmentation are functions of the step.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import pickle
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from torch import distributed as dist
+
+from parashot.errors import DeviceError
+from parashot.files import replacing_file
+from parashot.parallel.context import Context
+from parashot.parallel.strategy import Strategy
+from parashot.train.loop import Trace
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+_KEPT = 2
+"""Files of a training: the last, and the one before it, should the last turn out damaged."""
+
+Moments = dict[str, dict[str, torch.Tensor]]
+"""By kind (exp_avg, ...), then by parameter."""
+
+
+@dataclass
+class Progress:
+    """How far a training has come, and what it has seen: loss, accuracy and time of each step so far."""
+
+    step: int = 0
+    trace: Trace = field(default_factory=Trace)
+    validations: dict[int, tuple[float, float]] = field(default_factory=dict)
+    resumed: int = 0
+    """How often it was taken up again."""
+
+
+class Checkpoints:
+    """The saved states of one training in `folder`; without a folder, nothing is saved or found."""
+
+    def __init__(self, folder: Path | None, context: Context) -> None:
+        """Raises `DeviceError` where another process trains this, now, on this host."""
+        self.folder, self.context = folder, context
+        self._lock: IO[bytes] | None = None
+        if folder is not None and self._writes:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(folder)
+
+    def save(self, strategy: Strategy, progress: Progress) -> None:
+        """Save the state after `progress.step` steps. Every rank calls it; one on each host writes."""
+        if self.folder is None:
+            return
+        moments, counts = optimizer_state(strategy)
+        content = {
+            "format": FORMAT,
+            "network": strategy.state_dict(),
+            "moments": moments,
+            "counts": counts,
+            "progress": asdict(progress),
+        }
+        if self._writes:
+            with replacing_file(self._file(progress.step)) as temporary:
+                torch.save(content, temporary)
+            for old in sorted(self.folder.glob("step-*.pt"))[:-_KEPT]:
+                old.unlink()
+
+    def resume(self, strategy: Strategy) -> Progress:
+        """Let `strategy` take up the last state that any host has saved. Every rank calls it."""
+        content = self._last()
+        if content is None:
+            return Progress()
+        strategy.load_state_dict(content["network"])
+        load_optimizer_state(strategy, content["moments"], content["counts"])
+        progress = _progress(content["progress"])
+        progress.resumed += 1
+        return progress
+
+    def clear(self) -> None:
+        """Forget the training: its results are written."""
+        self.close()
+        if self.folder is not None and self._writes:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def close(self) -> None:
+        """Let another process train this."""
+        if self._lock is not None:
+            self._lock.close()
+
+    @property
+    def _writes(self) -> bool:
+        return self.context.local_rank == 0
+
+    def _last(self) -> dict[str, Any] | None:
+        """The newest whole state, read by the first rank that has it and handed to all."""
+        mine = self._readable()
+        newest = [mine["progress"]["step"] if mine else -1]
+        if self.context.ranks > 1:
+            newest = [-1] * self.context.ranks
+            dist.all_gather_object(newest, mine["progress"]["step"] if mine else -1, group=self.context.group)
+        holder = newest.index(max(newest))
+        if newest[holder] < 0:
+            return None
+        if self.context.ranks > 1:
+            box = [mine if holder == self.context.rank else None]
+            dist.broadcast_object_list(box, group=self.context.group, group_src=holder)
+            mine = box[0]
+        return mine
+
+    def _readable(self) -> dict[str, Any] | None:
+        if self.folder is None or not self._writes:
+            return None
+        for file in sorted(self.folder.glob("step-*.pt"), reverse=True):
+            content = _read(file)
+            if content is not None:
+                return content
+            log.warning("%s: damaged; an earlier state is taken up", file)
+        return None
+
+    def _file(self, step: int) -> Path:
+        assert self.folder is not None
+        return self.folder / f"step-{step:012d}.pt"
+
+
+def key(*parts: object) -> str:
+    """A folder's name for what is told apart by `parts`: other params or other data never go on from here."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
+
+
+def optimizer_state(strategy: Strategy) -> tuple[Moments, dict[str, float]]:
+    """Whole moments on the CPU by kind and parameter, and what is counted for all parameters alike."""
+    names = {parameter: name for name, parameter in strategy.network.named_parameters()}
+    own: Moments = {}
+    counts: dict[str, float] = {}
+    for parameter, state in strategy.optimizer.state.items():
+        for kind, value in state.items():
+            if value.dim() == 0:
+                counts[kind] = float(value)
+            else:
+                own.setdefault(kind, {})[names[parameter]] = value
+    whole = {kind: strategy.gathered(tensors) for kind, tensors in sorted(own.items())}
+    return {
+        kind: {name: value.detach().cpu() for name, value in tensors.items()} for kind, tensors in whole.items()
+    }, counts
+
+
+def load_optimizer_state(strategy: Strategy, moments: Moments, counts: Mapping[str, float]) -> None:
+    """Give each parameter its part of the moments, where it lies."""
+    own = {kind: strategy.own_parts(tensors) for kind, tensors in moments.items()}
+    strategy.optimizer.state.clear()
+    for name, parameter in strategy.network.named_parameters():
+        state = {kind: tensors[name] for kind, tensors in own.items() if name in tensors}
+        if not state:
+            continue
+        for kind, value in state.items():
+            placed = torch.empty_like(parameter)
+            placed.copy_(value)
+            state[kind] = placed
+        device = parameter.device if any(group["fused"] for group in strategy.optimizer.param_groups) else "cpu"
+        steps = {kind: torch.tensor(count, dtype=torch.float32, device=device) for kind, count in counts.items()}
+        strategy.optimizer.state[parameter] = {**steps, **state}
+
+
+def _locked(folder: Path) -> IO[bytes]:
+    lock = (folder / "lock").open("wb")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.close()
+        raise DeviceError(
+            f"{folder}: another process trains this already; wait for it, or end it"
+        ) from error
+    return lock
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    """The content of a file, or None where it is damaged or of another format. Nothing in it is executed."""
+    with suppress(OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError):
+        content = torch.load(file, map_location="cpu", weights_only=True)
+        if isinstance(content, dict) and content.get("format") == FORMAT:
+            return content
+    return None
+
+
+def _progress(tree: Mapping[str, Any]) -> Progress:
+    trace, times = tree["trace"], tree["trace"]["times"]
+    progress = Progress(tree["step"], validations=dict(tree["validations"]), resumed=tree["resumed"])
+    progress.trace.losses, progress.trace.accuracies = list(trace["losses"]), list(trace["accuracies"])
+    progress.trace.times.step_seconds = list(times["step_seconds"])
+    progress.trace.times.data_seconds = list(times["data_seconds"])
+    return progress

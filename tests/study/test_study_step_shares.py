@@ -1,0 +1,60 @@
+"""Shares of a step's time: spans of time by hand, and a real step of two processes under the profiler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tiny_data import tiny_params
+
+from parashot.parallel.context import Context, Placement, control_group
+from parashot.parallel.launch import launch
+from parashot.records import StepShares
+from parashot.study.step_shares import all_shares, length, merged, watch_shares, within, without
+from parashot.study.timed import TimedStrategy
+from parashot.train.assemble import new_strategy, ready_batches
+
+SPANS = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 10)).map(lambda s: (s[0], s[0] + s[1])))
+
+
+def ticks(spans: list[tuple[float, float]]) -> set[int]:
+    """The whole numbers t for which [t, t + 1) is covered."""
+    return {tick for begin, end in spans for tick in range(int(begin), int(end))}
+
+
+@given(SPANS, SPANS)
+def test_spans_are_sets_of_moments(first: list[tuple[float, float]], second: list[tuple[float, float]]) -> None:
+    one, two = merged(first), merged(second)
+    assert ticks(one) == ticks(first)
+    assert length(one) == len(ticks(first))
+    assert ticks(within(one, two)) == ticks(first) & ticks(second)
+    assert ticks(without(one, two)) == ticks(first) - ticks(second)
+
+
+def watched(context: Context, name: str, packed: Path) -> list[StepShares]:
+    params = tiny_params({"model.embedding": "bottleneck", "train.batchsz": 4})
+    strategy = new_strategy(name, params, context)
+    timed = TimedStrategy(strategy, ready_batches(params, packed, strategy, 4, 1), 1)
+    control = control_group(context)
+    shares = all_shares(name, watch_shares(timed), context, control)
+    strategy.close()
+    return shares
+
+
+@pytest.mark.parametrize("name", ["serial", "dp", "ddp", "allreduce", "layer_split"])
+def test_a_real_step_is_shared_out(name: str, tiny_packed: Path) -> None:
+    processes = 1 if name in {"serial", "dp"} else 2
+    shares = launch(watched, Placement("cpu", 2, 1, 2), processes, name, tiny_packed)
+    assert shares is not None
+    assert {each.rank for each in shares} == set(range(processes))
+    assert len(shares) == 3 * processes
+    for each in shares:
+        computing = 1 - each.exposed - each.idle
+        assert each.seconds > 0
+        assert 0 < computing <= 1
+        assert min(each.exposed, each.hidden, each.idle) >= 0
+    under_way = [each.exposed + each.hidden for each in shares]
+    assert (max(under_way) == 0) if name == "serial" else (min(under_way) > 0)
