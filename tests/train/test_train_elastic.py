@@ -1,0 +1,249 @@
+"""Ranks that are killed or stopped in the middle of a training, for real: it ends as if nothing had been."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from tiny_data import tiny_params
+
+from parashot.errors import DeviceError
+from parashot.parallel.context import Context, Placement
+from parashot.parallel.launch import launch
+from parashot.params import Params
+from parashot.recipes import Value
+from parashot.records import HistoryRow, TrainResult, read_result, read_rows
+from parashot.train.assemble import new_strategy, ready_batches
+from parashot.train.checkpoint import Checkpoints, Progress, load_optimizer_state, optimizer_state
+from parashot.train.run import Job, train
+
+pytestmark = pytest.mark.usefixtures("one_core")
+
+SETTINGS: dict[str, Value] = {
+    "train.episodes": 600,
+    "train.batchsz": 3,
+    "train.validate_every": 50,
+    "train.checkpoint_every": 5,
+    "parallel.max_restarts": 20,
+}
+STEPS = 200
+
+
+def job(folder: Path, packed: Path, strategy: str = "ddp", **changes: Value) -> Job:
+    settings = {**SETTINGS, f"parallel.{strategy}.enabled": True}
+    params = tiny_params({**settings, **{key.replace("__", "."): value for key, value in changes.items()}})
+    return Job(strategy, params, packed, folder / "out", scratch=folder / "scratch")
+
+
+def ranks() -> dict[int, psutil.Process]:
+    """This process's living ranks."""
+    found = {}
+    for child in psutil.Process().children(recursive=True):
+        try:
+            rank = child.environ().get("RANK")
+            if rank is not None and child.status() != psutil.STATUS_ZOMBIE:
+                found[int(rank)] = child
+        except psutil.Error:
+            continue
+    return found
+
+
+def newest_step(scratch: Path) -> int:
+    return max((int(path.stem.split("-")[1]) for path in scratch.glob("*/step-*.pt")), default=0)
+
+
+@contextmanager
+def killing(scratch: Path, times: int, seed: int, sent: signal.Signals = signal.SIGKILL) -> Iterator[list[int]]:
+    """Kill a rank at random, `times` times, each time after the training has come further than the last time.
+
+    Yields the ranks that were killed.
+    """
+    chance, killed, over = random.Random(seed), list[int](), threading.Event()
+
+    def work() -> None:
+        reached = 0
+        while len(killed) < times and not over.is_set():
+            living = ranks()
+            if newest_step(scratch) > reached and len(living) == 2:
+                over.wait(chance.uniform(0, 0.2))
+                rank, process = chance.choice(sorted(ranks().items()) or sorted(living.items()))
+                reached = newest_step(scratch)
+                process.send_signal(sent)
+                killed.append(rank)
+            over.wait(0.02)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        over.set()
+        thread.join()
+
+
+def assert_undisturbed(disturbed: Job, calm: Job) -> TrainResult:
+    """Both ended with the same bytes, and nothing is left of the first but its results."""
+    for name in ("model.pt", "val_episodes.csv"):
+        assert (disturbed.out / name).read_bytes() == (calm.out / name).read_bytes()
+    ours, theirs = (read_rows(HistoryRow, each.out / "history.csv") for each in (disturbed, calm))
+    assert [(row.step, row.loss, row.val_accuracy) for row in ours] == [
+        (row.step, row.loss, row.val_accuracy) for row in theirs
+    ]
+    assert ranks() == {}
+    assert disturbed.scratch is not None
+    assert list(disturbed.scratch.iterdir()) == []
+    return read_result(TrainResult, disturbed.out / "result.json")
+
+
+@pytest.mark.parametrize(
+    ("times", "seed"), [(2, 0), pytest.param(10, 1, marks=pytest.mark.slow)], ids=["2 kills", "10 kills"]
+)
+def test_killed_ranks_change_nothing(tiny_packed: Path, tmp_path: Path, times: int, seed: int) -> None:
+    calm = job(tmp_path / "calm", tiny_packed)
+    disturbed = job(tmp_path / "disturbed", tiny_packed)
+    train(calm)
+    assert disturbed.scratch is not None
+    with killing(disturbed.scratch, times, seed) as killed:
+        train(disturbed)
+    assert len(killed) == times
+    result = assert_undisturbed(disturbed, calm)
+    assert result.resumed == times
+    assert result.seconds is None  # no window of time is its wall time
+
+
+def test_too_many_losses_end_in_one_line_and_the_next_run_goes_on(tiny_packed: Path, tmp_path: Path) -> None:
+    calm = job(tmp_path / "calm", tiny_packed)
+    train(calm)
+    lost = job(tmp_path / "lost", tiny_packed, parallel__max_restarts=0)
+    assert lost.scratch is not None
+    with killing(lost.scratch, 1, 2), pytest.raises(DeviceError) as error:
+        train(lost)
+    assert "\n" not in str(error.value)
+    assert "rank" in str(error.value)
+    assert not lost.out.exists()
+    assert ranks() == {}
+    reached = newest_step(lost.scratch)
+    assert 0 < reached < STEPS
+    train(lost)
+    result = assert_undisturbed(lost, calm)
+    assert result.resumed == 1
+
+
+@pytest.mark.slow
+def test_a_rank_that_hangs_is_named(tiny_packed: Path, tmp_path: Path) -> None:
+    hung = job(tmp_path, tiny_packed, parallel__max_restarts=0, parallel__timeout_seconds=8)
+    assert hung.scratch is not None
+    with killing(hung.scratch, 1, 3, signal.SIGSTOP) as stopped, pytest.raises(DeviceError) as error:
+        train(hung)
+    assert f"lost rank {stopped[0]}" in str(error.value)
+    assert "parallel.timeout_seconds" in str(error.value)
+    assert ranks() == {}
+
+
+# --- the saved state itself ---------------------------------------------------------------------------------
+
+
+def save_and_resume(context: Context, strategy_name: str, params: Params, packed: Path, folder: Path) -> bool:
+    """Whether three steps, and two steps, a save, a fresh start from it and one step, end in the same bits."""
+    whole = new_strategy(strategy_name, params, context)
+    batches = ready_batches(params, packed, whole, 4, 3)
+    checkpoints = Checkpoints(folder, context)
+    for step, batch in enumerate(batches):
+        if step == 2:
+            checkpoints.save(whole, Progress(step=2))
+        whole.step(batch)
+    again = new_strategy(strategy_name, params, context)
+    for batch in batches[:2]:  # other steps come first, as when memory is measured; they leave nothing
+        again.step(batch)
+    progress = checkpoints.resume(again)
+    again.step(batches[2])
+    checkpoints.clear()
+    expected, found = whole.state_dict(), again.state_dict()
+    same = all(torch.equal(found[name], value) for name, value in expected.items())
+    return same and (progress.step, progress.resumed) == (2, 1)
+
+
+@pytest.mark.parametrize("name", ["serial", "dp", "ddp", "allreduce", "fsdp", "layer_split", "channel_split"])
+def test_any_strategy_goes_on_from_its_saved_state_bit_for_bit(
+    name: str, tiny_packed: Path, tmp_path: Path
+) -> None:
+    params = tiny_params({"train.learning_rate": 0.01})
+    processes = 1 if name in {"serial", "dp"} else 2
+    placement = Placement("cpu", 2, 1, 2)
+    assert launch(save_and_resume, placement, processes, name, params, tiny_packed, tmp_path / "state")
+    assert not (tmp_path / "state").exists()
+
+
+def alone() -> Context:
+    return Context(0, 1, 0, 1, Placement("cpu", 1, 1, 1))
+
+
+def test_a_damaged_state_gives_way_to_the_one_before(
+    tiny_packed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    params = tiny_params()
+    strategy = new_strategy("serial", params, alone())
+    checkpoints = Checkpoints(tmp_path, alone())
+    for step in (1, 2, 3):
+        checkpoints.save(strategy, Progress(step=step))
+    assert [path.name for path in sorted(tmp_path.glob("*.pt"))] == ["step-000000000002.pt", "step-000000000003.pt"]
+    newest = tmp_path / "step-000000000003.pt"
+    newest.write_bytes(newest.read_bytes()[:1000])
+    assert checkpoints.resume(strategy).step == 2
+    assert "damaged" in caplog.text
+    (tmp_path / "step-000000000002.pt").write_bytes(b"")
+    assert checkpoints.resume(strategy).step == 0
+
+
+def test_one_training_at_a_time_has_a_folder(tmp_path: Path) -> None:
+    first = Checkpoints(tmp_path, alone())
+    with pytest.raises(DeviceError, match="another process trains this already"):
+        Checkpoints(tmp_path, alone())
+    first.close()
+    Checkpoints(tmp_path, alone()).clear()
+
+
+def test_other_params_never_go_on_from_here(tiny_packed: Path, tmp_path: Path) -> None:
+    first = dataclasses.replace(job(tmp_path, tiny_packed, "serial"), out=tmp_path / "first")
+    assert first.scratch is not None
+    state = new_strategy("serial", first.params, alone())
+    from parashot.train.run import _folder_of
+
+    folder = _folder_of(first, alone())
+    other = _folder_of(dataclasses.replace(first, params=tiny_params({**SETTINGS, "seed": 4})), alone())
+    assert folder is not None
+    assert folder != other
+    checkpoints = Checkpoints(folder, alone())
+    checkpoints.save(state, Progress(step=STEPS - 1))
+    checkpoints.close()
+    same = train(first)
+    assert same is not None
+    assert same.resumed == 1
+    assert os.listdir(first.scratch) == []
+
+
+def test_the_moments_of_adam_come_back(tiny_packed: Path) -> None:
+    params = tiny_params()
+    strategy = new_strategy("serial", params, alone())
+    for batch in ready_batches(params, tiny_packed, strategy, 3, 2):
+        strategy.step(batch)
+    moments, counts = optimizer_state(strategy)
+    assert set(moments) == {"exp_avg", "exp_avg_sq"}
+    assert counts == {"step": 2.0}
+    names = {name for name, _ in strategy.network.named_parameters()}
+    assert set(moments["exp_avg"]) == names
+    other = new_strategy("serial", params, alone())
+    load_optimizer_state(other, moments, counts)
+    again, _ = optimizer_state(other)
+    for kind, tensors in moments.items():
+        for name, value in tensors.items():
+            assert torch.equal(again[kind][name], value)
