@@ -24,7 +24,7 @@ from parashot.model.embeddings import Block, Bottleneck, ResidualBlock
 from parashot.model.network import RelationNetwork
 from parashot.model.relation import BottleneckHead, ConvHead
 from parashot.parallel.context import Context, Placement
-from parashot.parallel.exchange import gather_parts, same_on_all_ranks, send_from_first, share
+from parashot.parallel.exchange import gather_last, gather_parts, same_on_all_ranks, send_from_first, share
 from parashot.parallel.split import EveryEpisode, SplitStrategy
 from parashot.parallel.strategy import MakeOptimizer, Objective, channels_last, part_of_step
 from parashot.params import ChannelSplitParams
@@ -183,7 +183,7 @@ class Cutter:
 
     def _gathered(self, layer: nn.Module, channels: int) -> None:
         layer.register_forward_hook(
-            lambda module, args, maps: _Gather.apply(maps, channels, self.context)
+            lambda module, args, maps: _Gather.apply(maps.movedim(1, -1), channels, self.context).movedim(-1, 1)
         )
 
     def _cut(self, layer: nn.Module, dim: int, *names: str) -> None:
@@ -236,16 +236,16 @@ class _Sum(torch.autograd.Function):
 
 
 class _Gather(torch.autograd.Function):
-    """Maps [m, `channels`, h, w] are the ranks' shares side by side; each takes its share of the gradient."""
+    """Maps [m, h, w, `channels`] are the ranks' shares side by side; each takes its share of the gradient."""
 
     @staticmethod
     def forward(ctx: Any, part: Tensor, channels: int, context: Context) -> Tensor:
         ctx.share = share(channels, context.rank, context.ranks)
-        return gather_parts(part, 1, channels, context)
+        return gather_last(part, channels, context)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return gradients[0][:, ctx.share], None, None
+        return gradients[0][..., ctx.share], None, None
 
 
 def _sum(part: Tensor, context: Context) -> Tensor:

@@ -51,13 +51,16 @@ def share(size: int, rank: int, ranks: int) -> slice:
 
 def gather_parts(part: Tensor, dim: int, size: int, context: Context) -> Tensor:
     """Join the ranks' `share`s of `size` along `dim`, in the order of the ranks. Every rank gets the whole."""
+    return gather_last(part.movedim(dim, -1), size, context).movedim(-1, dim)
+
+
+def gather_last(part: Tensor, size: int, context: Context) -> Tensor:
+    """The same along the last dimension."""
     lengths = [len(range(size)[share(size, rank, context.ranks)]) for rank in range(context.ranks)]
-    mine = part.movedim(dim, -1)
-    mine = F.pad(mine, (0, lengths[0] - mine.shape[-1])).contiguous()  # messages are of one size
+    mine = F.pad(part, (0, lengths[0] - part.shape[-1])).contiguous()  # messages are of one size
     parts = [torch.empty_like(mine) for _ in lengths]
     dist.all_gather(parts, mine, group=context.group)
-    whole = torch.cat([each[..., :length] for each, length in zip(parts, lengths, strict=True)], dim=-1)
-    return whole.movedim(-1, dim)
+    return torch.cat([each[..., :length] for each, length in zip(parts, lengths, strict=True)], dim=-1)
 
 
 def flat_views(tensors: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
