@@ -79,8 +79,7 @@ def our_strategy(workload: Workload, **train: Any) -> Strategy:
     """Parashot's own strategy of one replica, in a process that keeps freed memory as trainings do."""
     keep_freed_memory()
     placement = Placement(device().type, 1, usable_cores(), usable_cores())
-    strategy = new_strategy("serial", workload.params(**train), Context(0, 1, 0, 1, placement))
-    return strategy
+    return new_strategy("serial", workload.params(**train), Context(0, 1, 0, 1, placement))
 
 
 class ClockedSteps:

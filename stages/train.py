@@ -17,7 +17,9 @@ def main() -> None:
     if sys.argv[1:] not in [[name] for name in STRATEGIES]:
         sys.exit(f"error: python -m stages.train needs one strategy: {' | '.join(STRATEGIES)}")
     strategy = sys.argv[1]
-    train(Job(strategy, settled_params(), PACKED, RESULTS / "train" / strategy, tags(), publish_live, scratch()))
+    train(
+        Job(strategy, settled_params(), PACKED, RESULTS / "train" / strategy, tags(), publish_live, scratch())
+    )
 
 
 if __name__ == "__main__":

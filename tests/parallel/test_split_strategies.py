@@ -1,7 +1,7 @@
 """Every way to split a step takes the step that `serial` takes.
 
-On real processes, in float64, with batch norm in eval mode: a step of plain gradient descent with rate 1 moves
-each parameter by its gradient, so that states equal to 1e-10 are gradients equal to 1e-10.
+On real processes, in float64, with batch norm in eval mode: a step of plain gradient descent with rate 1
+moves each parameter by its gradient, so that states equal to 1e-10 are gradients equal to 1e-10.
 """
 
 from __future__ import annotations
@@ -184,7 +184,11 @@ def frozen(context: Context, case: Case) -> State:
     if case.strategy == "ddp":  # it looks at what is trained when it is made
         network = strategy.network
         strategy = build_strategy(
-            "ddp", network, strategy.objective, lambda n: torch.optim.SGD(n.parameters(), lr=1.0), context,
+            "ddp",
+            network,
+            strategy.objective,
+            lambda n: torch.optim.SGD(n.parameters(), lr=1.0),
+            context,
             replace(params().parallel),
         )
     strategy.step(batch(strategy, case.batchsz))
@@ -200,8 +204,8 @@ def test_frozen_parameters_stay_and_the_others_move(name: str) -> None:
     first = build_network(params().model, seed=3).double().state_dict()
     assert torch.equal(found["embedding.0.0.weight"], first["embedding.0.0.weight"])
     assert not torch.equal(found["embedding.2.0.weight"], first["embedding.2.0.weight"])
-    for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=0, atol=TOLERANCE)
+    for key, value in expected.items():
+        torch.testing.assert_close(found[key], value, rtol=0, atol=TOLERANCE)
 
 
 class _Unused(nn.Module):
@@ -224,7 +228,11 @@ def with_unused(context: Context, strategy_name: str, find: bool) -> tuple[bool,
     network: Any = _Unused(build_network(settings.model, seed=3).double().eval())
     objective = Objective(LOSSES["cross_entropy"], accuracy, Inputs(SIZE))
     strategy = build_strategy(
-        strategy_name, network, objective, lambda n: torch.optim.SGD(n.parameters(), lr=1.0), context,
+        strategy_name,
+        network,
+        objective,
+        lambda n: torch.optim.SGD(n.parameters(), lr=1.0),
+        context,
         replace(settings.parallel, ddp=section),
     )
     try:
@@ -269,41 +277,48 @@ def test_compressed_gradients_take_half_the_bytes_and_nearly_the_same_step() -> 
     assert different
 
 
-def messages(context: Context, case: Case) -> tuple[dict[str, int], float, int]:
-    """Collectives of one rank in its third step, the bytes it sends, and those of its network's parameters."""
-    strategy = build(context, case, torch.float32)
-    mine = batch(strategy, 4)
-    mine = mine.with_tensors(mine.support.float(), mine.query.float(), mine.episodes)
-    calls: dict[str, int] = {}
-    for _ in range(2):
-        strategy.step(mine)
-    with BytesSent(context.ranks) as sent, CollectiveCount(calls):
-        strategy.step(mine)
-    return calls, sent.bytes, sum(each.nbytes for each in strategy.whole_network().parameters())
+def messages(context: Context, cases: list[Case]) -> list[tuple[dict[str, int], float, int]]:
+    """Collectives of a rank in its third step, the bytes it sends, and those of all parameters."""
+    found = []
+    for case in cases:
+        strategy = build(context, case, torch.float32)
+        mine = batch(strategy, 4)
+        mine = mine.with_tensors(mine.support.float(), mine.query.float(), mine.episodes)
+        calls: dict[str, int] = {}
+        for _ in range(2):
+            strategy.step(mine)
+        with BytesSent(context.ranks) as sent, CollectiveCount(calls):
+            strategy.step(mine)
+        parameters = strategy.whole_network().parameters()
+        found.append((calls, sent.bytes, sum(each.nbytes for each in parameters)))
+    return found
 
 
 def test_each_strategy_exchanges_what_it_says() -> None:
-    def seen(name: str, ranks: int = 2, **settings: object) -> tuple[dict[str, int], float, int]:
-        case = Case(name, ranks, settings=tuple(settings.items()))
-        result = launch(messages, Placement("cpu", ranks, 1, 2), ranks, case)
-        assert result is not None
-        return result
+    cases = [
+        Case("allreduce", 2),
+        Case("allreduce", 2, settings=(("flat", False),)),
+        Case("fsdp", 2),
+        Case("layer_split", 2, settings=(("micro_batches", 4),)),
+        Case("channel_split", 2),
+    ]
+    result = launch(messages, Placement("cpu", 2, 1, 2), 2, cases)
+    assert result is not None
+    flat, by_parameter, fsdp, layers, channels = result
+    gradient_bytes = flat[2]
+    assert flat[:2] == ({"allreduce_": 1}, gradient_bytes)  # each sends 2 (p - 1) / p of the gradients
+    assert by_parameter[0]["allreduce_"] > 20
+    assert by_parameter[1] == gradient_bytes
+    assert fsdp[0]["_reduce_scatter_base_"] == 5  # four blocks and the head
+    assert fsdp[0]["_allgather_base_"] >= 5
+    assert layers[0] == {"send": 4, "recv_": 4}
+    assert channels[0].keys() == {"allreduce_"}  # conv4's layers go in pairs: nothing is gathered
 
-    calls, sent, gradient_bytes = seen("allreduce")
-    assert calls == {"allreduce_": 1}
-    assert sent == gradient_bytes  # 2 (p - 1) / p of them
-    calls, sent, _ = seen("allreduce", flat=False)
-    assert calls["allreduce_"] > 20
-    assert sent == gradient_bytes
-    calls, sent, _ = seen("allreduce", ranks=3)
-    assert sent == pytest.approx(4 / 3 * gradient_bytes)
-    calls, sent, _ = seen("fsdp")
-    assert calls["_reduce_scatter_base_"] == 5  # four blocks and the head
-    assert calls["_allgather_base_"] >= 5
-    calls, sent, _ = seen("layer_split", micro_batches=4)
-    assert calls == {"send": 4, "recv_": 4}
-    calls, sent, _ = seen("channel_split")
-    assert calls.keys() == {"allreduce_"}  # conv4's layers go in pairs: nothing is gathered
+
+def test_what_a_rank_sends_grows_with_the_ring() -> None:
+    result = launch(messages, Placement("cpu", 3, 1, 2), 3, [Case("allreduce", 3)])
+    assert result is not None
+    assert result[0][1] == pytest.approx(4 / 3 * result[0][2])
 
 
 def trained(context: Context, name: str) -> tuple[list[float], bool, int]:

@@ -55,7 +55,9 @@ def build(
     objective = Objective(LOSSES["cross_entropy"], accuracy, inputs, accumulate)
     parallel = settings.parallel
     object.__setattr__(parallel.dp, "loss_in_replica", loss_in_replica)
-    return build_strategy(name, network, objective, lambda n: torch.optim.SGD(n.parameters(), lr=0.1), context, parallel)
+    return build_strategy(
+        name, network, objective, lambda n: torch.optim.SGD(n.parameters(), lr=0.1), context, parallel
+    )
 
 
 def gradients(strategy: Strategy, batchsz: int) -> tuple[Gradients, torch.Tensor]:

@@ -81,7 +81,9 @@ class Host:
         return [int(each) for each in run("ip", "netns", "pids", self.name).split()]
 
     def log(self) -> str:
-        return "\n".join(path.read_text(errors="replace")[-3000:] for path in sorted(self.folder.glob("log-*")))
+        return "\n".join(
+            path.read_text(errors="replace")[-3000:] for path in sorted(self.folder.glob("log-*"))
+        )
 
     def newest_step(self) -> int:
         files = self.folder.glob(".scratch/*/step-*.pt")
@@ -104,7 +106,10 @@ def hosts(tmp_path: Path, tiny_packed: Path) -> Iterator[tuple[Host, Host]]:
     if shutil.which("ip") is None:
         pytest.skip("iproute2 is not installed: two hosts cannot be made")
     tag = f"ps{os.getpid()}"
-    made = [Host(f"{tag}{letter}", f"10.203.77.{number}", tmp_path / letter) for number, letter in ((1, "a"), (2, "b"))]
+    made = [
+        Host(f"{tag}{letter}", f"10.203.77.{number}", tmp_path / letter)
+        for number, letter in ((1, "a"), (2, "b"))
+    ]
     try:
         run("ip", "netns", "add", made[0].name)
     except subprocess.CalledProcessError as error:
@@ -132,16 +137,11 @@ def together(hosts: tuple[Host, Host], restarts: int) -> dict[str, list[str]]:
     first = hosts[0]
     common = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{first.address}:29417"]
     common += ["--max-restarts", str(restarts)]
+    settings = "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=3"
+    # both namespaces share one host name, so torchrun cannot tell by it which host the endpoint is
+    own = {host.name: f"is_host={int(host is first)},{settings}" for host in hosts}
     return {
-        host.name: [
-            *common,
-            "--local-addr",
-            host.address,
-            # both namespaces share one host name, so torchrun cannot tell by it which host the endpoint is
-            "--rdzv-conf",
-            f"is_host={int(host is first)},last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=3",
-        ]
-        for host in hosts
+        host.name: [*common, "--local-addr", host.address, "--rdzv-conf", own[host.name]] for host in hosts
     }
 
 
@@ -149,11 +149,18 @@ def alone(folder: Path, packed: Path) -> Path:
     """The same training by four ranks on one host."""
     host = checkout(folder, packed)
     tree = yaml.safe_load((host / "params.yaml").read_text(encoding="utf-8"))
-    (host / "params.yaml").write_text(yaml.safe_dump(apply(tree, {"parallel.interface": "lo"})), encoding="utf-8")
+    (host / "params.yaml").write_text(
+        yaml.safe_dump(apply(tree, {"parallel.interface": "lo"})), encoding="utf-8"
+    )
     environment = {**os.environ, "PYTHONPATH": f"{host}{os.pathsep}{host / 'src'}", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
     subprocess.run(
-        [*command, "-m", "stages.train", "ddp"], cwd=host, env=environment, check=True, capture_output=True, timeout=SECONDS
+        [*command, "-m", "stages.train", "ddp"],
+        cwd=host,
+        env=environment,
+        check=True,
+        capture_output=True,
+        timeout=SECONDS,
     )
     return host / "results/train/ddp"
 
@@ -167,7 +174,9 @@ def wait(until: Callable[[], bool], hosts: tuple[Host, Host]) -> None:
 
 def assert_same(hosts: tuple[Host, Host], expected: Path) -> TrainResult:
     """The first rank's host, and it alone, has the results, and they are those of one host."""
-    written = [host.folder / "results/train/ddp" for host in hosts if (host.folder / "results/train/ddp").exists()]
+    written = [
+        host.folder / "results/train/ddp" for host in hosts if (host.folder / "results/train/ddp").exists()
+    ]
     assert len(written) == 1
     for name in ("model.pt", "val_episodes.csv"):
         assert (written[0] / name).read_bytes() == (expected / name).read_bytes()

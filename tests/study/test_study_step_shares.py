@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tiny_data import tiny_params
 
 from parashot.parallel.context import Context, Placement, control_group
@@ -26,7 +25,9 @@ def ticks(spans: list[tuple[float, float]]) -> set[int]:
 
 
 @given(SPANS, SPANS)
-def test_spans_are_sets_of_moments(first: list[tuple[float, float]], second: list[tuple[float, float]]) -> None:
+def test_spans_are_sets_of_moments(
+    first: list[tuple[float, float]], second: list[tuple[float, float]]
+) -> None:
     one, two = merged(first), merged(second)
     assert ticks(one) == ticks(first)
     assert length(one) == len(ticks(first))

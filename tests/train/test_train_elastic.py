@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import random
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -45,16 +44,13 @@ def job(folder: Path, packed: Path, strategy: str = "ddp", **changes: Value) -> 
 
 
 def ranks() -> dict[int, psutil.Process]:
-    """This process's living ranks."""
-    found = {}
-    for child in psutil.Process().children(recursive=True):
-        try:
-            rank = child.environ().get("RANK")
-            if rank is not None and child.status() != psutil.STATUS_ZOMBIE:
-                found[int(rank)] = child
-        except psutil.Error:
-            continue
-    return found
+    """This process's living ranks; they are started in the order of their numbers."""
+    found = []
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            if any("spawn_main" in word for word in child.cmdline()):
+                found.append(child)
+    return dict(enumerate(sorted(found, key=lambda child: child.pid)))
 
 
 def newest_step(scratch: Path) -> int:
@@ -62,7 +58,9 @@ def newest_step(scratch: Path) -> int:
 
 
 @contextmanager
-def killing(scratch: Path, times: int, seed: int, sent: signal.Signals = signal.SIGKILL) -> Iterator[list[int]]:
+def killing(
+    scratch: Path, times: int, seed: int, sent: signal.Signals = signal.SIGKILL
+) -> Iterator[list[int]]:
     """Kill a rank at random, `times` times, each time after the training has come further than the last time.
 
     Yields the ranks that were killed.
@@ -153,7 +151,7 @@ def test_a_rank_that_hangs_is_named(tiny_packed: Path, tmp_path: Path) -> None:
 
 
 def save_and_resume(context: Context, strategy_name: str, params: Params, packed: Path, folder: Path) -> bool:
-    """Whether three steps, and two steps, a save, a fresh start from it and one step, end in the same bits."""
+    """Whether three steps end in the same bits as two, a save, a fresh start from it and one step."""
     whole = new_strategy(strategy_name, params, context)
     batches = ready_batches(params, packed, whole, 4, 3)
     checkpoints = Checkpoints(folder, context)
@@ -195,7 +193,10 @@ def test_a_damaged_state_gives_way_to_the_one_before(
     checkpoints = Checkpoints(tmp_path, alone())
     for step in (1, 2, 3):
         checkpoints.save(strategy, Progress(step=step))
-    assert [path.name for path in sorted(tmp_path.glob("*.pt"))] == ["step-000000000002.pt", "step-000000000003.pt"]
+    assert [path.name for path in sorted(tmp_path.glob("*.pt"))] == [
+        "step-000000000002.pt",
+        "step-000000000003.pt",
+    ]
     newest = tmp_path / "step-000000000003.pt"
     newest.write_bytes(newest.read_bytes()[:1000])
     assert checkpoints.resume(strategy).step == 2
@@ -228,7 +229,7 @@ def test_other_params_never_go_on_from_here(tiny_packed: Path, tmp_path: Path) -
     same = train(first)
     assert same is not None
     assert same.resumed == 1
-    assert os.listdir(first.scratch) == []
+    assert list(first.scratch.iterdir()) == []
 
 
 def test_the_moments_of_adam_come_back(tiny_packed: Path) -> None:

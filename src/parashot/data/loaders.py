@@ -74,6 +74,7 @@ def episode_loader(
     Workers start by forkserver; what they import is imported once. The backend `resident` needs none.
     """
     steps = range(first, len(dataset))
+    batches: Iterator[Batch]
     if dataset.backend == "resident":
         return ResidentSplit(dataset.split, device).batches(dataset.spec, dataset.plan, dataset.seed, steps)
     if workers == 0:

@@ -34,7 +34,9 @@ def overlap(evidence: Evidence) -> Finding:
     hidden = hidden_share("ddp", shares, evidence.resampling)
     if hidden is None or ddp.communication_exposed is None or ddp.communication_hidden is None:
         raise UntestableError("the profiler saw no messages in DDP's steps")
-    calls = next((each.all_reduces for each in evidence.results.strategies.anatomy if each.variant == "ddp"), 0)
+    calls = next(
+        (each.all_reduces for each in evidence.results.strategies.anatomy if each.variant == "ddp"), 0
+    )
     measured = (
         f"{percent(hidden.value)} of the time of {counted(calls, 'all-reduce')} per step hidden "
         f"({percent(hidden.low)} to {percent(hidden.high)}); messages take "

@@ -12,8 +12,8 @@ def accumulation_equals(evidence: Evidence) -> Finding:
     """Holds if the gradients of a batch in two parts are those of the whole, as the network trains."""
     fixed, training = _metrics(evidence, "accumulation_difference_fixed", "accumulation_difference_training")
     measured = (
-        f"largest difference of the gradients, of two parts against one batch, over the largest gradient: "
-        f"{training:.1e} as the network trains, {fixed:.1e} with the statistics of batch norm fixed, in float64"
+        "largest difference of the gradients, of two parts against one batch, over the largest gradient: "
+        f"{training:.1e} as the network trains, {fixed:.1e} with batch norm's statistics fixed, in float64"
     )
     if fixed > SAME_FUNCTION:
         return Finding(measured, "does not hold", "the sums differ even where every episode counts by itself")

@@ -90,7 +90,9 @@ CLAIMS = (
         "Splitting inside layers is not worth its synchronisation: it is slower than data parallelism.",
         "no figure",
     ),
-    StudyClaim("accumulation-equals", "k accumulated batches equal one that is k times as large.", "no figure"),
+    StudyClaim(
+        "accumulation-equals", "k accumulated batches equal one that is k times as large.", "no figure"
+    ),
     StudyClaim("checkpointing-trades", "Gradient checkpointing trades time for memory.", "no figure"),
 )
 

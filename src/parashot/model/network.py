@@ -59,7 +59,7 @@ def all_images(support: Tensor, query: Tensor) -> Tensor:
 
 
 def maps_of_episodes(maps: Tensor, b: int, n: int, k: int) -> tuple[Tensor, Tensor]:
-    """Support maps [b, n, k, C, h, w] and query maps [b, q, C, h, w] of maps that lie as `all_images` does."""
+    """Support maps [b, n, k, C, h, w] and query maps [b, q, C, h, w] of maps in the order of `all_images`."""
     supports = b * n * k
     return maps[:supports].view(b, n, k, *maps.shape[1:]), maps[supports:].view(b, -1, *maps.shape[1:])
 

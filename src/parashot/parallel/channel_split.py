@@ -133,20 +133,20 @@ class Cutter:
                 self._column(block[0])
                 self._norm(block[1])
         if len(blocks) % 2:
-            self._gathered(blocks[-1], blocks[-1][1].num_features)
+            self._gathered(blocks[-1], blocks[-1][1])
 
     def _bottleneck(self, block: Bottleneck) -> None:
         """First convolution: column, gathered; second and third: column and row; shortcut: like the first."""
         of_pairs = block is getattr(self.network.relation, "pair_block", None)
         self._column(block.conv1, copied=not of_pairs)
-        self._gathered(block.norm1, block.norm1.num_features)
+        self._gathered(block.norm1, block.norm1)
         self._norm(block.norm1)
         self._column(block.conv2)
         self._norm(block.norm2)
         self._row(block.conv3)
         if isinstance(block.shortcut_norm, nn.BatchNorm2d):
             self._column(block.shortcut, copied=not of_pairs)
-            self._gathered(block.shortcut_norm, block.shortcut_norm.num_features)
+            self._gathered(block.shortcut_norm, block.shortcut_norm)
             self._norm(block.shortcut_norm)
 
     def _residual(self, block: ResidualBlock) -> None:
@@ -157,7 +157,7 @@ class Cutter:
         self._row(second)
         for convolution, norm in ((third, third_norm), tuple(block.shortcut)):
             self._column(convolution)
-            self._gathered(norm, norm.num_features)
+            self._gathered(norm, norm)
             self._norm(norm)
 
     def _scores(self, layers: nn.Sequential) -> None:
@@ -181,9 +181,13 @@ class Cutter:
     def _norm(self, norm: nn.Module) -> None:
         self._cut(norm, 0, "weight", "bias", "running_mean", "running_var")
 
-    def _gathered(self, layer: nn.Module, channels: int) -> None:
+    def _gathered(self, layer: nn.Module, norm: nn.Module) -> None:
+        """Let all ranks have all channels of what `layer` gives: those of its batch norm."""
+        channels = cast("nn.BatchNorm2d", norm).num_features
         layer.register_forward_hook(
-            lambda module, args, maps: _Gather.apply(maps.movedim(1, -1), channels, self.context).movedim(-1, 1)
+            lambda module, args, maps: _Gather.apply(maps.movedim(1, -1), channels, self.context).movedim(
+                -1, 1
+            )
         )
 
     def _cut(self, layer: nn.Module, dim: int, *names: str) -> None:

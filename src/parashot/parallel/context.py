@@ -115,7 +115,11 @@ def place(parallel: ParallelParams) -> Placement:
 
 def _check_backend(backend: str, device_type: str) -> None:
     """Raise `DeviceError` where the backend asked for cannot work here."""
-    there = {"gloo": dist.is_gloo_available(), "nccl": dist.is_nccl_available(), "mpi": dist.is_mpi_available()}
+    there = {
+        "gloo": dist.is_gloo_available(),
+        "nccl": dist.is_nccl_available(),
+        "mpi": dist.is_mpi_available(),
+    }
     if not there.get(backend, True):
         raise DeviceError(f"parallel.backend: {backend}, but this torch was built without it; set it to auto")
     if backend == "nccl" and device_type == "cpu":

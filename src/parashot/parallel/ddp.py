@@ -59,7 +59,9 @@ class Ddp(Strategy):
     @staticmethod
     def unsupported(placement: Placement, params: DdpParams) -> str:
         if params.sync_batch_norm and placement.device_type == "cpu":
-            return "batch norm over all replicas is there for GPUs alone; set parallel.ddp.sync_batch_norm=false"
+            return (
+                "batch norm over all replicas is there for GPUs alone; set parallel.ddp.sync_batch_norm=false"
+            )
         return ""
 
     def place(self, network: RelationNetwork) -> RelationNetwork:

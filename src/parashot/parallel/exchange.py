@@ -50,7 +50,7 @@ def share(size: int, rank: int, ranks: int) -> slice:
 
 
 def gather_parts(part: Tensor, dim: int, size: int, context: Context) -> Tensor:
-    """Join the ranks' `share`s of `size` along `dim`, in the order of the ranks. Every rank gets the whole."""
+    """Join the ranks' `share`s of `size` along `dim`, in the order of ranks. Every rank gets the whole."""
     return gather_last(part.movedim(dim, -1), size, context).movedim(-1, dim)
 
 

@@ -6,6 +6,7 @@ into the shares. Rajbhandari et al., ZeRO, SC 2020; Zhao et al., PyTorch FSDP, V
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -37,6 +38,8 @@ class Fsdp(SplitStrategy):
         context: Context,
         params: FsdpParams,
     ) -> None:
+        # scores are a view of the head's output; nothing is done to them in place, which is what torch fears
+        warnings.filterwarnings("ignore", message=r"FSDP2-wrapped module .* returned a view tensor")
         self.mesh = _mesh(context)
         super().__init__(network, objective, make_optimizer, context, params)
         self.replicas = context.ranks
@@ -45,7 +48,9 @@ class Fsdp(SplitStrategy):
 
     @staticmethod
     def unsupported(placement: Placement, params: object) -> str:
-        return "" if placement.replicas > 1 else "fsdp shares parameters out over 2 or more devices, 1 is here"
+        return (
+            "" if placement.replicas > 1 else "fsdp shares parameters out over 2 or more devices, 1 is here"
+        )
 
     def place(self, network: RelationNetwork) -> RelationNetwork:
         # shares are cut along the first dimension of plain memory: no channels_last for the weights here

@@ -35,9 +35,9 @@ def launch(
 
     One process is this one. Under torchrun this process is a rank already: every rank calls `launch`, and all
     but the first get None. `function` and its arguments are pickled, so `function` stands at the top of a
-    module. Where a rank is lost all are started again, `max_restarts` times at most, and `function` has to see
-    for itself where it was. Where one fails with a message for the user, or too often, all are ended, and
-    `DeviceError` says in one line what the one that failed first said.
+    module. Where a rank is lost all are started again, `max_restarts` times at most, and `function` has to
+    see for itself where it was. Where one fails with a message for the user, or too often, all are ended,
+    and `DeviceError` says in one line what the one that failed first said.
     """
     if processes == 1 and not joined_by_torchrun():
         with process_context(placement) as context:

@@ -1,7 +1,7 @@
 """The layers on two devices: the embedding on the first, the relation head on the second.
 
-Huang et al., GPipe, NeurIPS 2019. A step's episodes pass in `micro_batches`, so that the first device works on
-one while the second works on another. Its order is one forward, one backward (Narayanan et al., PipeDream,
+Huang et al., GPipe, NeurIPS 2019. A step's episodes pass in `micro_batches`, so that the first device works
+on one while the second works on another. Its order is one forward, one backward (Narayanan et al., PipeDream,
 SOSP 2019), so that at most two micro-batches are kept: the first device hands maps on, the second hands their
 gradients back. With m micro-batches and parts of equal work, the share of a step in which a device waits is
 1 / (m + 1).
@@ -42,7 +42,7 @@ class LayerSplit(EveryEpisode, SplitStrategy):
         self.part, self.peer = PARTS[context.rank], 1 - context.rank
         # a group for each direction: on NCCL, what travels one way would wait for what travels the other
         ranks = dist.get_process_group_ranks(context.group or dist.group.WORLD)
-        self.onward, self.back = (dist.new_group(ranks, use_local_synchronization=True) for _ in range(2))
+        self.onward, self.back = _group(ranks), _group(ranks)
         super().__init__(network, objective, make_optimizer, context, params)
         self.replicas = context.ranks
         self.micro_batches = params.micro_batches
@@ -65,7 +65,7 @@ class LayerSplit(EveryEpisode, SplitStrategy):
         return self._embed(parts) if self.context.is_first else self._relate(parts)
 
     def _embed(self, parts: list[Batch]) -> torch.Tensor:
-        """The first device: the next micro-batch goes forward before the last one's gradients are waited for."""
+        """The first device: a micro-batch goes forward before the gradients of the last are waited for."""
         waiting: list[tuple[Tensor, dist.Work | None]] = []
         for part in parts:
             maps = self._embedded(part)
@@ -145,6 +145,12 @@ class LayerSplit(EveryEpisode, SplitStrategy):
 
     def own_parts(self, whole: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: value for name, value in whole.items() if name.split(".")[0] == self.part}
+
+
+def _group(ranks: list[int]) -> dist.ProcessGroup:
+    group = dist.new_group(ranks, use_local_synchronization=True)
+    assert isinstance(group, dist.ProcessGroup)  # this rank is one of them
+    return group
 
 
 def _packed(maps: Tensor) -> Tensor:

@@ -44,6 +44,11 @@ def _silent_ranks(context: Context, control: dist.ProcessGroup) -> list[int]:
         dist.monitored_barrier(control, _ROLL_CALL, wait_all_ranks=True)
     except RuntimeError as error:
         said = str(error)
-        named = [int(each) for group in re.findall(r"[Rr]anks?:? ([\d, ]+)", said) for each in group.split(",") if each.strip()]
+        named = [
+            int(each)
+            for group in re.findall(r"[Rr]anks?:? ([\d, ]+)", said)
+            for each in group.split(",")
+            if each.strip()
+        ]
         return sorted(set(named) - {context.rank})
     return []

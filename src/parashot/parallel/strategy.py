@@ -1,8 +1,8 @@
 """What a strategy is, and the one step that all of them share.
 
-A strategy spreads one optimizer step over devices: over replicas of the network, which share out the episodes,
-or over parts of it, which all see every episode. It owns placement, what is exchanged and the plain state
-dict; model and loop know nothing of it. Whatever the split, the loss of a step is the mean over all its
+A strategy spreads one optimizer step over devices: over replicas of the network, which share out the
+episodes, or over parts of it, which all see every episode. It owns placement, what is exchanged and the plain
+state dict; model and loop know nothing of it. Whatever the split, the loss of a step is the mean over all its
 episodes: each replica's part is weighted by its share, so a batchsz that the replicas do not divide is exact.
 """
 
@@ -47,9 +47,9 @@ class Objective:
 class Strategy(ABC):
     """One way to spread a training step over devices.
 
-    `replicas` of them take part; `how` says in words what really runs. `network` is what this rank trains: the
-    whole network, the first of its replicas, or this rank's part of it. `params` is the strategy's own section
-    of params.yaml.
+    `replicas` of them take part; `how` says in words what really runs. `network` is what this rank trains:
+    the whole network, the first of its replicas, or this rank's part of it. `params` is the strategy's own
+    section of params.yaml.
     """
 
     name: ClassVar[str]

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 from statistics import fmean
+from typing import Any
 from unittest import mock
 
 import torch
@@ -69,7 +69,7 @@ def _bytes_between_replicas(timed: TimedStrategy) -> float:
     state = sum(each.nbytes for each in strategy.network.state_dict().values())
     gradients = sum(each.nbytes for each in strategy.network.parameters())
     inputs = sum(each.nbytes for each in batch.tensors) / (others + 1)
-    return others * (state + gradients + inputs)
+    return float(others * (state + gradients + inputs))
 
 
 def _moves(strategy: Strategy) -> list[tuple[object, str, str]]:

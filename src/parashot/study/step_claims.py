@@ -110,7 +110,9 @@ def _difference(params: Params, batch: Batch, *, training: bool) -> float:
     whole = _gradients(copy.deepcopy(network), params, batch, 1)
     parts = _gradients(network, params, batch, _PARTS)
     largest = max(float(each.abs().max()) for each in whole)
-    return max(float((ours - theirs).abs().max()) for ours, theirs in zip(parts, whole, strict=True)) / largest
+    return (
+        max(float((ours - theirs).abs().max()) for ours, theirs in zip(parts, whole, strict=True)) / largest
+    )
 
 
 def _gradients(network: RelationNetwork, params: Params, batch: Batch, parts: int) -> list[torch.Tensor]:

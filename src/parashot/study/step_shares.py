@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import distributed as dist
-from torch.autograd import DeviceType
+from torch._C._autograd import DeviceType
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
@@ -35,7 +35,7 @@ class Shares:
 
 
 def watch_shares(timed: TimedStrategy) -> list[Shares]:
-    """Do a few steps under the profiler, after one that is not looked at. Every rank of the strategy calls it."""
+    """Do a few steps under the profiler, after one that is left out. Every rank of the strategy calls it."""
     torch.set_num_threads(timed.threads)
     context = timed.strategy.context
     activities = [ProfilerActivity.CPU]
@@ -86,7 +86,7 @@ def _shares(step: Span, messages: Sequence[Span], computing: Sequence[Span]) -> 
 
 
 def _is_message(event: FunctionEvent, on_device: bool) -> bool:
-    """A collective: on GPUs NCCL's kernels, on a CPU the work of gloo's own threads, or DataParallel's copies."""
+    """A collective: on GPUs NCCL's kernels, on a CPU what gloo's threads do, or DataParallel's copies."""
     if on_device:
         return event.device_type == DeviceType.CUDA and "nccl" in event.name.lower()
     return event.name.startswith(("gloo:", "nccl:", EXCHANGE)) and _on_host(event)

@@ -44,8 +44,8 @@ from parashot.study.copy_overlap import OverlapTimes, measure_overlap
 from parashot.study.pairings import PairingTimes, compare_pairings
 from parashot.study.rank_workers import workers_work_in_ranks
 from parashot.study.runs import StageRuns
-from parashot.study.step_shares import all_shares, watch_shares
 from parashot.study.step_claims import StepTrials, try_steps
+from parashot.study.step_shares import all_shares, watch_shares
 from parashot.study.timed import TimedStrategy
 from parashot.train.assemble import new_strategy, ready_batches
 

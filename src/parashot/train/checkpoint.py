@@ -1,9 +1,9 @@
 """The state of an unfinished training on disk, so that a killed one goes on where it was.
 
-A folder per training holds the last two states, each a file that is there whole or not at all. What is saved is
-the whole network and the whole state of its optimizer, under plain names, whatever the strategy; so any rank
-can take up what any other has saved, on this host or another. There is no random state to keep: episodes and
-their augmentation are functions of the step.
+A folder per training holds the last two states, each a file that is there whole or not at all. What is saved
+is the whole network and the whole state of its optimizer, under plain names, whatever the strategy; so any
+rank can take up what any other has saved, on this host or another. There is no random state to keep: episodes
+and their augmentation are functions of the step.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def key(*parts: object) -> str:
 
 def optimizer_state(strategy: Strategy) -> tuple[Moments, dict[str, float]]:
     """Whole moments on the CPU by kind and parameter, and what is counted for all parameters alike."""
-    names = {parameter: name for name, parameter in strategy.network.named_parameters()}
+    names: dict[torch.Tensor, str] = {each: name for name, each in strategy.network.named_parameters()}
     own: Moments = {}
     counts: dict[str, float] = {}
     for parameter, state in strategy.optimizer.state.items():
@@ -153,7 +153,8 @@ def optimizer_state(strategy: Strategy) -> tuple[Moments, dict[str, float]]:
                 own.setdefault(kind, {})[names[parameter]] = value
     whole = {kind: strategy.gathered(tensors) for kind, tensors in sorted(own.items())}
     return {
-        kind: {name: value.detach().cpu() for name, value in tensors.items()} for kind, tensors in whole.items()
+        kind: {name: value.detach().cpu() for name, value in tensors.items()}
+        for kind, tensors in whole.items()
     }, counts
 
 
@@ -169,8 +170,12 @@ def load_optimizer_state(strategy: Strategy, moments: Moments, counts: Mapping[s
             placed = torch.empty_like(parameter)
             placed.copy_(value)
             state[kind] = placed
-        device = parameter.device if any(group["fused"] for group in strategy.optimizer.param_groups) else "cpu"
-        steps = {kind: torch.tensor(count, dtype=torch.float32, device=device) for kind, count in counts.items()}
+        device = (
+            parameter.device if any(group["fused"] for group in strategy.optimizer.param_groups) else "cpu"
+        )
+        steps = {
+            kind: torch.tensor(count, dtype=torch.float32, device=device) for kind, count in counts.items()
+        }
         strategy.optimizer.state[parameter] = {**steps, **state}
 
 
@@ -180,9 +185,7 @@ def _locked(folder: Path) -> IO[bytes]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         lock.close()
-        raise DeviceError(
-            f"{folder}: another process trains this already; wait for it, or end it"
-        ) from error
+        raise DeviceError(f"{folder}: another process trains this already; wait for it, or end it") from error
     return lock
 
 

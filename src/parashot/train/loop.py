@@ -50,7 +50,7 @@ def train_steps(
 
     After so many steps as `pauses` holds for, and after the last, the clock stops and `on_pause` is called.
     `on_pause(steps done, trace so far)` may validate, save and report; it returns False to end the training.
-    Losses stay on the device, without their graphs, until a pause: nothing waits for the device within a step.
+    Losses stay on the device, without their graphs, until a pause: nothing waits for it within a step.
     """
     trace, pending = trace or Trace(), []
     strategy.network.train()

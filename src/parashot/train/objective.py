@@ -35,7 +35,8 @@ def optimizer_maker(params: Params) -> MakeOptimizer:
     head_scale = params.train.lr_relation
 
     def make(network: nn.Module) -> torch.optim.Optimizer:
-        head, others = [], []
+        head: list[nn.Parameter] = []
+        others: list[nn.Parameter] = []
         for name, parameter in network.named_parameters():
             (head if name.startswith("relation.") else others).append(parameter)
         groups = [{"params": others, "scale": 1.0}, {"params": head, "scale": head_scale}]
@@ -49,9 +50,9 @@ def optimizer_maker(params: Params) -> MakeOptimizer:
 def learning_rates(params: Params, steps: int, batchsz: int) -> Callable[[int], float]:
     """Learning rate of each of `steps` steps of `batchsz` episodes.
 
-    The full rate is `train.learning_rate`, scaled with the size of the batch: linearly (Goyal et al., Accurate,
-    Large Minibatch SGD, 2017) or with its root (Krizhevsky, One Weird Trick, 2014, section 5). It is reached
-    over `train.warmup_steps`, in equal parts (Goyal et al., section 2.2).
+    The full rate is `train.learning_rate`, scaled with the size of the batch: linearly (Goyal et al.,
+    Accurate, Large Minibatch SGD, 2017) or with its root (Krizhevsky, One Weird Trick, 2014, section 5). It
+    is reached over `train.warmup_steps`, in equal parts (Goyal et al., section 2.2).
     cosine: half a cosine from the full rate to 0 (Loshchilov and Hutter, ICLR 2017, without restarts).
     """
     train = params.train

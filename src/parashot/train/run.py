@@ -69,14 +69,13 @@ def train(job: Job) -> TrainResult | None:
     Returns None on every rank but the first, where torchrun started several.
     """
     params = job.params
-    reason = (
-        "" if getattr(params.parallel, job.strategy).enabled else f"parallel.{job.strategy}.enabled is false"
-    )
     placement = place(params.parallel)
     check_abilities(params, placement.device_type)
-    if not reason and (reason := obstacle(job.strategy, params, placement, torch.cuda.device_count())):
-        if joined_by_torchrun():  # asked for by name: not a part of a study that can do without it
-            raise DeviceError(reason)
+    reason = obstacle(job.strategy, params, placement, torch.cuda.device_count())
+    if not getattr(params.parallel, job.strategy).enabled:
+        reason = f"parallel.{job.strategy}.enabled is false"
+    elif reason and joined_by_torchrun():  # asked for by name: no part of a study that can do without it
+        raise DeviceError(reason)
     if reason:
         log.info("train %s: skipped, %s", job.strategy, reason)
         return write_skipped(job.out, job.strategy, reason, params, job.tags) if is_first_process() else None
