@@ -58,6 +58,7 @@ class Host:
             **{name: value for name, value in os.environ.items() if not name.startswith("DVC")},
             "PYTHONPATH": f"{self.folder}{os.pathsep}{self.folder / 'src'}",
             "OMP_NUM_THREADS": "1",
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         }
         log = (self.folder / f"log-{len(self.started)}").open("wb")
         process = subprocess.Popen(

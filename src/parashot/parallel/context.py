@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import torch
 from torch import distributed as dist
 from torch._C._distributed_c10d import HashStore
 
-from parashot.errors import DeviceError, one_line
+from parashot.errors import DeviceError, PeerError, one_line
 from parashot.hardware import usable_cores
 from parashot.parallel.allocator import keep_freed_memory
 from parashot.params import ParallelParams
@@ -216,9 +217,17 @@ def process_context(placement: Placement) -> Iterator[Context]:
         dist.destroy_process_group()
 
 
+FRESH_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+"""Set to 1 where torchrun is called: the meeting point of every attempt is a new one. Else torchrun serves one
+for all of them, in which ranks that start again find the addresses of those that are gone."""
+
+
 def _meet(context: Context) -> None:
-    """Join the other ranks. Raises `DeviceError` where they are not found in time."""
+    """Join the other ranks. Raises `DeviceError` where they are not found, `PeerError` where one was lost."""
     meeting = context.placement.meeting
+    again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    if again and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and meeting.init_method == "env://":
+        raise DeviceError(f"to start ranks again torchrun needs {FRESH_STORE}=1 in its environment; set it")
     if meeting.interface is not None:
         for library in ("GLOO", "NCCL"):  # what this host says for itself comes first
             os.environ.setdefault(f"{library}_SOCKET_IFNAME", meeting.interface)
@@ -226,6 +235,7 @@ def _meet(context: Context) -> None:
     if method.startswith("file:"):  # a file serves one meeting: what it holds would mislead the next
         method += "." + os.environ.get("TORCHELASTIC_RUN_ID", os.environ["MASTER_PORT"])
         method += "." + os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    begin = time.monotonic()
     try:
         dist.init_process_group(
             context.placement.backend,
@@ -235,7 +245,9 @@ def _meet(context: Context) -> None:
             world_size=context.ranks,
         )
     except (dist.DistError, RuntimeError, ValueError, OSError) as error:
-        raise DeviceError(
+        waited = time.monotonic() - begin >= meeting.timeout_seconds
+        kind = DeviceError if waited or "EADDRINUSE" in str(error) else PeerError
+        raise kind(
             f"rank {context.rank} of {context.ranks} did not find the others by {method} within "
             f"{meeting.timeout_seconds:g} s ({one_line(error)}); see parallel.init_method, parallel.backend"
         ) from error

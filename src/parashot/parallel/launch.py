@@ -18,7 +18,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from parashot.errors import DeviceError, ParashotError, PeerError, one_line
 from parashot.files import write_text
-from parashot.parallel.context import Context, Placement, joined_by_torchrun, process_context
+from parashot.parallel.context import FRESH_STORE, Context, Placement, joined_by_torchrun, process_context
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -63,6 +63,7 @@ def _start(
     for noisy in ("torch.distributed.elastic", "torch.distributed.launcher", "torch.multiprocessing.spawn"):
         # what they say of a failure is told in one line below
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
+    os.environ[FRESH_STORE] = "1"
     verbosity = logging.getLogger().getEffectiveLevel()
     with tempfile.TemporaryDirectory(prefix="parashot-ranks-") as folder:
         config = LaunchConfig(
