@@ -131,7 +131,7 @@ class TuneBlock:
     seconds: float
 
 
-# --- strategy-bench: results/strategies/{blocks,anatomy,shares,variants}.csv ----------------------
+# --- strategy-bench: results/strategies/{blocks,anatomy,shares,variants,cost_steps,cost_messages}.csv
 
 
 @dataclass(frozen=True)
@@ -193,6 +193,28 @@ class StepShares:
     idle: float  # neither
 
 
+@dataclass(frozen=True)
+class CostStep:
+    """One timed block of steps of one replica that exchanges nothing: what the model of cost is fitted to."""
+
+    round: int
+    busy: int  # replicas that computed meanwhile, this one among them
+    episodes: int  # per step of this replica
+    steps: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class CostMessage:
+    """One timed block of all-reduces of one message: what a link is fitted to."""
+
+    round: int
+    ranks: int
+    bytes: int  # of one message
+    calls: int
+    seconds: float
+
+
 # --- train-NAME: results/train/NAME/{result.json,history.csv,val_episodes.csv,model.pt} -----------
 
 
@@ -226,7 +248,9 @@ class TrainResult:
     batch_per: str = ""
     steps: int = 0
     episodes: int = 0
-    seconds: float | None = 0.0  # steps with their loading, without validations; None where it was taken up again
+    seconds: float | None = (
+        0.0  # steps with their loading, without validations; None where it was taken up again
+    )
     seconds_per_step: float = 0.0  # median over steps
     data_share: float = 0.0  # share of `seconds` spent waiting for batches
     val_accuracy: float | None = None  # after the last step, on `val_episodes` packed episodes
