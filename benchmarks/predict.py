@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+
+from torch import distributed as dist
 
 from benchmarks.outcome import RESAMPLING, Outcome, Table
 from benchmarks.turns import BLOCKS
@@ -20,22 +21,18 @@ from parashot.parallel.context import Context, Placement, alone, control_group, 
 from parashot.parallel.launch import launch
 from parashot.records import StrategyBlock, StrategyVariant
 from parashot.study.anatomy import anatomy, watch_step
-from parashot.study.cost_inputs import local_sizes, time_costs
+from parashot.study.cost_inputs import CostBlocks, local_sizes, new_messages, time_round
 from parashot.study.step_shares import all_shares, watch_shares
-from parashot.study.timed import TimedStrategy, in_turn
+from parashot.study.timed import TimedStrategy
 from parashot.train.assemble import new_strategy
 
 REPLICAS = 2
 MOST_ERROR = 0.15
 
-_ALL: Mapping[Workload, int] = {
-    Workload("conv4", 32, 5, 8): 5,
-    Workload("conv4", 84, 1, 4): 3,
-    Workload("bottleneck", 84, 1, 4): 1,
-}
-"""Steps per block; the first workload is the default study's."""
+_ALL = (Workload("conv4", 32, 5, 8), Workload("conv4", 84, 1, 4), Workload("bottleneck", 84, 1, 4))
+"""The first is the default study's."""
 
-_QUICK: Mapping[Workload, int] = {Workload("conv4", 32, 1, 4): 1}
+_QUICK = (Workload("conv4", 32, 1, 4),)
 _QUICK_BLOCKS = 3
 
 
@@ -57,8 +54,8 @@ def run(quick: bool) -> Outcome:
     placement = Placement("cpu", REPLICAS, threads_per_replica=1, cores=REPLICAS)
     blocks = _QUICK_BLOCKS if quick else BLOCKS
     checked = []
-    for workload, steps in (_QUICK if quick else _ALL).items():
-        bench = launch(_measure_rank, placement, REPLICAS, workload, steps, blocks)
+    for workload in _QUICK if quick else _ALL:
+        bench = launch(_measure_rank, placement, REPLICAS, workload, blocks)
         assert bench is not None  # only other ranks that torchrun has started get nothing
         checked.append(Checked(workload, bench))
     return Outcome(
@@ -101,43 +98,54 @@ def _raw(bench: StrategyResults) -> dict[str, list[float]]:
     return raw
 
 
-def _measure_rank(context: Context, workload: Workload, steps: int, blocks: int) -> StrategyResults:
+def _measure_rank(context: Context, workload: Workload, blocks: int) -> StrategyResults:
     """One rank's part; only what the first brings back counts."""
     control = control_group(context)
-    params = workload.params()
+    params, pinned = workload.params(), context.placement.threads_per_replica
     one = new_strategy("serial", params, alone(context))
-    pinned = context.placement.threads_per_replica
-    alone_by_size = {
+    by_size = {
         size: TimedStrategy(one, [replace(workload, batchsz=size).batch()], pinned)
         for size in local_sizes(workload.batchsz)
     }
     strategy = new_strategy("ddp", params, context)
     ddp = TimedStrategy(strategy, [workload.batch(rank=context.rank, ranks=context.ranks)], pinned)
-    serial = alone_by_size[workload.batchsz] if context.is_first else None
-
-    def block(timed: TimedStrategy | None) -> float:
-        wait_for_all(control)
-        return timed.seconds(steps) if timed is not None else 0.0
-
-    costs = time_costs(context, alone_by_size, steps, blocks, control)
-    seconds = in_turn({"serial": partial(block, serial), "ddp": partial(block, ddp)}, blocks)
+    costs, steps = _rounds(context, by_size, by_size[workload.batchsz], ddp, blocks, control)
     wait_for_all(control)
     seen = anatomy("ddp", watch_step(ddp), context, control, params)
     shares = all_shares("ddp", watch_shares(ddp), context, control)
     wait_for_all(control)
     strategy.close()
+    variants = (("serial", 1), ("ddp", REPLICAS))
     return StrategyResults(
-        variants=tuple(
-            StrategyVariant(name, name, "ok", "", count, pinned, workload.batchsz)
-            for name, count in (("serial", 1), ("ddp", REPLICAS))
+        tuple(
+            StrategyVariant(name, name, "ok", "", count, pinned, workload.batchsz) for name, count in variants
         ),
-        blocks=tuple(
-            StrategyBlock(number, name, steps, each)
-            for name, times in seconds.items()
-            for number, each in enumerate(times)
-        ),
-        anatomy=(seen,),
-        shares=tuple(shares),
+        tuple(steps),
+        (seen,),
+        tuple(shares),
         cost_steps=tuple(costs.steps),
         cost_messages=tuple(costs.messages),
     )
+
+
+def _rounds(
+    context: Context,
+    by_size: Mapping[int, TimedStrategy],
+    serial: TimedStrategy,
+    ddp: TimedStrategy,
+    blocks: int,
+    control: dist.ProcessGroup | None,
+) -> tuple[CostBlocks, list[StrategyBlock]]:
+    """What the model is fitted to and what it is held against, in the same rounds; the first warms up."""
+    costs, steps = CostBlocks(), []
+    messages = new_messages(context)
+    for number in range(-1, blocks):
+        found = time_round(context, by_size, messages, number, control)
+        wait_for_all(control)
+        times = {"serial": serial.seconds(1)} if context.is_first else {}
+        wait_for_all(control)
+        times["ddp"] = ddp.seconds(1)
+        if number >= 0:
+            costs.add(found)
+            steps += [StrategyBlock(number, name, 1, each) for name, each in times.items()]
+    return costs, steps

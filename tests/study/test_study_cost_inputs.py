@@ -15,9 +15,7 @@ SIZES, ROUNDS = (1, 2, 4), 7
 
 
 def _measure(context: Context, packed: Path) -> CostBlocks:
-    params = tiny_params(
-        {"train.batchsz": SIZES[-1], "parallel.bench.blocks": ROUNDS, "parallel.bench.steps": 1}
-    )
+    params = tiny_params({"train.batchsz": SIZES[-1], "parallel.bench.blocks": ROUNDS})
     return measure_costs(context, params, packed, control_group(context))
 
 

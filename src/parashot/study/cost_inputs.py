@@ -38,18 +38,23 @@ class CostBlocks:
     steps: list[CostStep] = field(default_factory=list)
     messages: list[CostMessage] = field(default_factory=list)
 
+    def add(self, other: CostBlocks) -> None:
+        """Take up another round's."""
+        self.steps += other.steps
+        self.messages += other.messages
+
 
 def measure_costs(
     context: Context, params: Params, packed: Path, control: dist.ProcessGroup | None
 ) -> CostBlocks:
     """Time the steps of `params` as serial takes them. Every rank calls it."""
     one = new_strategy("serial", params, alone(context))
-    threads, bench = context.placement.threads_per_replica, params.parallel.bench
+    threads = context.placement.threads_per_replica
     timed = {
         size: TimedStrategy(one, ready_batches(params, packed, one, size, 1), threads)
         for size in local_sizes(params.train.batchsz)
     }
-    blocks = time_costs(context, timed, bench.steps, bench.blocks, control)
+    blocks = time_costs(context, timed, params.parallel.bench.blocks, control)
     one.close()
     return blocks
 
@@ -63,34 +68,44 @@ def local_sizes(batchsz: int) -> list[int]:
 def time_costs(
     context: Context,
     timed: Mapping[int, TimedStrategy],
-    steps: int,
     rounds: int,
     control: dist.ProcessGroup | None,
 ) -> CostBlocks:
-    """Time blocks of `steps` steps by episodes, and of all-reduces, after a round to warm up."""
+    """Time all rounds, after one to warm up."""
     blocks = CostBlocks()
-    messages = _messages(context)
+    messages = new_messages(context)
     for number in range(-1, rounds):
-        found = CostBlocks()
-        for size, one in timed.items():
-            wait_for_all(control)
-            if context.is_first:
-                found.steps.append(CostStep(number, 1, size, steps, one.seconds(steps)))
-            wait_for_all(control)
-            if context.ranks > 1:
-                found.steps.append(CostStep(number, context.ranks, size, steps, one.seconds(steps)))
-        for size, message in messages.items():
-            calls = max(1, min(_MOST_CALLS, _BLOCK_BYTES // size))
-            wait_for_all(control)
-            seconds = _all_reduce_seconds(context, message, calls)
-            found.messages.append(CostMessage(number, context.ranks, size, calls, seconds))
+        found = time_round(context, timed, messages, number, control)
         if number >= 0:
-            blocks.steps += found.steps
-            blocks.messages += found.messages
+            blocks.add(found)
     return blocks
 
 
-def _messages(context: Context) -> dict[int, torch.Tensor]:
+def time_round(
+    context: Context,
+    timed: Mapping[int, TimedStrategy],
+    messages: Mapping[int, torch.Tensor],
+    number: int,
+    control: dist.ProcessGroup | None,
+) -> CostBlocks:
+    """Time a step of every number of episodes, alone and with all ranks busy, and every message."""
+    found = CostBlocks()
+    for size, one in timed.items():
+        wait_for_all(control)
+        if context.is_first:
+            found.steps.append(CostStep(number, 1, size, 1, one.seconds(1)))
+        wait_for_all(control)
+        if context.ranks > 1:
+            found.steps.append(CostStep(number, context.ranks, size, 1, one.seconds(1)))
+    for size, message in messages.items():
+        calls = max(1, min(_MOST_CALLS, _BLOCK_BYTES // size))
+        wait_for_all(control)
+        seconds = _all_reduce_seconds(context, message, calls)
+        found.messages.append(CostMessage(number, context.ranks, size, calls, seconds))
+    return found
+
+
+def new_messages(context: Context) -> dict[int, torch.Tensor]:
     """A message of each size, zeros, which stay zeros however often they are summed; none for a lone rank."""
     if context.ranks == 1:
         return {}
