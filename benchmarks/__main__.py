@@ -19,6 +19,7 @@ BENCHMARKS = {
     "scale": "the loader from 38,400 to 1,280,000 images and 1 to 4,096 episodes; steps against batchsz",
     "machine": "latencies of this machine that parallel training depends on",
     "pipeline": "fixed costs: a stage, a dvc repro that has nothing to do, parashot --help",
+    "predict": "the model of cost against DDP on 1 and 2 replicas; exit status 1 where it is off by over 15%",
     "equivalence": "accuracy of the fast way against the plain way, on this checkout's packed images",
     "check": "the bounds the project holds itself to; exit status 1 where one falls short",
 }

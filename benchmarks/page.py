@@ -18,7 +18,7 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 README = ROOT / "README.md"
 BEGIN, END = "<!-- bounds: begin -->", "<!-- bounds: end -->"
 
-ORDER = ("check", "step", "loader", "scale", "equivalence", "machine", "pipeline")
+ORDER = ("check", "step", "loader", "scale", "equivalence", "machine", "predict", "pipeline")
 """Of the sections: what readers ask first comes first."""
 
 

@@ -13,6 +13,10 @@ class ParamsError(ParashotError):
     """A key of params.yaml is unknown, missing, of the wrong type, or out of range."""
 
 
+class UsageError(ParashotError):
+    """An argument of a command is not what it should be."""
+
+
 class DataError(ParashotError):
     """Images, archives or splits are not what they should be."""
 

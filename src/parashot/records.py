@@ -131,7 +131,7 @@ class TuneBlock:
     seconds: float
 
 
-# --- strategy-bench: results/strategies/{blocks,anatomy,shares,variants}.csv ----------------------
+# --- strategy-bench: results/strategies/{blocks,anatomy,shares,variants,cost_steps,cost_messages}.csv
 
 
 @dataclass(frozen=True)
@@ -191,6 +191,28 @@ class StepShares:
     exposed: float  # messages were under way and nothing was computed; waiting for a peer is within
     hidden: float  # messages were under way while this process computed
     idle: float  # neither
+
+
+@dataclass(frozen=True)
+class CostStep:
+    """One timed block of steps of one replica that exchanges nothing: what the model of cost is fitted to."""
+
+    round: int
+    busy: int  # replicas that computed meanwhile, this one among them
+    episodes: int  # per step of this replica
+    steps: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class CostMessage:
+    """One timed block of all-reduces of one message: what a link is fitted to."""
+
+    round: int
+    ranks: int
+    bytes: int  # of one message
+    calls: int
+    seconds: float
 
 
 # --- train-NAME: results/train/NAME/{result.json,history.csv,val_episodes.csv,model.pt} -----------

@@ -27,6 +27,8 @@ from parashot.records import (
     BatchszBlock,
     BatchszRun,
     Choices,
+    CostMessage,
+    CostStep,
     EpisodeAccuracy,
     EvaluateResult,
     Hardware,
@@ -50,6 +52,12 @@ LOADER = {
     "packed": {0: 0.004, 1: 0.006, 2: 0.005, 4: 0.006, 7: 0.008},
 }
 
+
+FIXED, PER_EPISODE, CONTENTION = 0.004, 0.02475, 1.05
+"""Seconds of one replica's step, and how many times as long beside another one."""
+
+HOP_SECONDS, BYTES_PER_SECOND = 50e-6, 1e9
+"""Of the link between two replicas."""
 
 SHARES = {"dp": (0.2, 0.0, 0.2), "ddp": (0.05, 0.15, 0.02)}
 """Exposed and hidden communication and idle time, by variant."""
@@ -168,7 +176,45 @@ def strategy_results(
         "recompute_time_ratio_high": 1.35,
     }
     return StrategyResults(
-        tuple(variants), tuple(blocks), tuple(anatomy), tuple(shares), told if metrics is None else metrics
+        tuple(variants),
+        tuple(blocks),
+        tuple(anatomy),
+        tuple(shares),
+        told if metrics is None else metrics,
+        cost_steps(own=own) if anatomy else (),
+        cost_messages(own=own) if anatomy else (),
+    )
+
+
+def cost_steps(
+    sizes: Sequence[int] = (2, 4, 8, 16), busy: Sequence[int] = (1, 2), own: float = 0.01
+) -> tuple[CostStep, ...]:
+    """Blocks of 3 steps of one replica, alone and beside another one."""
+    return tuple(
+        CostStep(number, count, size, 3, 3 * float(seconds))
+        for count in busy
+        for size in sizes
+        for number, seconds in enumerate(
+            (FIXED + PER_EPISODE * size)
+            * (CONTENTION if count > 1 else 1)
+            * slow_rounds()
+            * own_noise(f"{count}{size}", own=own)
+        )
+    )
+
+
+def cost_messages(ranks: int = 2, own: float = 0.01) -> tuple[CostMessage, ...]:
+    """Blocks of 5 all-reduces by a ring."""
+    hops = 2 * (ranks - 1)
+    return tuple(
+        CostMessage(number, ranks, size, 5, 5 * float(seconds))
+        for size in (2**12, 2**16, 2**20, 2**24)
+        for number, seconds in enumerate(
+            hops
+            * (HOP_SECONDS + size / ranks / BYTES_PER_SECOND)
+            * slow_rounds()
+            * own_noise(f"m{size}", own=own)
+        )
     )
 
 

@@ -14,6 +14,8 @@ from parashot.findings.summary import summarize
 from parashot.records import (
     BatchszBlock,
     BatchszRun,
+    CostMessage,
+    CostStep,
     EpisodeAccuracy,
     HistoryRow,
     LoaderBlock,
@@ -43,6 +45,8 @@ def write_study(root: Path, study: StudyResults) -> None:
     write_rows(folder / "strategies/blocks.csv", StrategyBlock, study.strategies.blocks)
     write_rows(folder / "strategies/anatomy.csv", StepAnatomy, study.strategies.anatomy)
     write_rows(folder / "strategies/shares.csv", StepShares, study.strategies.shares)
+    write_rows(folder / "strategies/cost_steps.csv", CostStep, study.strategies.cost_steps)
+    write_rows(folder / "strategies/cost_messages.csv", CostMessage, study.strategies.cost_messages)
     write_metrics(folder / "strategies/metrics.json", study.strategies.metrics)
     for name, training in study.training.items():
         write_result(folder / "train" / name / "result.json", training.result)
@@ -63,6 +67,15 @@ def root(tmp_path: Path) -> Path:
 
 def test_a_study_survives_its_files(root: Path) -> None:
     assert load_results(root, STRATEGIES) == build.study()
+
+
+def test_a_study_from_before_the_model_of_cost_is_read(root: Path) -> None:
+    for name in ("cost_steps.csv", "cost_messages.csv"):
+        (root / "results/strategies" / name).unlink()
+    results = load_results(root, STRATEGIES)
+    assert results.strategies and results.strategies.cost_steps == results.strategies.cost_messages == ()
+    summary = summarize(results, build.params())
+    assert summary["scaling"]["rows"] == [] and len(summary["scaling"]["published"]) == 3
 
 
 def test_skipped_trainings_need_only_their_result(root: Path) -> None:

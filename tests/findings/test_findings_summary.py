@@ -24,7 +24,17 @@ def advice(results: StudyResults, topic: str, params: Params | None = None) -> d
 def test_summary_is_plain_json_and_complete() -> None:
     summary = summarize(build.study(), build.params())
     assert json.loads(json.dumps(summary, allow_nan=False)) == summary
-    for key in ("hardware", "loader", "strategies", "batchsz", "evaluate", "claims", "advice", "table1"):
+    for key in (
+        "hardware",
+        "loader",
+        "strategies",
+        "batchsz",
+        "evaluate",
+        "claims",
+        "advice",
+        "table1",
+        "scaling",
+    ):
         assert summary[key], key
     assert summary["synthetic"] is True and summary["short_run"] is True and summary["source"] == "synthetic"
     assert len(summary["claims"]) == 15 and len(summary["table1"]) == 5 and summary["missing"] == {}
@@ -60,6 +70,17 @@ def test_accuracy_is_compared_against_serial_and_between_dp_and_ddp() -> None:
         ("ddp", "dp"),
     ]
     assert all(row["verdict"] == "equivalent" and row["episodes"] == 600 for row in rows)
+
+
+def test_scaling_is_predicted_checked_and_set_beside_published_ones() -> None:
+    scaling = summarize(build.study(), build.params())["scaling"]
+    assert (
+        len(scaling["rows"]) == 3 * 2 * 5 and len(scaling["checked"]) == 2 and len(scaling["published"]) == 3
+    )
+    for row in scaling["rows"]:
+        assert row["seconds_per_step_low"] <= row["seconds_per_step"] <= row["seconds_per_step_high"]
+        assert row["efficiency"] == pytest.approx(row["speedup"] / row["devices"])
+    assert scaling["hidden"] == pytest.approx(0.75) and scaling["contention"] == pytest.approx(1.05, rel=0.02)
 
 
 def test_an_empty_study_has_a_summary() -> None:

@@ -27,6 +27,7 @@ NAMES = [
     "strategies_step",
     "accuracy",
     "accuracy_difference",
+    "scaling",
     "batchsz_time",
     "batchsz_communication",
     "curves_loss",

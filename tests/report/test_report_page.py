@@ -123,9 +123,9 @@ def test_structure_serves_screen_readers_and_phones(whole: tuple[Page, dict[str,
     page = whole[0]
     assert page.tags["h1"] == 1 and page.tags["main"] == 1 and page.tags["nav"] == 1
     assert 'lang="en"' in page.html and "width=device-width" in page.html
-    assert page.tags["figure"] == page.tags["figcaption"] == page.tags["svg"] == 13
+    assert page.tags["figure"] == page.tags["figcaption"] == page.tags["svg"] == 14
     labels = re.findall(r'<svg[^>]* aria-label="([^"]+)"', page.html)
-    assert len(labels) == 13 and all(len(label) > 40 for label in labels)
+    assert len(labels) == 14 and all(len(label) > 40 for label in labels)
     assert "prefers-color-scheme:dark" in page.html and "@media print" in page.html
 
 
@@ -143,6 +143,9 @@ def test_cells_hold_the_numbers_of_the_summary(whole: tuple[Page, dict[str, Any]
         "loader": summary["loader"],
         "strategies": list(summary["strategies"].values()),
         "table1": summary["table1"],
+        "scaling": summary["scaling"]["rows"],
+        "scaling_checked": summary["scaling"]["checked"],
+        "scaling_published": summary["scaling"]["published"],
         "batchsz": summary["batchsz"],
         "accuracy": summary["accuracy"],
         "claims": summary["claims"],

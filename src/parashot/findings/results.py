@@ -16,6 +16,8 @@ from parashot.records import (
     BatchszBlock,
     BatchszRun,
     Choices,
+    CostMessage,
+    CostStep,
     EpisodeAccuracy,
     EvaluateResult,
     Hardware,
@@ -60,6 +62,8 @@ class StrategyResults:
     anatomy: tuple[StepAnatomy, ...]
     shares: tuple[StepShares, ...] = ()
     metrics: Mapping[str, float | str] = field(default_factory=dict)
+    cost_steps: tuple[CostStep, ...] = ()
+    cost_messages: tuple[CostMessage, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -164,7 +168,14 @@ def _strategies(folder: Path) -> StrategyResults:
         tuple(read_rows(StepAnatomy, folder / "anatomy.csv")),
         tuple(read_rows(StepShares, folder / "shares.csv")),
         metrics,
+        _rows_if_there(CostStep, folder / "cost_steps.csv"),
+        _rows_if_there(CostMessage, folder / "cost_messages.csv"),
     )
+
+
+def _rows_if_there(kind: type[T], path: Path) -> tuple[T, ...]:
+    """Read rows that a study made before there were any does not have."""
+    return tuple(read_rows(kind, path)) if path.exists() else ()
 
 
 def _training(folder: Path) -> Training:

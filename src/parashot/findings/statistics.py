@@ -178,17 +178,26 @@ def tied_with_best(
     return best, ratios
 
 
-def _bootstrap(statistic: Callable[[Rounds], Floats], rounds: int, resampling: Resampling) -> Interval:
-    """Percentile interval of `statistic`, which maps indices of rounds [..., rounds] to values [...]."""
+def draw_rounds(rounds: int, resampling: Resampling) -> Rounds:
+    """Indices of resampled rounds [resamples, rounds], the same in every call."""
     if rounds < 2:
         raise ValueError(f"{rounds} rounds: at least 2 are needed for an interval")
     generator = np.random.default_rng(resampling.seed)
-    draws = statistic(generator.integers(rounds, size=(resampling.resamples, rounds)))
-    value = float(statistic(np.arange(rounds)))
+    return generator.integers(rounds, size=(resampling.resamples, rounds))
+
+
+def drawn_interval(value: float, draws: Floats, rounds: int, resampling: Resampling) -> Interval:
+    """Percentile interval around `value` from what the resampled rounds gave, widened for few rounds."""
     tail = _tail(resampling.confidence, rounds)
     low = float(np.quantile(draws, tail, method="lower"))
     high = float(np.quantile(draws, 1 - tail, method="higher"))
     return Interval(value, min(low, value), max(high, value))
+
+
+def _bootstrap(statistic: Callable[[Rounds], Floats], rounds: int, resampling: Resampling) -> Interval:
+    """Percentile interval of `statistic`, which maps indices of rounds [..., rounds] to values [...]."""
+    draws = statistic(draw_rounds(rounds, resampling))
+    return drawn_interval(float(statistic(np.arange(rounds))), draws, rounds, resampling)
 
 
 def _tail(confidence: float, rounds: int) -> float:

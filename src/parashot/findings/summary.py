@@ -13,7 +13,9 @@ from parashot.findings.advice import advise, answer
 from parashot.findings.claims import judge_claims
 from parashot.findings.comparison import comparison_rows
 from parashot.findings.evidence import Evidence
+from parashot.findings.published import published_rows
 from parashot.findings.results import StudyResults
+from parashot.findings.scaling import Predictor, checked_rows, shown_rows
 from parashot.findings.statistics import Interval, Resampling
 from parashot.findings.step import step_rows
 from parashot.findings.strategies import BASE
@@ -47,6 +49,7 @@ def summarize(results: StudyResults, params: Params) -> Tree:
         "loader": [flat(row) for row in evidence.loader],
         "strategies": {name: flat(row) for name, row in evidence.strategies.items()},
         "accuracy": _accuracy(results, params),
+        "scaling": _scaling(results, evidence.resampling),
         "batchsz": [flat(row) for _, row in sorted(evidence.batchsz.items())],
         "evaluate": dataclasses.asdict(results.evaluate.result) if results.evaluate else None,
         "table1": [flat(row) for row in comparison_rows(results)],
@@ -148,6 +151,26 @@ def _step(results: StudyResults, resampling: Resampling) -> list[Tree]:
     if results.tune is None:
         return []
     return [flat(row) for row in step_rows(results.tune.blocks, results.tune.choices, resampling)]
+
+
+def _scaling(results: StudyResults, resampling: Resampling) -> Tree:
+    """Predictions for other machines, predictions beside measurements here, and beside published ones."""
+    tree: Tree = {
+        "rows": [],
+        "checked": [],
+        "published": [flat(row) for row in published_rows()],
+        "hidden": None,
+        "contention": None,
+    }
+    if results.strategies is None or not results.strategies.cost_steps:
+        return tree
+    predictor = Predictor.of(results.strategies, resampling)
+    return tree | {
+        "rows": [flat(row) for row in shown_rows(predictor)],
+        "checked": [flat(row) for row in checked_rows(predictor, results.strategies)],
+        "hidden": predictor.hidden.value if predictor.hidden else None,
+        "contention": float(predictor.replica.contention[0]),
+    }
 
 
 def _accuracy(results: StudyResults, params: Params) -> list[Tree]:

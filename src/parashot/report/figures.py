@@ -9,6 +9,7 @@ from parashot.findings.results import StudyResults
 from parashot.report.canvas import Drawing
 from parashot.report.figures_batchsz import batchsz_drawings
 from parashot.report.figures_loader import loader_drawings
+from parashot.report.figures_scaling import scaling_drawings
 from parashot.report.figures_strategies import strategy_drawings
 from parashot.report.figures_training import training_drawings
 
@@ -18,6 +19,7 @@ def draw_figures(summary: Mapping[str, Any], results: StudyResults) -> dict[str,
     drawings = (
         *loader_drawings(summary, results),
         *strategy_drawings(summary, results),
+        *scaling_drawings(summary),
         *batchsz_drawings(summary, results),
         *training_drawings(summary, results),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parashot.findings.text import listed
+from parashot.findings.text import listed, percent, ratio
 from parashot.report.markup import Markup, element, join
 
 
@@ -22,6 +22,26 @@ def methods(summary: Mapping[str, Any]) -> Markup:
             [element("h3", name), element("ul", [element("li", each) for each in items])]
             for name, items in groups
         ]
+    )
+
+
+def scaling_caveats(summary: Mapping[str, Any]) -> tuple[str, str]:
+    """Say what a prediction is made of, and what it leaves out."""
+    scaling = summary["scaling"]
+    seen = "How much of the messages' time is hidden was not seen here, so none counts as hidden"
+    if scaling["hidden"] is not None:
+        seen = f"Here {percent(scaling['hidden'])} of the messages' time was hidden behind computing"
+    return (
+        "Predicted by a model of cost, not measured: a step is a fixed part, a part per episode of the "
+        f"replica, and what of the rings that sum the gradients is not hidden. {seen}. No more than the "
+        "backward pass lasts is ever taken as hidden. A replica takes "
+        f"{ratio(scaling['contention'])} times as long while the others of its machine compute. A node is a "
+        "machine such as this one.",
+        "Where it is wrong: links by name have the rate of their standard, which no program quite reaches, "
+        "so those rows are the best case. It knows no stragglers, no other traffic, no loading of data and "
+        "no limit of memory; it takes rings where a library may take trees, and a replica's time for a "
+        "straight line in its episodes, which it is not where a device is nearly idle. The interval is that "
+        "of the measurements here, not of these assumptions.",
     )
 
 

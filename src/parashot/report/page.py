@@ -9,7 +9,7 @@ from typing import Any
 from parashot.findings.text import accuracy, percent
 from parashot.report.canvas import Drawing, svg
 from parashot.report.markup import Markup, element, join
-from parashot.report.methods import hardware_list, methods
+from parashot.report.methods import hardware_list, methods, scaling_caveats
 from parashot.report.style import style_sheet
 from parashot.report.tables import Table, as_html, badge
 
@@ -66,6 +66,7 @@ def _sections(material: Material) -> list[Section]:
     return [
         Section("loader", "Loader", "How many loader workers?", _loader(material)),
         Section("strategies", "Strategies", "Which strategy?", _strategies(material)),
+        Section("scaling", "More devices", "What would more devices buy?", _scaling(material)),
         Section("table1", "DP and DDP", "What DP and DDP do", _tables(material, "table1")),
         Section("batch-sizes", "Batch sizes", "How many episodes per step?", _batchsz(material)),
         Section("accuracy", "Accuracy", "Does the accuracy survive it?", _accuracy(material)),
@@ -195,6 +196,17 @@ def _strategies(material: Material) -> Markup:
         element("p", words) if emulated else None,
         _figures(material, "strategies_step", "curves_accuracy"),
         _tables(material, "strategies", "costs", "step"),
+    )
+
+
+def _scaling(material: Material) -> Markup:
+    if "scaling" not in material.tables:
+        return join(_missing(material, "What a prediction needs was"), _tables(material, "scaling_published"))
+    names = ("scaling", "scaling_checked", "scaling_published")
+    return join(
+        [element("p", each) for each in scaling_caveats(material.summary)],
+        _figures(material, "scaling"),
+        _tables(material, *names),
     )
 
 

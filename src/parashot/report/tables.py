@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -48,6 +48,9 @@ def all_tables(summary: Mapping[str, Any]) -> dict[str, Table]:
         _strategies(summary),
         _costs(summary),
         _comparison(summary),
+        scaling_table(summary["scaling"]["rows"]),
+        checked_table(summary["scaling"]["checked"]),
+        _published(summary),
         _batchsz(summary),
         _accuracy(summary),
         _claims(summary),
@@ -267,6 +270,62 @@ def _val_accuracy(row: Row) -> object:
         if row["val_accuracy"] is None
         else text.accuracy(row["val_accuracy"], row["val_accuracy_ci95"])
     )
+
+
+def scaling_table(rows: Sequence[Row]) -> Table:
+    """Predictions by link, mode and devices."""
+    columns = (
+        _words("link", "link between nodes"),
+        _words("mode", "scaling"),
+        _column("devices", "devices"),
+        _column("nodes", "nodes"),
+        _column("batchsz", "batchsz"),
+        _column("seconds_per_step", "seconds per step", text.number),
+        _column("speedup", "speedup", _times),
+        _column("efficiency", "efficiency", text.percent),
+    )
+    caption = (
+        "Predicted, not measured: DDP on more devices such as these. Strong: the same batchsz, shared out; "
+        "weak: as many episodes for each replica, and speedup counts episodes per second"
+    )
+    return Table("scaling", caption, columns, tuple(rows))
+
+
+def checked_table(rows: Sequence[Row]) -> Table:
+    """Predictions beside measurements."""
+    columns = (
+        _words("variant", "strategy"),
+        _column("devices", "replicas"),
+        _column("predicted", "predicted, seconds per step", text.number),
+        _column("measured", "measured", text.number),
+        _column("error", "error", _signed),
+    )
+    caption = "The model checked here: what it says of a step, and what the step took"
+    return Table("scaling_checked", caption, columns, tuple(rows))
+
+
+def _published(summary: Mapping[str, Any]) -> Table:
+    columns = (
+        _words("study", "training"),
+        _column("devices", "GPUs"),
+        _column("nodes", "nodes"),
+        _words("link", "link"),
+        _column("base_devices", "from GPUs"),
+        _column("base_seconds", "seconds per step, stated", text.number),
+        _column("predicted", "predicted", text.number),
+        _column("measured", "measured there", text.number),
+        _column("error", "error", _signed),
+        _words("source", "source"),
+    )
+    caption = (
+        "Published scalings, predicted from their own figures: none of the messages hidden, down to all that "
+        "the backward pass can hide"
+    )
+    return Table("scaling_published", caption, columns, tuple(summary["scaling"]["published"]))
+
+
+def _signed(share: float) -> str:
+    return f"{100 * share + 0.0:+.1f}%"
 
 
 def _comparison(summary: Mapping[str, Any]) -> Table:

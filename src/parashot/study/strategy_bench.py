@@ -30,6 +30,8 @@ from parashot.parallel.launch import launch
 from parashot.parallel.registry import STRATEGIES, obstacle, splits_batch
 from parashot.params import Params
 from parashot.records import (
+    CostMessage,
+    CostStep,
     Status,
     StepAnatomy,
     StepShares,
@@ -41,6 +43,7 @@ from parashot.records import (
 )
 from parashot.study.anatomy import Seen, anatomy, watch_step
 from parashot.study.copy_overlap import OverlapTimes, measure_overlap
+from parashot.study.cost_inputs import CostBlocks, measure_costs
 from parashot.study.pairings import PairingTimes, compare_pairings
 from parashot.study.rank_workers import workers_work_in_ranks
 from parashot.study.runs import StageRuns
@@ -81,6 +84,7 @@ class Measured:
     blocks: list[StrategyBlock] = field(default_factory=list)
     anatomy: list[StepAnatomy] = field(default_factory=list)
     shares: list[StepShares] = field(default_factory=list)
+    costs: CostBlocks = field(default_factory=CostBlocks)
     pairings: PairingTimes | None = None
     overlap: OverlapTimes | None = None
     trials: StepTrials | None = None
@@ -89,7 +93,14 @@ class Measured:
 
 def bench_strategies(params: Params, packed: Path, out: Path, tags: Mapping[str, str]) -> None:
     """Time all enabled strategies and write `out`."""
-    artifacts = ["blocks.csv", "variants.csv", "anatomy.csv", "shares.csv"]
+    artifacts = [
+        "blocks.csv",
+        "variants.csv",
+        "anatomy.csv",
+        "shares.csv",
+        "cost_steps.csv",
+        "cost_messages.csv",
+    ]
     runs = StageRuns("strategies", "strategy-bench", params, KNOBS, tags, artifacts)
     placement = place(params.parallel)
     check_abilities(params, placement.device_type)
@@ -158,6 +169,7 @@ def bench_rank(
         wait_for_all(control)
         watched = watch_shares(entry) if entry is not None else []
         measured.shares += all_shares(variant, watched, context, control)
+    measured.costs = measure_costs(context, params, packed, control)
     if context.is_first:
         measured.pairings = compare_pairings(context, params, packed)
         measured.overlap = measure_overlap(context, params, packed)
@@ -228,5 +240,7 @@ def _write(
         write_rows(folder / "blocks.csv", StrategyBlock, measured.blocks)
         write_rows(folder / "anatomy.csv", StepAnatomy, measured.anatomy)
         write_rows(folder / "shares.csv", StepShares, measured.shares)
+        write_rows(folder / "cost_steps.csv", CostStep, measured.costs.steps)
+        write_rows(folder / "cost_messages.csv", CostMessage, measured.costs.messages)
         write_metrics(folder / "metrics.json", metrics)
         write_runs(folder / "records.jsonl", runs.all(metrics))

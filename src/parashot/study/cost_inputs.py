@@ -1,0 +1,121 @@
+"""What the model of cost is fitted to: steps of one replica by their episodes, all-reduces by their bytes.
+
+Both are timed in the same interleaved rounds. Steps are taken alone, and while every other rank steps too:
+what replicas of one machine take from each other is no message, and is told apart from it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import distributed as dist
+
+from parashot.parallel.context import Context, alone, wait_for_all
+from parashot.params import Params
+from parashot.records import CostMessage, CostStep
+from parashot.study.timed import TimedStrategy
+from parashot.train.assemble import new_strategy, ready_batches
+from parashot.train.loop import synchronise
+
+SIZES = 4
+"""Numbers of episodes that are timed: batchsz, its half, its quarter and its eighth."""
+
+MESSAGE_BYTES = tuple(2**power for power in (12, 15, 18, 20, 22, 24))
+"""4 KiB to 16 MiB: from what is nearly all latency to what is nearly all bandwidth."""
+
+_BLOCK_BYTES = 4 * 2**20
+_MOST_CALLS = 20
+
+
+@dataclass
+class CostBlocks:
+    """What was timed; only the first rank's clock counts."""
+
+    steps: list[CostStep] = field(default_factory=list)
+    messages: list[CostMessage] = field(default_factory=list)
+
+    def add(self, other: CostBlocks) -> None:
+        """Take up another round's."""
+        self.steps += other.steps
+        self.messages += other.messages
+
+
+def measure_costs(
+    context: Context, params: Params, packed: Path, control: dist.ProcessGroup | None
+) -> CostBlocks:
+    """Time the steps of `params` as serial takes them. Every rank calls it."""
+    one = new_strategy("serial", params, alone(context))
+    threads = context.placement.threads_per_replica
+    timed = {
+        size: TimedStrategy(one, ready_batches(params, packed, one, size, 1), threads)
+        for size in local_sizes(params.train.batchsz)
+    }
+    blocks = time_costs(context, timed, params.parallel.bench.blocks, control)
+    one.close()
+    return blocks
+
+
+def local_sizes(batchsz: int) -> list[int]:
+    """Numbers of episodes, `batchsz` the largest unless that leaves fewer than three."""
+    sizes = {-(-batchsz // 2**halvings) for halvings in range(SIZES)}
+    return sorted(sizes if len(sizes) > 2 else {1, 2, 3})
+
+
+def time_costs(
+    context: Context,
+    timed: Mapping[int, TimedStrategy],
+    rounds: int,
+    control: dist.ProcessGroup | None,
+) -> CostBlocks:
+    """Time all rounds, after one to warm up."""
+    blocks = CostBlocks()
+    messages = new_messages(context)
+    for number in range(-1, rounds):
+        found = time_round(context, timed, messages, number, control)
+        if number >= 0:
+            blocks.add(found)
+    return blocks
+
+
+def time_round(
+    context: Context,
+    timed: Mapping[int, TimedStrategy],
+    messages: Mapping[int, torch.Tensor],
+    number: int,
+    control: dist.ProcessGroup | None,
+) -> CostBlocks:
+    """Time a step of every number of episodes, alone and with all ranks busy, and every message."""
+    found = CostBlocks()
+    for size, one in timed.items():
+        wait_for_all(control)
+        if context.is_first:
+            found.steps.append(CostStep(number, 1, size, 1, one.seconds(1)))
+        wait_for_all(control)
+        if context.ranks > 1:
+            found.steps.append(CostStep(number, context.ranks, size, 1, one.seconds(1)))
+    for size, message in messages.items():
+        calls = max(1, min(_MOST_CALLS, _BLOCK_BYTES // size))
+        wait_for_all(control)
+        seconds = _all_reduce_seconds(context, message, calls)
+        found.messages.append(CostMessage(number, context.ranks, size, calls, seconds))
+    return found
+
+
+def new_messages(context: Context) -> dict[int, torch.Tensor]:
+    """A message of each size, zeros, which stay zeros however often they are summed; none for a lone rank."""
+    if context.ranks == 1:
+        return {}
+    return {size: torch.zeros(size // 4, device=context.device) for size in MESSAGE_BYTES}
+
+
+def _all_reduce_seconds(context: Context, message: torch.Tensor, calls: int) -> float:
+    synchronise(context)
+    begin = time.perf_counter()
+    for _ in range(calls):
+        dist.all_reduce(message, group=context.group)
+    synchronise(context)
+    return time.perf_counter() - begin

@@ -1,0 +1,53 @@
+"""What the model of cost is fitted to: every size in every round, alone and with all ranks busy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tiny_data import tiny_params
+
+from parashot.parallel.context import Context, Placement, control_group
+from parashot.parallel.launch import launch
+from parashot.study.cost_inputs import MESSAGE_BYTES, CostBlocks, local_sizes, measure_costs
+
+SIZES, ROUNDS = (1, 2, 4), 7
+
+
+def _measure(context: Context, packed: Path) -> CostBlocks:
+    params = tiny_params({"train.batchsz": SIZES[-1], "parallel.bench.blocks": ROUNDS})
+    return measure_costs(context, params, packed, control_group(context))
+
+
+def measured(replicas: int, packed: Path) -> CostBlocks:
+    blocks = launch(_measure, Placement("cpu", replicas, 1, replicas), replicas, packed)
+    assert blocks is not None
+    assert all(each.seconds > 0 for each in (*blocks.steps, *blocks.messages))
+    return blocks
+
+
+def test_a_lone_replica_sends_nothing(tiny_packed: Path) -> None:
+    blocks = measured(1, tiny_packed)
+    assert blocks.messages == []
+    assert [(each.round, each.busy, each.episodes) for each in blocks.steps] == [
+        (number, 1, size) for number in range(ROUNDS) for size in SIZES
+    ]
+
+
+def test_two_replicas_step_alone_and_together_and_send(tiny_packed: Path) -> None:
+    blocks = measured(2, tiny_packed)
+    assert [(each.round, each.episodes, each.busy) for each in blocks.steps] == [
+        (number, size, busy) for number in range(ROUNDS) for size in SIZES for busy in (1, 2)
+    ]
+    assert [(each.round, each.bytes) for each in blocks.messages] == [
+        (number, size) for number in range(ROUNDS) for size in MESSAGE_BYTES
+    ]
+    assert {each.ranks for each in blocks.messages} == {2}
+
+
+@pytest.mark.parametrize(
+    ("batchsz", "sizes"),
+    [(1, [1, 2, 3]), (2, [1, 2, 3]), (3, [1, 2, 3]), (8, [1, 2, 4, 8]), (30, [4, 8, 15, 30])],
+)
+def test_a_line_needs_three_sizes(batchsz: int, sizes: list[int]) -> None:
+    assert local_sizes(batchsz) == sizes
