@@ -233,7 +233,7 @@ def test_the_command(checkout: Path, capsys: pytest.CaptureFixture[str], this_pr
     printed = capsys.readouterr()
     assert len(printed.out.splitlines()) == 3
     assert printed.out.startswith("seed  val accuracy")
-    assert "2 runs, 0 of them there already" in printed.err
+    assert "runs: 2; there already: 0" in printed.err
     assert this_process == [Nodes(cpus=2)]
     assert main(["sweep", "-S", "train.batchsz=2", "-S", "seed=1,0", "--json"]) == 0
     runs = json.loads(capsys.readouterr().out)["runs"]

@@ -151,7 +151,7 @@ def _connect(ray: ModuleType, address: str | None) -> None:
     except (OSError, RuntimeError, ValueError) as error:
         raise DeviceError(
             f"--address {address}: no Ray cluster answers there ({one_line(error)}); start one with "
-            "`ray start --head`, and run the sweep on one of its machines"
+            "`ray start --head`, run the sweep on one of its machines, and have the same token on all"
         ) from error
 
 

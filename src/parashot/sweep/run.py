@@ -54,7 +54,7 @@ def sweep(
         if (result := _result(folder)) is not None
     }
     missing = [index for index in range(len(points)) if index not in outcomes]
-    progress(f"{len(points)} runs, {len(outcomes)} of them there already")
+    progress(f"runs: {len(points)}; there already: {len(outcomes)}")
     if missing:
         todo = [(points[index], folders[index]) for index in missing]
         for position, outcome in _train(todo, strategy, packed, nodes):
