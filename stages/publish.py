@@ -13,11 +13,13 @@ from parashot.records import read_json
 from parashot.tracking import LoggableModel, Study, publish
 from stages.common import REPORTS, RESULTS, params, stage
 from stages.store import store
+from stages.swept import publish_sweeps
 from stages.tags import tags
 
 
 def main() -> None:
     settings = params()
+    publish_sweeps(settings, lambda path: model(path, settings))
     trainings = [RESULTS / "train" / name for name in settings.parallel.strategies]
     study = Study(
         name=f"study on {settings.data.source} data",

@@ -20,7 +20,7 @@ LAYERS = [
     {"errors", "command", "files", "params", "records", "recipes", "hardware"},
     {"data", "model", "parallel", "tracking"},
     {"train", "findings"},
-    {"study", "report"},
+    {"study", "report", "sweep"},
     {"cli"},
 ]
 """Parts of parashot from the ground up: a part may import itself and any layer below its own."""
@@ -169,10 +169,11 @@ def test_some_packages_have_one_door(module: str) -> None:
     assert "yaml" not in others or module == "parashot.params"
     assert "matplotlib" not in others or part == "report"
     assert "torch" not in others or part in WITH_TORCH
+    assert "ray" not in others or module == "parashot.sweep.engine"
     assert "dvc" not in others
 
 
-@pytest.mark.parametrize("module", _of("findings", "report", "cli", "records", "params"))
+@pytest.mark.parametrize("module", _of("findings", "report", "records", "params"))
 def test_what_reads_results_never_needs_torch(module: str) -> None:
     assert _others(_reached(module)) & {"torch", "torchvision", "mlflow"} == set()
 
@@ -203,12 +204,22 @@ def test_the_report_is_made_without_torch() -> None:
     assert modules & {"torch", "mlflow"} == set()
 
 
+def test_a_command_imports_what_it_needs_and_no_more() -> None:
+    """Some train: the command line itself, and those that only read, stay without torch."""
+    program = "import sys; from parashot.cli import main; main(['recipe']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    modules = set(done.stdout.splitlines()[-1].split())
+    assert "parashot.recipes" in modules
+    assert modules & {"torch", "mlflow", "ray"} == set()
+
+
 # --- what the library leaves to others ----------------------------------------------------------------
 
 ENVIRONMENT = {
     "parashot.cli",
     "parashot.parallel.context",  # torchrun's variables
     "parashot.parallel.launch",
+    "parashot.sweep.engine",  # Ray's switch, and which GPUs a run sees; none is read
     "parashot.tracking.store",  # MLflow's switches; none is read
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
@@ -64,8 +65,13 @@ SETTINGS: dict[str, Value] = {
 
 def tiny_params(settings: dict[str, Value] | None = None) -> Params:
     """The project's params with `SETTINGS` and `settings` applied."""
+    return parse(Params, tiny_tree(settings))
+
+
+def tiny_tree(settings: dict[str, Value] | None = None) -> dict[str, Any]:
+    """The same as plain data, as params.yaml holds it."""
     tree = yaml.safe_load((Path(__file__).parents[1] / "params.yaml").read_text(encoding="utf-8"))
-    return parse(Params, apply(tree, {**SETTINGS, **(settings or {})}))
+    return apply(tree, {**SETTINGS, **(settings or {})})
 
 
 def pack_tiny(folder: Path) -> Path:

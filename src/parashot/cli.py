@@ -6,12 +6,17 @@ import argparse
 import json
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from parashot.command import guarded
-from parashot.errors import ParamsError, RecordError, UsageError
+from parashot.errors import DeviceError, ParamsError, RecordError, UsageError
+
+if TYPE_CHECKING:
+    from parashot.sweep.grid import Point
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,7 +62,42 @@ def _parser() -> argparse.ArgumentParser:
     predict.add_argument("--batchsz", metavar="N", type=int, help="episodes per step; by default the study's")
     predict.add_argument("--json", action="store_true", help="print every digit as JSON")
     predict.set_defaults(run=_predict)
+    _add_sweep(commands)
     return parser
+
+
+def _add_sweep(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    sweep = commands.add_parser(
+        "sweep",
+        help="train a grid of params on the machines of a Ray cluster, or on this one",
+        description="Train every combination of the given values on the packed data of this checkout, each "
+        "on an idle node of a Ray cluster. Runs that are there already are not repeated.",
+    )
+    sweep.add_argument("-S", dest="choices", metavar="KEY=VALUE[,VALUE…]", action="append", default=[])
+    sweep.add_argument(
+        "--recipe", metavar="NAME", help="a set of knobs to start from, instead of params.yaml"
+    )
+    sweep.add_argument("--strategy", metavar="NAME", default="serial", help="how each run is spread (serial)")
+    sweep.add_argument("--address", metavar="HOST:PORT", help="a running Ray cluster; without, this machine")
+    sweep.add_argument(
+        "--out", metavar="DIR", type=Path, default=Path("results/sweep"), help="(results/sweep)"
+    )
+    sweep.add_argument("--cpus-per-run", metavar="N", type=_at_least(1), default=1, help="(1)")
+    sweep.add_argument("--gpus-per-run", metavar="N", type=_at_least(0), default=0, help="(0)")
+    sweep.add_argument(
+        "--retries", metavar="N", type=_at_least(0), default=3, help="how often a lost run is begun again (3)"
+    )
+    sweep.add_argument("--json", action="store_true", help="print the results as JSON")
+    sweep.set_defaults(run=_sweep)
+
+
+def _at_least(low: int) -> Callable[[str], int]:
+    def whole_number(text: str) -> int:
+        if int(text) < low:
+            raise argparse.ArgumentTypeError(f"{text} is below {low}")
+        return int(text)
+
+    return whole_number
 
 
 def _version() -> str:
@@ -129,6 +169,41 @@ def _predict(command: argparse.Namespace) -> None:
         return
     tables = [table for table in (scaling_table(rows), checked_table(checked)) if table.rows]
     print("\n\n".join(f"{table.caption}.\n\n{as_markdown(table)}" for table in tables))
+
+
+def _sweep(command: argparse.Namespace) -> None:
+    from parashot.params import read_yaml
+    from parashot.recipes import load_recipe
+    from parashot.sweep.engine import Nodes
+    from parashot.sweep.grid import grid, read_choices, varied
+    from parashot.sweep.run import sweep
+    from parashot.sweep.table import as_json, table
+
+    choices = read_choices(command.choices)
+    recipe = load_recipe(command.recipe).settings if command.recipe else {}
+    points = [_settled(point) for point in grid(read_yaml(Path("params.yaml")), choices, recipe)]
+    nodes = Nodes(command.address, command.cpus_per_run, command.gpus_per_run, command.retries)
+    outcomes = sweep(points, command.strategy, Path("data/packed"), command.out, nodes, _tell)
+    print(as_json(outcomes) if command.json else table(outcomes, varied(choices)), end="")
+    _tell(f"results: {command.out}/RUN; `python -m stages.publish` brings them into MLflow")
+    if failed := sum(each.status == "failed" for each in outcomes):
+        raise DeviceError(f"{failed} of {len(outcomes)} runs failed; the same command tries them again")
+
+
+def _settled(point: Point) -> Point:
+    """The point computed, on every node, as stage `tune` found best on this machine where it has run."""
+    from parashot.records import Choices, read_result
+    from parashot.train.choices import settle
+
+    measured = Path("results/choices.json")
+    if not measured.exists():
+        return point
+    return replace(point, params=settle(point.params, read_result(Choices, measured)))
+
+
+def _tell(line: str) -> None:
+    """Progress, beside what the command prints."""
+    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
