@@ -290,7 +290,7 @@ def batchsz_results(
     per_episode: Mapping[int, float] | None = None,
     *,
     stopped: Sequence[int] = (2,),
-    share: float = 0.2,
+    share: float | Mapping[int, float] = 0.2,
     own: float = 0.01,
     accuracies: Mapping[int, float] | None = None,
 ) -> BatchszResults:
@@ -318,7 +318,8 @@ def batchsz_results(
             )
         )
         for synchronised in (True, False):
-            factor = 60 * seconds * (1 if synchronised else 1 - share)
+            part = share if isinstance(share, float) else share[size]
+            factor = 60 * seconds * (1 if synchronised else 1 - part)
             times = factor * slow_rounds() * own_noise(f"{size}{synchronised}", own=own)
             blocks += [
                 BatchszBlock(number, size, synchronised, 60, -(-60 // size), float(times[number]))

@@ -15,6 +15,7 @@ from parashot.findings.claims import JUDGES, Claim, judge_claims
 from parashot.findings.evidence import Evidence
 from parashot.findings.results import StudyResults
 from parashot.findings.study import CLAIMS
+from parashot.records import StepShares
 
 MIB = build.MIB
 CANNOT = "cannot be tested here"
@@ -85,6 +86,35 @@ def pairing(difference: float | None) -> StudyResults:
     return build.study(strategies=build.strategy_results(metrics=metrics))
 
 
+def hidden(*shares: float) -> StudyResults:
+    """DDP's steps, of which messages take a fifth; of that time `shares`, one per step, are hidden."""
+    results = build.strategy_results()
+    seen = [
+        StepShares("ddp", rank, step, 0.2, 0.2 * (1 - share), 0.2 * share, 0.0)
+        for rank in range(2)
+        for step, share in enumerate(shares)
+    ]
+    return build.study(strategies=replace(results, shares=tuple(seen)))
+
+
+def told(**metrics: float) -> StudyResults:
+    return build.study(strategies=build.strategy_results(metrics=metrics))
+
+
+def accumulated(fixed: float, training: float) -> StudyResults:
+    return told(accumulation_difference_fixed=fixed, accumulation_difference_training=training)
+
+
+def recomputed(kept: float, ratio: float, low: float, high: float) -> StudyResults:
+    return told(
+        recompute_kept_bytes=MIB,
+        recompute_kept_ratio=kept,
+        recompute_time_ratio=ratio,
+        recompute_time_ratio_low=low,
+        recompute_time_ratio_high=high,
+    )
+
+
 # The machine of these records has 2 threads: 2 workers are "about as many", 4 and 7 are "far more".
 CASES: list[tuple[str, str, Callable[[], StudyResults]]] = [
     ("loader-optimum", "holds", lambda: jpeg({0: 0.2, 1: 0.15, 2: 0.1, 4: 0.15})),
@@ -135,6 +165,33 @@ CASES: list[tuple[str, str, Callable[[], StudyResults]]] = [
     ("ddp-workers-zero", "holds", lambda: workers_under_ddp(ddp_workers_ok=0)),
     ("ddp-workers-zero", "does not hold", lambda: workers_under_ddp(ddp_workers_ok=1)),
     ("ddp-workers-zero", CANNOT, workers_under_ddp),
+    ("overlap", "holds", lambda: hidden(0.7, 0.8, 0.75)),
+    ("overlap", "does not hold", lambda: hidden(0.0, 0.02, 0.01)),
+    ("overlap", "undecided", lambda: hidden(0.0, 0.1, 0.3)),
+    ("overlap", CANNOT, hidden),
+    ("overlap", CANNOT, without_ddp),
+    ("comm-share", "holds", lambda: batchsz(share={2: 0.5, 30: 0.2, 60: 0.1})),
+    ("comm-share", "does not hold", lambda: batchsz(share={2: 0.1, 30: 0.2, 60: 0.5})),
+    ("comm-share", "undecided", lambda: batchsz(own=UNDECIDED_NOISE)),
+    ("comm-share", CANNOT, skipped_batchsz),
+    ("comm-share", CANNOT, lambda: build.study(batchsz=None)),
+    ("layer-split-sync", "holds", lambda: steps(layer_split=0.4)),
+    ("layer-split-sync", "does not hold", lambda: steps(layer_split=0.1)),
+    ("layer-split-sync", "undecided", lambda: steps(own=UNDECIDED_NOISE, layer_split=0.19)),
+    ("layer-split-sync", CANNOT, build.study),
+    ("channel-split-sync", "holds", lambda: steps(channel_split=0.4)),
+    ("channel-split-sync", "does not hold", lambda: steps(channel_split=0.1)),
+    ("channel-split-sync", "undecided", lambda: steps(own=UNDECIDED_NOISE, channel_split=0.19)),
+    ("channel-split-sync", CANNOT, build.study),
+    ("accumulation-equals", "holds", lambda: accumulated(1e-16, 1e-15)),
+    ("accumulation-equals", "does not hold", lambda: accumulated(1e-16, 0.3)),
+    ("accumulation-equals", "does not hold", lambda: accumulated(0.1, 0.3)),
+    ("accumulation-equals", CANNOT, told),
+    ("checkpointing-trades", "holds", lambda: recomputed(0.3, 1.3, 1.2, 1.4)),
+    ("checkpointing-trades", "does not hold", lambda: recomputed(1.0, 1.3, 1.2, 1.4)),
+    ("checkpointing-trades", "does not hold", lambda: recomputed(0.3, 0.8, 0.7, 0.9)),
+    ("checkpointing-trades", "undecided", lambda: recomputed(0.3, 1.0, 0.9, 1.1)),
+    ("checkpointing-trades", CANNOT, told),
     ("copy-overlap", "holds", lambda: overlap(1.5, 1.4, 1.6)),
     ("copy-overlap", "does not hold", lambda: overlap(0.9, 0.8, 0.95)),
     ("copy-overlap", "undecided", lambda: overlap(1.01, 0.97, 1.05)),
@@ -165,12 +222,12 @@ def test_records_force_the_verdict(claim: str, verdict: str, make: Callable[[], 
 def test_every_claim_of_the_study_has_one_judge() -> None:
     assert list(JUDGES) == [claim.id for claim in CLAIMS]
     assert {claim for claim, _, _ in CASES} == set(JUDGES)
-    assert len(JUDGES) == 15
+    assert len(JUDGES) == 21
 
 
 def test_without_any_results_nothing_is_decided() -> None:
     claims = judge_claims(Evidence.of(StudyResults(missing={"loader": "no file"}), build.params()))
-    assert [claim.verdict for claim in claims] == [CANNOT] * 15
+    assert [claim.verdict for claim in claims] == [CANNOT] * 21
     assert claims[0].reason == "no file"
 
 

@@ -218,8 +218,8 @@ def process_context(placement: Placement) -> Iterator[Context]:
 
 
 FRESH_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
-"""Set to 1 where torchrun is called: the meeting point of every attempt is a new one. Else torchrun serves one
-for all of them, in which ranks that start again find the addresses of those that are gone."""
+"""Set to 1 where torchrun is called: the meeting point of every attempt is a new one. Else torchrun serves
+one for all of them, in which ranks that start again find the addresses of those that are gone."""
 
 
 def _meet(context: Context) -> None:
