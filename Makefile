@@ -25,7 +25,7 @@ study: setup            ## the whole study, results into MLflow; BASELINE=no lea
 	@echo "report: reports/index.html    runs: $(BIN)/mlflow ui"
 
 test: setup            ## the tests
-	$(RUN) $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow"
+	$(RUN) $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not long"
 
 test-all: setup            ## the slow tests too: whole studies, kills, the browser
 	$(RUN) $(BIN)/python -m pytest -q -n 2 --dist loadfile

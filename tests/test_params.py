@@ -77,6 +77,7 @@ def _out_of_range(base: Any, bounds: Bounds) -> list[Any]:
 
 WRONG_FOR_EITHER = {
     "data.archive": [3, True, "", " ", ["/images"], {}],
+    "parallel.interface": [3, True, "", " ", ["eth0"], {}],
     "parallel.replicas": [0, -1, 1.5, True, "2", "all", None, [2]],
     "loader.bench.workers": [0, "0", None, True, [], [-1], [1025], [1.5], ["auto"], "all", {}],
 }
@@ -208,6 +209,10 @@ def test_a_long_value_is_cut() -> None:
     [
         ({"data.source": "folder"}, "data.archive: null, but data.source is folder"),
         ({"data.archive": "/images"}, "data.archive: '/images' is not used by data.source synthetic"),
+        (
+            {"parallel.init_method": "tcp://host"},
+            "parallel.init_method: 'tcp://host' is none; it must be env://",
+        ),
         ({"batchsz_study.baseline": 16}, "batchsz_study.baseline: 16 must be one of the sizes (2, 30, 60)"),
         ({"batchsz_study.block_episodes": 45}, "batchsz_study.block_episodes: 45 are no whole steps of 2"),
         ({"batchsz_study.episodes": 50}, "batchsz_study.sizes: 60, but batchsz_study.episodes is 50"),

@@ -195,17 +195,21 @@ def frozen(context: Context, case: Case) -> State:
     return strategy.state_dict()
 
 
-@pytest.mark.parametrize("name", ["ddp", "allreduce"])
-def test_frozen_parameters_stay_and_the_others_move(name: str) -> None:
-    found = launch(frozen, Placement("cpu", 2, 1, 2), 2, Case(name, 2))
-    expected = launch(frozen, Placement("cpu", 1, 1, 2), 1, Case("serial", 1))
-    assert found is not None
-    assert expected is not None
+def all_frozen(context: Context, names: list[str]) -> list[State]:
+    return [frozen(context, Case(name, context.ranks)) for name in names]
+
+
+def test_frozen_parameters_stay_and_the_others_move() -> None:
+    several = launch(all_frozen, Placement("cpu", 2, 1, 2), 2, ["ddp", "allreduce"])
+    alone = launch(all_frozen, Placement("cpu", 1, 1, 2), 1, ["serial"])
+    assert several is not None
+    assert alone is not None
     first = build_network(params().model, seed=3).double().state_dict()
-    assert torch.equal(found["embedding.0.0.weight"], first["embedding.0.0.weight"])
-    assert not torch.equal(found["embedding.2.0.weight"], first["embedding.2.0.weight"])
-    for key, value in expected.items():
-        torch.testing.assert_close(found[key], value, rtol=0, atol=TOLERANCE)
+    for found in several:
+        assert torch.equal(found["embedding.0.0.weight"], first["embedding.0.0.weight"])
+        assert not torch.equal(found["embedding.2.0.weight"], first["embedding.2.0.weight"])
+        for name, value in alone[0].items():
+            torch.testing.assert_close(found[name], value, rtol=0, atol=TOLERANCE)
 
 
 class _Unused(nn.Module):
@@ -243,10 +247,16 @@ def with_unused(context: Context, strategy_name: str, find: bool) -> tuple[bool,
     return strategy.agree(), ""
 
 
+def all_with_unused(context: Context) -> list[tuple[bool, str]]:
+    ways = (("ddp", True), ("allreduce", True), ("ddp", False))
+    return [with_unused(context, name, find) for name, find in ways]
+
+
 def test_ddp_steps_over_unused_parameters_where_told_to_look_for_them() -> None:
-    assert launch(with_unused, Placement("cpu", 2, 1, 2), 2, "ddp", True) == (True, "")
-    assert launch(with_unused, Placement("cpu", 2, 1, 2), 2, "allreduce", True) == (True, "")
-    went_well, said = launch(with_unused, Placement("cpu", 2, 1, 2), 2, "ddp", False) or (True, "")
+    result = launch(all_with_unused, Placement("cpu", 2, 1, 2), 2)
+    assert result is not None
+    found, by_hand, (went_well, said) = result
+    assert found == by_hand == (True, "")
     assert not went_well
     assert "find_unused_parameters" in said
 
@@ -264,11 +274,14 @@ def compressed(context: Context, compression: str) -> tuple[State, float]:
     return state, sent.bytes
 
 
+def both_compressed(context: Context) -> list[tuple[State, float]]:
+    return [compressed(context, "none"), compressed(context, "bf16")]
+
+
 def test_compressed_gradients_take_half_the_bytes_and_nearly_the_same_step() -> None:
-    plain = launch(compressed, Placement("cpu", 2, 1, 2), 2, "none")
-    halved = launch(compressed, Placement("cpu", 2, 1, 2), 2, "bf16")
-    assert plain is not None
-    assert halved is not None
+    result = launch(both_compressed, Placement("cpu", 2, 1, 2), 2)
+    assert result is not None
+    plain, halved = result
     assert halved[1] < 0.6 * plain[1]
     different = False
     for name, value in plain[0].items():
@@ -345,14 +358,18 @@ def trained(context: Context, name: str) -> tuple[list[float], bool, int]:
     return losses, strategy.agree() and same, moved
 
 
-@pytest.mark.parametrize("name", ["allreduce", "fsdp", "layer_split", "channel_split"])
-def test_it_trains_and_its_state_comes_and_goes_as_plain_tensors(name: str) -> None:
-    result = launch(trained, Placement("cpu", 2, 1, 2), 2, name)
-    assert result is not None
-    losses, sound, moved = result
-    assert losses[-1] < losses[0]
-    assert sound
-    assert moved == 6  # every batch norm of the network has moved, wherever it lies
+def all_trained(context: Context, names: list[str]) -> list[tuple[list[float], bool, int]]:
+    return [trained(context, name) for name in names]
+
+
+def test_all_train_and_their_state_comes_and_goes_as_plain_tensors() -> None:
+    names = ["allreduce", "fsdp", "layer_split", "channel_split"]
+    results = launch(all_trained, Placement("cpu", 2, 1, 2), 2, names)
+    assert results is not None
+    for name, (losses, sound, moved) in zip(names, results, strict=True):
+        assert losses[-1] < losses[0], name
+        assert sound, name
+        assert moved == 6, name  # every batch norm of the network has moved, wherever it lies
 
 
 def test_what_a_strategy_cannot_run_on_is_refused_in_words() -> None:

@@ -24,6 +24,7 @@ from tiny_data import SETTINGS
 from parashot.recipes import Value, apply
 from parashot.records import Choices, TrainResult, read_result, write_result
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 SECONDS = 240
 TURNED: dict[str, Value] = {
@@ -146,9 +147,10 @@ def together(hosts: tuple[Host, Host], restarts: int) -> dict[str, list[str]]:
     }
 
 
-def alone(folder: Path, packed: Path) -> Path:
-    """The same training by four ranks on one host."""
-    host = checkout(folder, packed)
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory, tiny_packed: Path) -> Path:
+    """The results of the same training by four ranks on one host."""
+    host = checkout(tmp_path_factory.mktemp("alone"), tiny_packed)
     tree = yaml.safe_load((host / "params.yaml").read_text(encoding="utf-8"))
     (host / "params.yaml").write_text(
         yaml.safe_dump(apply(tree, {"parallel.interface": "lo"})), encoding="utf-8"
@@ -187,21 +189,21 @@ def assert_same(hosts: tuple[Host, Host], expected: Path) -> TrainResult:
     return read_result(TrainResult, written[0] / "result.json")
 
 
-def test_two_hosts_train_as_one(hosts: tuple[Host, Host], tiny_packed: Path, tmp_path: Path) -> None:
+def test_two_hosts_train_as_one(hosts: tuple[Host, Host], alone: Path) -> None:
     commands = together(hosts, restarts=0)
     running = [host.train(*commands[host.name]) for host in hosts]
     for each in running:
         assert each.wait(SECONDS) == 0, f"{hosts[0].log()}\n---\n{hosts[1].log()}"
-    result = assert_same(hosts, alone(tmp_path / "alone", tiny_packed))
+    result = assert_same(hosts, alone)
     assert (result.replicas, result.resumed) == (4, 0)
     assert result.ranks_identical
 
 
 @pytest.mark.parametrize(
-    ("times", "seed"), [(1, 0), pytest.param(5, 1, marks=pytest.mark.slow)], ids=["1 kill", "5 kills"]
+    ("times", "seed"), [(1, 0), pytest.param(5, 1, marks=pytest.mark.long)], ids=["1 kill", "5 kills"]
 )
 def test_a_killed_host_comes_back_and_nothing_has_changed(
-    hosts: tuple[Host, Host], tiny_packed: Path, tmp_path: Path, times: int, seed: int
+    hosts: tuple[Host, Host], alone: Path, times: int, seed: int
 ) -> None:
     chance, commands = random.Random(seed), together(hosts, restarts=10)
     running = [host.train(*commands[host.name]) for host in hosts]
@@ -214,7 +216,7 @@ def test_a_killed_host_comes_back_and_nothing_has_changed(
         running[1] = hosts[1].train(*commands[hosts[1].name])
     for each in running:
         assert each.wait(SECONDS) == 0, f"{hosts[0].log()}\n---\n{hosts[1].log()}"
-    result = assert_same(hosts, alone(tmp_path / "alone", tiny_packed))
+    result = assert_same(hosts, alone)
     assert result.resumed >= times
 
 
