@@ -117,7 +117,7 @@ CASES = [
     Case("channel_split", 2, embedding="bottleneck"),
     Case("channel_split", 3, embedding="bottleneck", pairing="concat", batchsz=1),
     Case("channel_split", 2, embedding="resnet12", pairing="concat"),
-    Case("channel_split", 4, embedding="resnet12"),
+    Case("channel_split", 3, embedding="resnet12"),
     Case("ddp", 2, settings=(("static_graph", True), ("gradient_as_bucket_view", False))),
     Case("ddp", 3, settings=(("find_unused_parameters", True),)),
     Case("ddp", 2, accumulate=2, settings=(("bucket_mb", 0.01),)),

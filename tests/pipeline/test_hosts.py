@@ -189,6 +189,7 @@ def assert_same(hosts: tuple[Host, Host], expected: Path) -> TrainResult:
     return read_result(TrainResult, written[0] / "result.json")
 
 
+@pytest.mark.long
 def test_two_hosts_train_as_one(hosts: tuple[Host, Host], alone: Path) -> None:
     commands = together(hosts, restarts=0)
     running = [host.train(*commands[host.name]) for host in hosts]

@@ -103,7 +103,11 @@ def assert_undisturbed(disturbed: Job, calm: Job) -> TrainResult:
 
 
 @pytest.mark.parametrize(
-    ("times", "seed"), [(2, 0), pytest.param(10, 1, marks=pytest.mark.long)], ids=["2 kills", "10 kills"]
+    ("times", "seed"),
+    [
+        pytest.param(2, 0, marks=pytest.mark.slow, id="2 kills"),
+        pytest.param(10, 1, marks=pytest.mark.long, id="10 kills"),
+    ],
 )
 def test_killed_ranks_change_nothing(tiny_packed: Path, tmp_path: Path, times: int, seed: int) -> None:
     calm = job(tmp_path / "calm", tiny_packed)
@@ -118,6 +122,7 @@ def test_killed_ranks_change_nothing(tiny_packed: Path, tmp_path: Path, times: i
     assert result.seconds is None  # no window of time is its wall time
 
 
+@pytest.mark.slow
 def test_too_many_losses_end_in_one_line_and_the_next_run_goes_on(tiny_packed: Path, tmp_path: Path) -> None:
     calm = job(tmp_path / "calm", tiny_packed)
     train(calm)
