@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import distributed as dist
 from torch._C._autograd import DeviceType
+from torch._C._profiler import _ExperimentalConfig
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
@@ -41,7 +42,8 @@ def watch_shares(timed: TimedStrategy) -> list[Shares]:
     activities = [ProfilerActivity.CPU]
     if context.device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
-    with profile(activities=activities) as watched:
+    everywhere = _ExperimentalConfig(profile_all_threads=True)  # DataParallel's threads are there already
+    with profile(activities=activities, experimental_config=everywhere) as watched:
         for number in range(STEPS + 1):
             with record_function(_STEP):
                 timed.strategy.step(timed.batches[number % len(timed.batches)])
