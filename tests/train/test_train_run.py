@@ -149,6 +149,17 @@ def test_a_batch_for_each_rank_is_as_many_times_the_work(job: Job) -> None:
     check_reported_accuracy(job, result)
 
 
+@pytest.mark.parametrize("strategy", ["allreduce", "fsdp", "layer_split", "channel_split"])
+def test_every_way_to_split_trains_a_whole_network(job: Job, strategy: str) -> None:
+    job = turned(job, {f"parallel.{strategy}.enabled": True}, strategy)
+    result = run(job)
+    assert (result.status, result.replicas, result.steps, result.episodes) == ("ok", 2, 3, 7)
+    assert result.ranks_identical
+    assert result.parameters == sum(each.numel() for each in load_network(job.out / "model.pt").parameters())
+    assert names(job.out) == FILES
+    check_reported_accuracy(job, result)
+
+
 def test_a_lone_process_is_one_rank(job: Job) -> None:
     result = run(turned(job, {"train.batch_per": "rank"}, "dp"))
     assert (result.replicas, result.batchsz, result.episodes) == (2, 3, 7)

@@ -99,7 +99,6 @@ def place(parallel: ParallelParams) -> Placement:
         parallel.init_method,
         parallel.timeout_seconds,
         parallel.interface,
-        parallel.max_restarts,
     )
     _check_backend(meeting.backend, device_type)
     if joined_by_torchrun():
@@ -135,6 +134,11 @@ def fit_to_batch(placement: Placement, batchsz: int) -> Placement:
     if joined_by_torchrun():
         return placement
     return dataclasses.replace(placement, replicas=min(placement.replicas, batchsz))
+
+
+def starting_again(placement: Placement, times: int) -> Placement:
+    """The same for work that goes on where it was saved: lost ranks start again, so many `times`."""
+    return dataclasses.replace(placement, meeting=dataclasses.replace(placement.meeting, max_restarts=times))
 
 
 def alone(context: Context) -> Context:

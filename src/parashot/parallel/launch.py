@@ -35,9 +35,10 @@ def launch(
 
     One process is this one. Under torchrun this process is a rank already: every rank calls `launch`, and all
     but the first get None. `function` and its arguments are pickled, so `function` stands at the top of a
-    module. Where a rank is lost all are started again, `max_restarts` times at most, and `function` has to
-    see for itself where it was. Where one fails with a message for the user, or too often, all are ended,
-    and `DeviceError` says in one line what the one that failed first said.
+    module. Where a rank is lost (it is killed, or says so by `PeerError`) all are started again,
+    `placement.meeting.max_restarts` times at most, and `function` has to see for itself where it was. Where
+    one fails in another way, or too often, all are ended, and `DeviceError` says in one line what the one
+    that failed first said.
     """
     if processes == 1 and not joined_by_torchrun():
         with process_context(placement) as context:
@@ -127,8 +128,7 @@ def _noting(folder: Path) -> Iterator[None]:
         if not note.exists():
             told = isinstance(error, ParashotError | OSError)
             message = one_line(error) if told else f"{type(error).__name__}: {one_line(error)}"
-            final = isinstance(error, ParashotError) and not isinstance(error, PeerError)
-            tree = {"time": time.time(), "message": message, "final": final}
+            tree = {"time": time.time(), "message": message, "final": not isinstance(error, PeerError)}
             write_text(note, json.dumps(tree))
         raise
 

@@ -19,7 +19,9 @@ from torch.nn.parallel import comm
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from parashot.model.embeddings import Embedding
 from parashot.model.network import RelationNetwork, build_network
+from parashot.model.relation import BottleneckHead, ConvHead
 from parashot.parallel.context import Context
 from parashot.parallel.dp import Dp
 from parashot.parallel.strategy import Strategy
@@ -42,7 +44,7 @@ def watch_step(timed: TimedStrategy) -> Seen:
     seen = Seen()
 
     def note(module: nn.Module, inputs: object, output: object) -> None:
-        if isinstance(module, RelationNetwork):
+        if isinstance(module, RelationNetwork | Embedding | ConvHead | BottleneckHead):
             seen.threads.add((os.getpid(), threading.get_ident()))
 
     torch.set_num_threads(timed.threads)

@@ -30,6 +30,7 @@ from parashot.parallel.context import (
     is_first_process,
     joined_by_torchrun,
     place,
+    starting_again,
     wait_for_all,
 )
 from parashot.parallel.launch import launch
@@ -85,6 +86,7 @@ def train(job: Job) -> TrainResult | None:
         )
     if params.train.batch_per == "global" and splits_batch(job.strategy):
         placement = fit_to_batch(placement, params.train.batchsz)
+    placement = starting_again(placement, params.parallel.max_restarts)
     return launch(train_rank, placement, STRATEGIES[job.strategy].processes(placement.replicas), job)
 
 
