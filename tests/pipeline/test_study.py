@@ -17,6 +17,8 @@ from conftest import TINY, Checkout
 
 ALWAYS = {"hardware", "source", "publish"}
 
+from parashot.parallel.registry import STRATEGIES
+
 
 def stages_run(output: str) -> set[str]:
     """Names in DVC's lines "Running stage 'NAME':"."""
@@ -110,7 +112,7 @@ def test_an_experiment_turns_one_knob_and_compares(studied: Checkout) -> None:
     done = studied.run("dvc", "exp", "run", "-S", "train.batchsz=2")
     # how a step is computed is measured for the new size; where that changes, batchsz follows
     again = stages_run(done.stdout) - ALWAYS - {"batchsz"}
-    trainings = {"train-serial", "train-dp", "train-ddp"}
+    trainings = {f"train-{name}" for name in STRATEGIES}
     assert again == {"tune", "strategy-bench", *trainings, "evaluate", "summarize"}
     diff = json.loads(studied.run("dvc", "metrics", "diff", "--json").stdout)
     for name in ("serial", "dp", "ddp"):
