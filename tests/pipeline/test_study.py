@@ -15,9 +15,9 @@ from html.parser import HTMLParser
 import pytest
 from conftest import TINY, Checkout
 
-ALWAYS = {"hardware", "source", "publish"}
-
 from parashot.parallel.registry import STRATEGIES
+
+ALWAYS = {"hardware", "source", "publish"}
 
 
 def stages_run(output: str) -> set[str]:
