@@ -29,6 +29,7 @@ from parashot.train.run import Job, train
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(
         find_spec("ray") is None, reason="Ray is not installed: pip install 'parashot[sweep]'"
     ),

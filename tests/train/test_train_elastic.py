@@ -122,7 +122,7 @@ def test_killed_ranks_change_nothing(tiny_packed: Path, tmp_path: Path, times: i
     assert result.seconds is None  # no window of time is its wall time
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_too_many_losses_end_in_one_line_and_the_next_run_goes_on(tiny_packed: Path, tmp_path: Path) -> None:
     calm = job(tmp_path / "calm", tiny_packed)
     train(calm)
