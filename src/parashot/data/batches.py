@@ -14,6 +14,13 @@ import torch
 from parashot.data.episodes import EpisodeSpec
 
 
+def even_share(count: int, rank: int, ranks: int) -> slice:
+    """Which of `count` things in a row are this rank's: consecutive ones, as evenly as can be."""
+    base, extra = divmod(count, ranks)
+    begin = rank * base + min(rank, extra)
+    return slice(begin, begin + base + (rank < extra))
+
+
 class Batch(NamedTuple):
     """Episodes of one optimizer step, or one rank's share of them.
 
@@ -85,10 +92,8 @@ class Plan:
 
     def share(self, step: int) -> range:
         """Episode indices of this rank in one step; may be empty."""
-        first, total = step * self.batchsz, self.total(step)
-        base, extra = divmod(total, self.ranks)
-        begin = first + self.rank * base + min(self.rank, extra)
-        return range(begin, begin + base + (self.rank < extra))
+        first = step * self.batchsz
+        return range(first, first + self.total(step))[even_share(self.total(step), self.rank, self.ranks)]
 
     def reads(self, step: int) -> range:
         """Episode indices that this rank reads in one step: its share, or the stand-in."""

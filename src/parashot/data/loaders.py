@@ -20,7 +20,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from parashot.data.ahead import one_ahead
-from parashot.data.batches import Batch, Plan
+from parashot.data.batches import Batch, Plan, even_share
 from parashot.data.episodes import EpisodeSpec
 from parashot.data.images import decode, resize_square
 from parashot.data.packed import PackedSplit
@@ -107,8 +107,7 @@ def _by_workers(
 
 def workers_of_rank(workers: int, local_rank: int, local_ranks: int) -> int:
     """A rank's share of a machine's loader workers."""
-    base, extra = divmod(workers, local_ranks)
-    return base + (local_rank < extra)
+    return len(range(workers)[even_share(workers, local_rank, local_ranks)])
 
 
 def _gather(split: PackedSplit, rows: npt.NDArray[np.int64]) -> torch.Tensor:

@@ -15,38 +15,23 @@ from torch import distributed as dist
 
 from parashot.data.batches import Batch
 from parashot.model.network import RelationNetwork
-from parashot.parallel.context import Context, ensure_group
 from parashot.parallel.exchange import flat_views, gradients_of, same_on_all_ranks, send_from_first
-from parashot.parallel.strategy import MakeOptimizer, Objective, Strategy, part_of_step
-from parashot.params import AllreduceParams
+from parashot.parallel.ranks import RankStrategy
+from parashot.parallel.strategy import part_of_step
 
 
-class Allreduce(Strategy):
+class Allreduce(RankStrategy):
     """Communication per step: one all-reduce of all gradients, or one for each parameter."""
 
     name = "allreduce"
     compiles = True
 
-    def __init__(
-        self,
-        network: RelationNetwork,
-        objective: Objective,
-        make_optimizer: MakeOptimizer,
-        context: Context,
-        params: AllreduceParams,
-    ) -> None:
-        ensure_group(context)
-        super().__init__(network, objective, make_optimizer, context, params)
-        self.replicas = context.ranks
-        self.flat = params.flat
-        self.exchanging = True
-        message = "one message" if params.flat else "a message per parameter"
-        backend = dist.get_backend(context.group)
-        self.how = f"{context.ranks} processes, a replica each, gradients in {message}, {backend}"
+    exchanging = True
+    """Whether backward is followed by the exchange."""
 
-    @staticmethod
-    def processes(replicas: int) -> int:
-        return replicas
+    def in_words(self) -> str:
+        message = "one message" if self.params.flat else "a message per parameter"
+        return f"a replica each, gradients in {message}"
 
     def place(self, network: RelationNetwork) -> RelationNetwork:
         network = super().place(network)
@@ -65,7 +50,7 @@ class Allreduce(Strategy):
     def exchange(self) -> None:
         """Sum every gradient over all ranks: each rank's loss is its share of the step's mean already."""
         gradients = gradients_of(self.network)
-        if not self.flat:
+        if not self.params.flat:
             for each in gradients:
                 dist.all_reduce(each, group=self.context.group)
             return

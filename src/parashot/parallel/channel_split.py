@@ -19,15 +19,14 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from parashot.data.batches import Batch
+from parashot.data.batches import Batch, even_share
 from parashot.model.embeddings import Block, Bottleneck, ResidualBlock
 from parashot.model.network import RelationNetwork
 from parashot.model.relation import BottleneckHead, ConvHead
 from parashot.parallel.context import Context, Placement
-from parashot.parallel.exchange import gather_last, gather_parts, same_on_all_ranks, send_from_first, share
+from parashot.parallel.exchange import gather_last, gather_parts, same_on_all_ranks, send_from_first
 from parashot.parallel.split import EveryEpisode, SplitStrategy
-from parashot.parallel.strategy import MakeOptimizer, Objective, channels_last, part_of_step
-from parashot.params import ChannelSplitParams
+from parashot.parallel.strategy import channels_last, part_of_step
 
 MOST_RANKS = 8
 """The narrowest layer that is cut has 8 outputs."""
@@ -38,19 +37,6 @@ class ChannelSplit(EveryEpisode, SplitStrategy):
 
     name = "channel_split"
 
-    def __init__(
-        self,
-        network: RelationNetwork,
-        objective: Objective,
-        make_optimizer: MakeOptimizer,
-        context: Context,
-        params: ChannelSplitParams,
-    ) -> None:
-        super().__init__(network, objective, make_optimizer, context, params)
-        self.replicas = context.ranks
-        backend = dist.get_backend(context.group)
-        self.how = f"{context.ranks} processes, each with a share of every layer's channels, {backend}"
-
     @staticmethod
     def unsupported(placement: Placement, params: object) -> str:
         if 2 <= placement.replicas <= MOST_RANKS:
@@ -59,6 +45,9 @@ class ChannelSplit(EveryEpisode, SplitStrategy):
             f"channel_split shares channels out over 2 to {MOST_RANKS} devices, not {placement.replicas}; "
             "set parallel.replicas"
         )
+
+    def in_words(self) -> str:
+        return "each with a share of every layer's channels"
 
     def place(self, network: RelationNetwork) -> RelationNetwork:
         with torch.no_grad():
@@ -121,7 +110,7 @@ class Cutter:
         if name not in self.cuts:
             return whole
         dim, size = self.cuts[name]
-        mine = share(size, self.context.rank, self.context.ranks)
+        mine = even_share(size, self.context.rank, self.context.ranks)
         return whole.narrow(dim, mine.start, mine.stop - mine.start)
 
     def _blocks(self, blocks: list[Block]) -> None:
@@ -244,7 +233,7 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, part: Tensor, channels: int, context: Context) -> Tensor:
-        ctx.share = share(channels, context.rank, context.ranks)
+        ctx.share = even_share(channels, context.rank, context.ranks)
         return gather_last(part, channels, context)
 
     @staticmethod

@@ -9,20 +9,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from parashot.data.batches import Batch
 from parashot.model.network import RelationNetwork
-from parashot.parallel.context import Context, Placement, ensure_group
+from parashot.parallel.context import Context, Placement
 from parashot.parallel.exchange import same_on_all_ranks, send_from_first
-from parashot.parallel.strategy import MakeOptimizer, Objective, Strategy, part_of_step
+from parashot.parallel.ranks import RankStrategy
+from parashot.parallel.strategy import MakeOptimizer, Objective, part_of_step
 from parashot.params import DdpParams
 
 
-class Ddp(Strategy):
+class Ddp(RankStrategy):
     """Communication per step: an all-reduce per bucket of gradients, a broadcast of running statistics."""
 
     name = "ddp"
@@ -36,10 +36,7 @@ class Ddp(Strategy):
         context: Context,
         params: DdpParams,
     ) -> None:
-        ensure_group(context)
         super().__init__(network, objective, make_optimizer, context, params)
-        self.replicas = context.ranks
-        self.how = f"{context.ranks} processes, a replica each, {dist.get_backend(context.group)}"
         self.wrapped = DistributedDataParallel(
             self.model,
             process_group=context.group,
@@ -52,9 +49,8 @@ class Ddp(Strategy):
         if params.compression == "bf16":
             self.wrapped.register_comm_hook(context.group, bf16_compress_hook)
 
-    @staticmethod
-    def processes(replicas: int) -> int:
-        return replicas
+    def in_words(self) -> str:
+        return "a replica each"
 
     @staticmethod
     def unsupported(placement: Placement, params: DdpParams) -> str:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn import functional as F
 
+from parashot.data.batches import even_share
 from parashot.parallel.context import Context
 
 
@@ -42,21 +43,14 @@ def gradients_of(network: nn.Module) -> list[Tensor]:
     return [each.grad for each in trained if each.grad is not None]
 
 
-def share(size: int, rank: int, ranks: int) -> slice:
-    """Which of `size` channels a rank holds: consecutive ones, as evenly as can be."""
-    base, extra = divmod(size, ranks)
-    begin = rank * base + min(rank, extra)
-    return slice(begin, begin + base + (rank < extra))
-
-
 def gather_parts(part: Tensor, dim: int, size: int, context: Context) -> Tensor:
-    """Join the ranks' `share`s of `size` along `dim`, in the order of ranks. Every rank gets the whole."""
+    """Join the `even_share`s of `size` along `dim`, in the order of ranks. Every rank gets the whole."""
     return gather_last(part.movedim(dim, -1), size, context).movedim(-1, dim)
 
 
 def gather_last(part: Tensor, size: int, context: Context) -> Tensor:
     """The same along the last dimension."""
-    lengths = [len(range(size)[share(size, rank, context.ranks)]) for rank in range(context.ranks)]
+    lengths = [len(range(size)[even_share(size, rank, context.ranks)]) for rank in range(context.ranks)]
     mine = F.pad(part, (0, lengths[0] - part.shape[-1])).contiguous()  # messages are of one size
     parts = [torch.empty_like(mine) for _ in lengths]
     dist.all_gather(parts, mine, group=context.group)

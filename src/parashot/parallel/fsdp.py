@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
-from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
@@ -21,8 +20,7 @@ from parashot.model.network import RelationNetwork
 from parashot.parallel.context import Context, Placement
 from parashot.parallel.exchange import send_from_first
 from parashot.parallel.split import SplitStrategy
-from parashot.parallel.strategy import MakeOptimizer, Objective, part_of_step
-from parashot.params import FsdpParams
+from parashot.parallel.strategy import part_of_step
 
 
 class Fsdp(SplitStrategy):
@@ -30,29 +28,19 @@ class Fsdp(SplitStrategy):
 
     name = "fsdp"
 
-    def __init__(
-        self,
-        network: RelationNetwork,
-        objective: Objective,
-        make_optimizer: MakeOptimizer,
-        context: Context,
-        params: FsdpParams,
-    ) -> None:
-        # scores are a view of the head's output; nothing is done to them in place, which is what torch fears
-        warnings.filterwarnings("ignore", message=r"FSDP2-wrapped module .* returned a view tensor")
-        self.mesh = _mesh(context)
-        super().__init__(network, objective, make_optimizer, context, params)
-        self.replicas = context.ranks
-        backend = dist.get_backend(context.group)
-        self.how = f"{context.ranks} processes, each with a share of every parameter, {backend}"
-
     @staticmethod
     def unsupported(placement: Placement, params: object) -> str:
         return (
             "" if placement.replicas > 1 else "fsdp shares parameters out over 2 or more devices, 1 is here"
         )
 
+    def in_words(self) -> str:
+        return "each with a share of every parameter"
+
     def place(self, network: RelationNetwork) -> RelationNetwork:
+        # scores are a view of the head's output; nothing is done to them in place, which is what torch fears
+        warnings.filterwarnings("ignore", message=r"FSDP2-wrapped module .* returned a view tensor")
+        self.mesh = _mesh(self.context)
         # shares are cut along the first dimension of plain memory: no channels_last for the weights here
         with torch.no_grad():
             send_from_first(network.state_dict().values(), self.context)

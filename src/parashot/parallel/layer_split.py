@@ -17,10 +17,9 @@ from torch import distributed as dist
 
 from parashot.data.batches import Batch
 from parashot.model.network import RelationNetwork, all_images, maps_of_episodes
-from parashot.parallel.context import Context, Placement
+from parashot.parallel.context import Placement
 from parashot.parallel.split import EveryEpisode, SplitStrategy
-from parashot.parallel.strategy import MakeOptimizer, Objective, channels_last, part_of_step
-from parashot.params import LayerSplitParams
+from parashot.parallel.strategy import channels_last, part_of_step
 
 PARTS = ("embedding", "relation")
 """Attributes of the network, in the order of the ranks that hold them."""
@@ -31,37 +30,27 @@ class LayerSplit(EveryEpisode, SplitStrategy):
 
     name = "layer_split"
 
-    def __init__(
-        self,
-        network: RelationNetwork,
-        objective: Objective,
-        make_optimizer: MakeOptimizer,
-        context: Context,
-        params: LayerSplitParams,
-    ) -> None:
-        self.part, self.peer = PARTS[context.rank], 1 - context.rank
-        # a group for each direction: on NCCL, what travels one way would wait for what travels the other
-        ranks = dist.get_process_group_ranks(context.group or dist.group.WORLD)
-        self.onward, self.back = _group(ranks), _group(ranks)
-        super().__init__(network, objective, make_optimizer, context, params)
-        self.replicas = context.ranks
-        self.micro_batches = params.micro_batches
-        in_flight = f"{params.micro_batches} micro-batches, {dist.get_backend(context.group)}"
-        self.how = f"2 processes, the embedding in one and the relation head in the other, {in_flight}"
-
     @staticmethod
     def unsupported(placement: Placement, params: object) -> str:
         if placement.replicas == len(PARTS):
             return ""
         return f"layer_split has 2 parts for 2 devices, not {placement.replicas}; set parallel.replicas=2"
 
+    def in_words(self) -> str:
+        in_flight = f"{self.params.micro_batches} micro-batches"
+        return f"the embedding in one and the relation head in the other, {in_flight}"
+
     def place(self, network: RelationNetwork) -> RelationNetwork:
+        self.part, self.peer = PARTS[self.context.rank], 1 - self.context.rank
+        # a group for each direction: on NCCL, what travels one way would wait for what travels the other
+        ranks = dist.get_process_group_ranks(self.context.group or dist.group.WORLD)
+        self.onward, self.back = _group(ranks), _group(ranks)
         self.map_shape, self.map_type = self._maps_of_one_image(network)
         setattr(network, PARTS[self.peer], nn.Identity())
         return channels_last(network)
 
     def forward_backward(self, batch: Batch) -> torch.Tensor:
-        parts = list(batch.parts(self.micro_batches))
+        parts = list(batch.parts(self.params.micro_batches))
         return self._embed(parts) if self.context.is_first else self._relate(parts)
 
     def _embed(self, parts: list[Batch]) -> torch.Tensor:

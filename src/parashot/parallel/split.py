@@ -11,10 +11,11 @@ import torch
 from parashot.data.batches import Plan
 from parashot.model.network import RelationNetwork
 from parashot.parallel.context import Context
-from parashot.parallel.strategy import MakeOptimizer, Objective, Strategy, channels_last
+from parashot.parallel.ranks import RankStrategy
+from parashot.parallel.strategy import MakeOptimizer, Objective, channels_last
 
 
-class SplitStrategy(Strategy):
+class SplitStrategy(RankStrategy):
     """A strategy whose ranks hold parts of the network: for evaluation it is put together."""
 
     def __init__(
@@ -27,10 +28,6 @@ class SplitStrategy(Strategy):
     ) -> None:
         self._shape = copy.deepcopy(network).to("meta")
         super().__init__(network, objective, make_optimizer, context, params)
-
-    @staticmethod
-    def processes(replicas: int) -> int:
-        return replicas
 
     @abstractmethod
     def gathered(self, own: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]: ...
