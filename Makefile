@@ -25,10 +25,10 @@ study: setup            ## the whole study, results into MLflow; BASELINE=no lea
 	@echo "report: reports/index.html    runs: $(BIN)/mlflow ui"
 
 test: setup            ## the tests
-	$(RUN) $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not long"
+	$(RUN) $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder -m "not slow"
 
-test-all: setup            ## the slow tests too: whole studies, kills, the browser
-	$(RUN) $(BIN)/python -m pytest -q -n 2 --dist loadfile
+test-all: setup            ## the slow tests too: several studies, many kills
+	$(RUN) $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder
 
 lint: setup            ## ruff and the type checker
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

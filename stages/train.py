@@ -5,8 +5,8 @@ Also under torchrun: `torchrun ... -m stages.train ddp`.
 
 import sys
 
-from parashot.parallel.registry import STRATEGIES
-from parashot.train.run import Job, train
+from parashot.train.job import Job
+from parashot.train.skipped import skip
 from stages.common import PACKED, RESULTS, scratch, stage
 from stages.live import publish_live
 from stages.settled import settled_params
@@ -14,12 +14,19 @@ from stages.tags import tags
 
 
 def main() -> None:
-    if sys.argv[1:] not in [[name] for name in STRATEGIES]:
-        sys.exit(f"error: python -m stages.train needs one strategy: {' | '.join(STRATEGIES)}")
+    params = settled_params()
+    if sys.argv[1:] not in [[name] for name in params.parallel.strategies]:
+        sys.exit(
+            f"error: python -m stages.train needs one strategy: {' | '.join(params.parallel.strategies)}"
+        )
     strategy = sys.argv[1]
-    train(
-        Job(strategy, settled_params(), PACKED, RESULTS / "train" / strategy, tags(), publish_live, scratch())
-    )
+    job = Job(strategy, params, PACKED, RESULTS / "train" / strategy, tags(), publish_live, scratch())
+    if reason := params.parallel.switched_off(strategy):
+        skip(job, reason)
+    else:
+        from parashot.train.run import train  # with torch, which takes seconds
+
+        train(job)
 
 
 if __name__ == "__main__":

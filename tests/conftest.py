@@ -4,12 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from standing_ranks import StandingRanks
 
 settings.register_profile("parashot", deadline=None)  # no test asserts a time
 settings.load_profile("parashot")
+
+WITH_RANKS = ("tests/parallel/", "tests/study/", "tests/train/")
+"""Folders of tests that call the same standing ranks."""
+
+LONGEST_FIRST = ("tests/pipeline/test_study.py", *WITH_RANKS, "tests/pipeline/", "tests/benchmarks/")
+"""Where tests begin that take long, so that no worker is left alone with them at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long comes first."""
+
+    def turn(item: pytest.Item) -> int:
+        places = (number for number, start in enumerate(LONGEST_FIRST) if item.nodeid.startswith(start))
+        return next(places, len(LONGEST_FIRST))
+
+    items.sort(key=turn)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """One worker has all tests of a file, or of the folders that share ranks."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "ranks" if nodeid.startswith(WITH_RANKS) else nodeid.split("::", 1)[0]
+
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +48,14 @@ def tiny_packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tiny_data import pack_tiny
 
     return pack_tiny(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="session")
+def ranks() -> Iterator[StandingRanks]:
+    """`ranks(count, function, *args)` calls `function(context, *args)` in `count` processes on the CPU."""
+    standing = StandingRanks()
+    yield standing
+    standing.close()
 
 
 @pytest.fixture(scope="module")

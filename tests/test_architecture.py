@@ -213,11 +213,22 @@ def test_a_command_imports_what_it_needs_and_no_more() -> None:
     assert modules & {"torch", "mlflow", "ray"} == set()
 
 
+def test_to_skip_a_strategy_takes_no_torch() -> None:
+    program = "import sys, stages.train; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    modules = set(done.stdout.split())
+    assert "parashot.train.skipped" in modules
+    assert modules & {"torch", "mlflow"} == set()
+
+
 # --- what the library leaves to others ----------------------------------------------------------------
 
 ENVIRONMENT = {
     "parashot.cli",
     "parashot.parallel.context",  # torchrun's variables
+    "parashot.parallel.torchrun",
     "parashot.parallel.launch",
     "parashot.sweep.engine",  # Ray's switch, and which GPUs a run sees; none is read
     "parashot.tracking.store",  # MLflow's switches; none is read

@@ -216,6 +216,10 @@ class ParallelParams:
         """Names of all strategies, switched on or not: the sections that have an `enabled`."""
         return tuple(each.name for each in fields(self) if hasattr(getattr(self, each.name), "enabled"))
 
+    def switched_off(self, strategy: str) -> str:
+        """Why the user will not have the strategy run; nothing where it is wanted."""
+        return "" if getattr(self, strategy).enabled else f"parallel.{strategy}.enabled is false"
+
 
 @dataclass(frozen=True)
 class LoaderBenchParams:

@@ -202,6 +202,7 @@ def test_rows_of_easyfsl_say_how_to_get_it(tmp_path: Path, monkeypatch: pytest.M
     assert [(each.delivers, each.make) for each in easyfsl] == [(loader.NOT_INSTALLED, None)]
 
 
+@pytest.mark.slow
 def test_quick_scale_run() -> None:
     outcome = scale.run(quick=True)
     found = numbers(outcome.tables)

@@ -26,6 +26,7 @@ def outcome() -> Outcome:
     return pipeline.run(quick=True)
 
 
+@pytest.mark.slow
 def test_every_command_takes_time(outcome: Outcome) -> None:
     (table,) = outcome.tables
     names = [row[0] for row in table.rows]
@@ -36,6 +37,7 @@ def test_every_command_takes_time(outcome: Outcome) -> None:
         assert len(outcome.raw[str(name)]) == outcome.settings["rounds"]
 
 
+@pytest.mark.slow
 def test_quick_leaves_the_study_out(outcome: Outcome) -> None:
     assert not any(name.startswith("dvc repro") for name in outcome.raw)
 

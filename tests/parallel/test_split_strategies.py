@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from standing_ranks import StandingRanks
 from torch import distributed as dist
 from torch import nn
 
@@ -21,7 +22,6 @@ from parashot.model.losses import LOSSES, accuracy
 from parashot.model.network import build_network
 from parashot.parallel.context import Context, Placement
 from parashot.parallel.inputs import Inputs
-from parashot.parallel.launch import launch
 from parashot.parallel.registry import STRATEGIES, build_strategy, obstacle
 from parashot.parallel.strategy import Objective, Strategy
 from parashot.params import Pairing, Params, load_params
@@ -29,6 +29,7 @@ from parashot.study.anatomy import BytesSent, CollectiveCount
 
 TOLERANCE = 1e-10
 N_WAY, QUERIES, SIZE = 3, 6, 16
+ALONE = Context(0, 1, 0, 1, Placement("cpu", 1, 1, 2))
 State = dict[str, torch.Tensor]
 
 
@@ -130,25 +131,17 @@ AUGMENTED = [
 ]
 
 
-def all_stepped(context: Context, cases: list[Case]) -> list[tuple[State, torch.Tensor, State]]:
-    """Cases of one number of ranks, one after the other in the same processes."""
-    return [stepped(context, case) for case in cases]
-
-
 Results = dict[Case, tuple[State, torch.Tensor, State]]
 
 
 @pytest.fixture(scope="module")
-def results() -> Results:
+def results(ranks: StandingRanks) -> Results:
     """What came of every case, and of serial for each of them."""
     serial = {serial_of(case) for case in CASES}
     every = [*CASES, *AUGMENTED, *serial]
     found: Results = {}
-    for ranks in sorted({case.ranks for case in every}):
-        cases = [case for case in every if case.ranks == ranks]
-        outcome = launch(all_stepped, Placement("cpu", ranks, 1, 2), ranks, cases)
-        assert outcome is not None
-        found |= dict(zip(cases, outcome, strict=True))
+    for case in every:
+        found[case] = stepped(ALONE, case) if case.ranks == 1 else ranks(case.ranks, stepped, case)
     return found
 
 
@@ -195,21 +188,14 @@ def frozen(context: Context, case: Case) -> State:
     return strategy.state_dict()
 
 
-def all_frozen(context: Context, names: list[str]) -> list[State]:
-    return [frozen(context, Case(name, context.ranks)) for name in names]
-
-
-def test_frozen_parameters_stay_and_the_others_move() -> None:
-    several = launch(all_frozen, Placement("cpu", 2, 1, 2), 2, ["ddp", "allreduce"])
-    alone = launch(all_frozen, Placement("cpu", 1, 1, 2), 1, ["serial"])
-    assert several is not None
-    assert alone is not None
+@pytest.mark.parametrize("name", ["ddp", "allreduce"])
+def test_frozen_parameters_stay_and_the_others_move(name: str, ranks: StandingRanks) -> None:
+    found, alone = ranks(2, frozen, Case(name, 2)), frozen(ALONE, Case("serial", 1))
     first = build_network(params().model, seed=3).double().state_dict()
-    for found in several:
-        assert torch.equal(found["embedding.0.0.weight"], first["embedding.0.0.weight"])
-        assert not torch.equal(found["embedding.2.0.weight"], first["embedding.2.0.weight"])
-        for name, value in alone[0].items():
-            torch.testing.assert_close(found[name], value, rtol=0, atol=TOLERANCE)
+    assert torch.equal(found["embedding.0.0.weight"], first["embedding.0.0.weight"])
+    assert not torch.equal(found["embedding.2.0.weight"], first["embedding.2.0.weight"])
+    for key, value in alone.items():
+        torch.testing.assert_close(found[key], value, rtol=0, atol=TOLERANCE)
 
 
 class _Unused(nn.Module):
@@ -247,15 +233,9 @@ def with_unused(context: Context, strategy_name: str, find: bool) -> tuple[bool,
     return strategy.agree(), ""
 
 
-def all_with_unused(context: Context) -> list[tuple[bool, str]]:
+def test_ddp_steps_over_unused_parameters_where_told_to_look_for_them(ranks: StandingRanks) -> None:
     ways = (("ddp", True), ("allreduce", True), ("ddp", False))
-    return [with_unused(context, name, find) for name, find in ways]
-
-
-def test_ddp_steps_over_unused_parameters_where_told_to_look_for_them() -> None:
-    result = launch(all_with_unused, Placement("cpu", 2, 1, 2), 2)
-    assert result is not None
-    found, by_hand, (went_well, said) = result
+    found, by_hand, (went_well, said) = (ranks(2, with_unused, name, find) for name, find in ways)
     assert found == by_hand == (True, "")
     assert not went_well
     assert "find_unused_parameters" in said
@@ -274,14 +254,8 @@ def compressed(context: Context, compression: str) -> tuple[State, float]:
     return state, sent.bytes
 
 
-def both_compressed(context: Context) -> list[tuple[State, float]]:
-    return [compressed(context, "none"), compressed(context, "bf16")]
-
-
-def test_compressed_gradients_take_half_the_bytes_and_nearly_the_same_step() -> None:
-    result = launch(both_compressed, Placement("cpu", 2, 1, 2), 2)
-    assert result is not None
-    plain, halved = result
+def test_compressed_gradients_take_half_the_bytes_and_nearly_the_same_step(ranks: StandingRanks) -> None:
+    plain, halved = (ranks(2, compressed, compression) for compression in ("none", "bf16"))
     assert halved[1] < 0.6 * plain[1]
     different = False
     for name, value in plain[0].items():
@@ -290,24 +264,21 @@ def test_compressed_gradients_take_half_the_bytes_and_nearly_the_same_step() -> 
     assert different
 
 
-def messages(context: Context, cases: list[Case]) -> list[tuple[dict[str, int], float, int]]:
+def messages(context: Context, case: Case) -> tuple[dict[str, int], float, int]:
     """Collectives of a rank in its third step, the bytes it sends, and those of all parameters."""
-    found = []
-    for case in cases:
-        strategy = build(context, case, torch.float32)
-        mine = batch(strategy, 4)
-        mine = mine.with_tensors(mine.support.float(), mine.query.float(), mine.episodes)
-        calls: dict[str, int] = {}
-        for _ in range(2):
-            strategy.step(mine)
-        with BytesSent(context.ranks) as sent, CollectiveCount(calls):
-            strategy.step(mine)
-        parameters = strategy.whole_network().parameters()
-        found.append((calls, sent.bytes, sum(each.nbytes for each in parameters)))
-    return found
+    strategy = build(context, case, torch.float32)
+    mine = batch(strategy, 4)
+    mine = mine.with_tensors(mine.support.float(), mine.query.float(), mine.episodes)
+    calls: dict[str, int] = {}
+    for _ in range(2):
+        strategy.step(mine)
+    with BytesSent(context.ranks) as sent, CollectiveCount(calls):
+        strategy.step(mine)
+    parameters = strategy.whole_network().parameters()
+    return calls, sent.bytes, sum(each.nbytes for each in parameters)
 
 
-def test_each_strategy_exchanges_what_it_says() -> None:
+def test_each_strategy_exchanges_what_it_says(ranks: StandingRanks) -> None:
     cases = [
         Case("allreduce", 2),
         Case("allreduce", 2, settings=(("flat", False),)),
@@ -315,9 +286,7 @@ def test_each_strategy_exchanges_what_it_says() -> None:
         Case("layer_split", 2, settings=(("micro_batches", 4),)),
         Case("channel_split", 2),
     ]
-    result = launch(messages, Placement("cpu", 2, 1, 2), 2, cases)
-    assert result is not None
-    flat, by_parameter, fsdp, layers, channels = result
+    flat, by_parameter, fsdp, layers, channels = (ranks(2, messages, case) for case in cases)
     gradient_bytes = flat[2]
     assert flat[:2] == ({"allreduce_": 1}, gradient_bytes)  # each sends 2 (p - 1) / p of the gradients
     assert by_parameter[0]["allreduce_"] > 20
@@ -328,10 +297,9 @@ def test_each_strategy_exchanges_what_it_says() -> None:
     assert channels[0].keys() == {"allreduce_"}  # conv4's layers go in pairs: nothing is gathered
 
 
-def test_what_a_rank_sends_grows_with_the_ring() -> None:
-    result = launch(messages, Placement("cpu", 3, 1, 2), 3, [Case("allreduce", 3)])
-    assert result is not None
-    assert result[0][1] == pytest.approx(4 / 3 * result[0][2])
+def test_what_a_rank_sends_grows_with_the_ring(ranks: StandingRanks) -> None:
+    _, sent, gradient_bytes = ranks(3, messages, Case("allreduce", 3))
+    assert sent == pytest.approx(4 / 3 * gradient_bytes)
 
 
 def trained(context: Context, name: str) -> tuple[list[float], bool, int]:
@@ -358,18 +326,12 @@ def trained(context: Context, name: str) -> tuple[list[float], bool, int]:
     return losses, strategy.agree() and same, moved
 
 
-def all_trained(context: Context, names: list[str]) -> list[tuple[list[float], bool, int]]:
-    return [trained(context, name) for name in names]
-
-
-def test_all_train_and_their_state_comes_and_goes_as_plain_tensors() -> None:
-    names = ["allreduce", "fsdp", "layer_split", "channel_split"]
-    results = launch(all_trained, Placement("cpu", 2, 1, 2), 2, names)
-    assert results is not None
-    for name, (losses, sound, moved) in zip(names, results, strict=True):
-        assert losses[-1] < losses[0], name
-        assert sound, name
-        assert moved == 6, name  # every batch norm of the network has moved, wherever it lies
+@pytest.mark.parametrize("name", ["allreduce", "fsdp", "layer_split", "channel_split"])
+def test_it_trains_and_its_state_comes_and_goes_as_plain_tensors(name: str, ranks: StandingRanks) -> None:
+    losses, sound, moved = ranks(2, trained, name)
+    assert losses[-1] < losses[0]
+    assert sound
+    assert moved == 6  # every batch norm of the network has moved, wherever it lies
 
 
 def test_what_a_strategy_cannot_run_on_is_refused_in_words() -> None:

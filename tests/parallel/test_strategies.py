@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from standing_ranks import StandingRanks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from parashot.data.augment import Augmentation
@@ -19,7 +20,6 @@ from parashot.model.losses import LOSSES, accuracy
 from parashot.model.network import build_network
 from parashot.parallel.context import Context, Placement
 from parashot.parallel.inputs import Inputs
-from parashot.parallel.launch import launch
 from parashot.parallel.registry import STRATEGIES, build_strategy
 from parashot.parallel.strategy import Objective, Strategy
 from parashot.params import Params, load_params
@@ -28,6 +28,9 @@ from parashot.study.anatomy import CollectiveCount
 TOLERANCE = 1e-10
 N_WAY, QUERIES, SIZE = 3, 6, 16
 INPUTS = Inputs(SIZE)
+ALONE = Context(0, 1, 0, 1, Placement("cpu", 2, 1, 2))
+"""One process, which drives two replicas where the strategy is `dp`."""
+
 Gradients = dict[str, torch.Tensor]
 
 
@@ -114,16 +117,17 @@ def assert_equal(found: tuple[Gradients, torch.Tensor], expected: tuple[Gradient
 
 
 @pytest.mark.parametrize("replicas", [2, 3])
-def test_ddp_equals_serial_where_ranks_do_not_divide_the_batch(replicas: int) -> None:
+def test_ddp_equals_serial_where_ranks_do_not_divide_the_batch(replicas: int, ranks: StandingRanks) -> None:
     sizes = [6, 5, 1]  # even, uneven, and fewer episodes than ranks
-    results = launch(ddp_gradients, Placement("cpu", replicas, 1, 2), replicas, sizes)
-    assert results is not None
+    results = ranks(replicas, ddp_gradients, sizes)
     for size, found in zip(sizes, results, strict=True):
         assert_equal(found, serial_gradients(size))
 
 
-def test_steps_without_exchange_exchange_nothing_and_steps_after_them_everything() -> None:
-    usual, without, again = launch(ddp_collectives, Placement("cpu", 2, 1, 2), 2)
+def test_steps_without_exchange_exchange_nothing_and_steps_after_them_everything(
+    ranks: StandingRanks,
+) -> None:
+    usual, without, again = ranks(2, ddp_collectives)
     assert usual["allreduce_"] >= 1
     assert usual["broadcast_"] >= 1
     assert without == {}
@@ -205,21 +209,17 @@ def stepped(
 
 @pytest.mark.parametrize("accumulate", [2, 3, 7])
 @pytest.mark.parametrize("name", ["serial", "dp", "ddp"])
-def test_k_parts_of_a_step_equal_one_step(name: str, accumulate: int) -> None:
+def test_k_parts_of_a_step_equal_one_step(name: str, accumulate: int, ranks: StandingRanks) -> None:
     """Accumulated gradients are those of one batch of k times the size, whoever computes them."""
-    whole = launch(stepped, Placement("cpu", 1, 1, 2), 1, "serial", 7, 1)
-    parts = launch(stepped, Placement("cpu", 2, 1, 2), 2 if name == "ddp" else 1, name, 7, accumulate)
-    assert whole is not None
-    assert parts is not None
+    whole = stepped(ALONE, "serial", 7, 1)
+    parts = ranks(2, stepped, name, 7, accumulate) if name == "ddp" else stepped(ALONE, name, 7, accumulate)
     for key, value in whole[0].items():
         torch.testing.assert_close(parts[0][key], value, rtol=0, atol=TOLERANCE)
     torch.testing.assert_close(parts[1], whole[1], rtol=0, atol=TOLERANCE)
 
 
-def test_gradients_are_exchanged_once_per_step_however_many_parts_it_has() -> None:
-    once, thrice = (launch(stepped, Placement("cpu", 2, 1, 2), 2, "ddp", 6, parts) for parts in (1, 3))
-    assert once is not None
-    assert thrice is not None
+def test_gradients_are_exchanged_once_per_step_however_many_parts_it_has(ranks: StandingRanks) -> None:
+    once, thrice = (ranks(2, stepped, "ddp", 6, parts) for parts in (1, 3))
     assert once[2]["allreduce_"] == thrice[2]["allreduce_"] >= 1
 
 

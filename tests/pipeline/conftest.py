@@ -59,7 +59,7 @@ class Checkout:
             capture_output=True,
             text=True,
             check=False,
-            timeout=280,
+            timeout=800,
         )
         assert not check or done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         return done

@@ -24,12 +24,11 @@ from tiny_data import SETTINGS
 from parashot.recipes import Value, apply
 from parashot.records import Choices, TrainResult, read_result, write_result
 
-pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 SECONDS = 240
 TURNED: dict[str, Value] = {
     **SETTINGS,
-    "train.episodes": 1200,
+    "train.episodes": 600,
     "train.batchsz": 6,
     "train.validate_every": 100,
     "train.checkpoint_every": 5,
@@ -189,7 +188,7 @@ def assert_same(hosts: tuple[Host, Host], expected: Path) -> TrainResult:
     return read_result(TrainResult, written[0] / "result.json")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_two_hosts_train_as_one(hosts: tuple[Host, Host], alone: Path) -> None:
     commands = together(hosts, restarts=0)
     running = [host.train(*commands[host.name]) for host in hosts]
@@ -201,7 +200,7 @@ def test_two_hosts_train_as_one(hosts: tuple[Host, Host], alone: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("times", "seed"), [(1, 0), pytest.param(5, 1, marks=pytest.mark.long)], ids=["1 kill", "5 kills"]
+    ("times", "seed"), [(1, 0), pytest.param(5, 1, marks=pytest.mark.slow)], ids=["1 kill", "5 kills"]
 )
 def test_a_killed_host_comes_back_and_nothing_has_changed(
     hosts: tuple[Host, Host], alone: Path, times: int, seed: int

@@ -83,10 +83,6 @@ def test_the_page_is_whole_and_says_the_data_are_synthetic(studied: Checkout) ->
     assert list((studied.root / "reports").rglob("*.png"))
 
 
-def test_a_second_repro_runs_only_what_is_always_checked(studied: Checkout) -> None:
-    assert stages_run(studied.run("dvc", "repro").stdout) == ALWAYS
-
-
 def test_every_run_says_what_it_is_and_where_it_ran(studied: Checkout) -> None:
     with sqlite3.connect(studied.root / "mlflow.db") as database:
         rows = database.execute("select key, run_uuid from tags where value != ''").fetchall()
@@ -97,18 +93,45 @@ def test_every_run_says_what_it_is_and_where_it_ran(studied: Checkout) -> None:
     assert len(tagged["strategy"]) >= 8  # trainings, timed variants, batch sizes
 
 
-def test_every_record_is_in_mlflow_once_also_after_its_store_was_deleted(studied: Checkout) -> None:
+def test_a_second_repro_runs_only_what_is_always_checked_and_fills_a_store_that_was_deleted(
+    studied: Checkout,
+) -> None:
     held = mlflow_runs(studied)
     assert set(held.values()) == {1}
     assert recorded_runs(studied) < set(held)
     (studied.root / "mlflow.db").unlink()
     shutil.rmtree(studied.root / "mlruns")
-    studied.run("dvc", "repro")
+    assert stages_run(studied.run("dvc", "repro").stdout) == ALWAYS
     assert mlflow_runs(studied) == held
 
 
-def test_an_experiment_turns_one_knob_and_compares(studied: Checkout) -> None:
+def test_an_experiment_runs_again_what_its_knobs_touch_and_compares(studied: Checkout) -> None:
     held = mlflow_runs(studied)
+    done = studied.run("dvc", "exp", "run", "-S", "parallel.dp.enabled=false")
+    assert stages_run(done.stdout) - ALWAYS == {"strategy-bench", "train-dp", "evaluate", "summarize"}
+    strategies = json.loads(studied.read("results/summary.json"))["strategies"]
+    assert strategies["dp"]["status"] == "skipped"
+    assert "parallel.dp.enabled" in strategies["dp"]["reason"]
+    assert strategies["ddp"]["status"] == "ok"
+    changed = json.loads(studied.run("dvc", "metrics", "diff", "--json").stdout)
+    skipped = changed["results/train/dp/metrics.json"]
+    assert (skipped["skipped"]["new"], skipped["steps"]["old"]) == (1, 2)
+    turned = json.loads(studied.run("dvc", "params", "diff", "--json").stdout)["params.yaml"]
+    assert {key: (each["old"], each["new"]) for key, each in turned.items()} == {
+        "parallel.dp.enabled": (True, False)
+    }
+    now = mlflow_runs(studied)
+    assert set(now.values()) == {1}
+    assert set(held) < set(now)
+    studied.run("dvc", "plots", "show", "-o", "plots-here")
+    assert (studied.root / "plots-here" / "index.html").stat().st_size > 1000
+    assert "parallel.dp.enabled" in studied.run("dvc", "exp", "show", "--csv").stdout
+    studied.run("git", "checkout", "--quiet", "--", ".")
+    studied.run("dvc", "checkout")
+
+
+@pytest.mark.slow
+def test_another_batch_size_trains_every_strategy_again(studied: Checkout) -> None:
     done = studied.run("dvc", "exp", "run", "-S", "train.batchsz=2")
     # how a step is computed is measured for the new size; where that changes, batchsz follows
     again = stages_run(done.stdout) - ALWAYS - {"batchsz"}
@@ -118,30 +141,6 @@ def test_an_experiment_turns_one_knob_and_compares(studied: Checkout) -> None:
     for name in ("serial", "dp", "ddp"):
         steps = diff[f"results/train/{name}/metrics.json"]["steps"]
         assert (steps["old"], steps["new"]) == (2, 4)
-    params = json.loads(studied.run("dvc", "params", "diff", "--json").stdout)
-    turned = params["params.yaml"]["train.batchsz"]
-    assert (turned["old"], turned["new"]) == (4, 2)
-    now = mlflow_runs(studied)
-    assert set(now.values()) == {1}
-    assert set(held) < set(now)
-    studied.run("dvc", "plots", "show", "-o", "plots-here")
-    assert (studied.root / "plots-here" / "index.html").stat().st_size > 1000
-    shown = studied.run("dvc", "exp", "show", "--csv").stdout
-    assert "train.batchsz" in shown
-    studied.run("git", "checkout", "--quiet", "--", ".")
-    studied.run("dvc", "checkout")
-
-
-@pytest.mark.slow
-def test_a_strategy_switched_off_is_skipped_with_its_reason_and_retrains_nothing_else(
-    studied: Checkout,
-) -> None:
-    done = studied.run("dvc", "exp", "run", "-S", "parallel.dp.enabled=false")
-    assert not stages_run(done.stdout) & {"train-serial", "train-ddp", "batchsz", "loader-bench"}
-    summary = json.loads(studied.read("results/summary.json"))
-    assert summary["strategies"]["dp"]["status"] == "skipped"
-    assert "parallel.dp.enabled" in summary["strategies"]["dp"]["reason"]
-    assert summary["strategies"]["ddp"]["status"] == "ok"
     studied.run("git", "checkout", "--quiet", "--", ".")
     studied.run("dvc", "checkout")
 
@@ -150,9 +149,9 @@ def test_a_strategy_switched_off_is_skipped_with_its_reason_and_retrains_nothing
     ("setting", "words"),
     [
         ("train.batchsz=abc", ["train.batchsz", "'abc'", "whole number"]),
-        ("episode.n_way=17", ["episode.n_way", "17", "val", "16"]),
         ("parallel.device=cuda", ["parallel.device", "cuda"]),
-        ("data.source=miniimagenet", ["data.archive"]),
+        pytest.param("episode.n_way=17", ["episode.n_way", "17", "val", "16"], marks=pytest.mark.slow),
+        pytest.param("data.source=miniimagenet", ["data.archive"], marks=pytest.mark.slow),
     ],
 )
 def test_what_cannot_be_ends_in_one_line_and_leaves_the_results(
@@ -200,7 +199,6 @@ def test_temporary_and_queued_experiments_reach_the_same_store(studied: Checkout
     studied.run("dvc", "checkout")
 
 
-@pytest.mark.slow
 def test_torchrun_joins_and_trains_the_same_network(studied: Checkout) -> None:
     before = studied.read("results/train/ddp/val_episodes.csv")
     uuids = recorded_runs(studied)

@@ -29,7 +29,6 @@ f.onload = () => {{
 }};</script>"""
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the path")
 @pytest.mark.parametrize("width", [390, 1440])
 def test_nothing_overflows_and_every_figure_shows(tmp_path: Path, width: int) -> None:
@@ -55,5 +54,7 @@ def test_nothing_overflows_and_every_figure_shows(tmp_path: Path, width: int) ->
         timeout=120,
         check=True,
     )
-    assert "overflow=0 empty=0 fetched=0 figures=13" in done.stdout
+    figures = len(list((tmp_path / "reports/figures").iterdir()))
+    assert figures > 10
+    assert f"overflow=0 empty=0 fetched=0 figures={figures}" in done.stdout
     assert not re.search(r"CONSOLE", done.stderr)

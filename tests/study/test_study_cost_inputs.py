@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from standing_ranks import StandingRanks
 from tiny_data import tiny_params
 
 from parashot.parallel.context import Context, Placement, control_group
-from parashot.parallel.launch import launch
 from parashot.study.cost_inputs import MESSAGE_BYTES, CostBlocks, local_sizes, measure_costs
 
 SIZES, ROUNDS = (1, 2, 4), 7
@@ -19,23 +19,17 @@ def _measure(context: Context, packed: Path) -> CostBlocks:
     return measure_costs(context, params, packed, control_group(context))
 
 
-def measured(replicas: int, packed: Path) -> CostBlocks:
-    blocks = launch(_measure, Placement("cpu", replicas, 1, replicas), replicas, packed)
-    assert blocks is not None
-    assert all(each.seconds > 0 for each in (*blocks.steps, *blocks.messages))
-    return blocks
-
-
 def test_a_lone_replica_sends_nothing(tiny_packed: Path) -> None:
-    blocks = measured(1, tiny_packed)
+    blocks = _measure(Context(0, 1, 0, 1, Placement("cpu", 1, 1, 1)), tiny_packed)
     assert blocks.messages == []
     assert [(each.round, each.busy, each.episodes) for each in blocks.steps] == [
         (number, 1, size) for number in range(ROUNDS) for size in SIZES
     ]
+    assert all(each.seconds > 0 for each in blocks.steps)
 
 
-def test_two_replicas_step_alone_and_together_and_send(tiny_packed: Path) -> None:
-    blocks = measured(2, tiny_packed)
+def test_two_replicas_step_alone_and_together_and_send(ranks: StandingRanks, tiny_packed: Path) -> None:
+    blocks = ranks(2, _measure, tiny_packed)
     assert [(each.round, each.episodes, each.busy) for each in blocks.steps] == [
         (number, size, busy) for number in range(ROUNDS) for size in SIZES for busy in (1, 2)
     ]
@@ -43,6 +37,7 @@ def test_two_replicas_step_alone_and_together_and_send(tiny_packed: Path) -> Non
         (number, size) for number in range(ROUNDS) for size in MESSAGE_BYTES
     ]
     assert {each.ranks for each in blocks.messages} == {2}
+    assert all(each.seconds > 0 for each in (*blocks.steps, *blocks.messages))
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from standing_ranks import StandingRanks
 from tiny_data import tiny_params
 
 from parashot.parallel.context import Context, Placement, control_group
-from parashot.parallel.launch import launch
+from parashot.parallel.registry import STRATEGIES
 from parashot.records import StepShares
 from parashot.study.step_shares import all_shares, length, merged, watch_shares, within, without
 from parashot.study.timed import TimedStrategy
@@ -35,30 +36,26 @@ def test_spans_are_sets_of_moments(
     assert ticks(without(one, two)) == ticks(first) - ticks(second)
 
 
-def watched(context: Context, names: list[str], packed: Path) -> dict[str, list[StepShares]]:
+def watched(context: Context, name: str, packed: Path) -> list[StepShares]:
     params = tiny_params({"model.embedding": "bottleneck", "train.batchsz": 4})
-    control, shares = control_group(context), {}
-    for name in names:
-        strategy = new_strategy(name, params, context)
-        timed = TimedStrategy(strategy, ready_batches(params, packed, strategy, 4, 1), 1)
-        shares[name] = all_shares(name, watch_shares(timed), context, control)
-        strategy.close()
+    strategy = new_strategy(name, params, context)
+    timed = TimedStrategy(strategy, ready_batches(params, packed, strategy, 4, 1), 1)
+    shares = all_shares(name, watch_shares(timed), context, control_group(context))
+    strategy.close()
     return shares
 
 
-@pytest.mark.parametrize(
-    ("ranks", "names"), [(1, ["serial", "dp"]), (2, ["ddp", "allreduce", "layer_split"])]
-)
-def test_a_real_step_is_shared_out(ranks: int, names: list[str], tiny_packed: Path) -> None:
-    seen = launch(watched, Placement("cpu", 2, 1, 2), ranks, names, tiny_packed)
-    assert seen is not None
-    for name, shares in seen.items():
-        assert {each.rank for each in shares} == set(range(ranks))
-        assert len(shares) == 3 * ranks
-        for each in shares:
-            computing = 1 - each.exposed - each.idle
-            assert each.seconds > 0
-            assert 0.2 < computing <= 1
-            assert min(each.exposed, each.hidden, each.idle) >= 0
-        under_way = [each.exposed + each.hidden for each in shares]
-        assert (max(under_way) == 0) if name == "serial" else (min(under_way) > 0)
+@pytest.mark.parametrize("name", ["serial", "dp", "ddp", "allreduce", "layer_split"])
+def test_a_real_step_is_shared_out(name: str, ranks: StandingRanks, tiny_packed: Path) -> None:
+    single = STRATEGIES[name].processes(2) == 1
+    alone = Context(0, 1, 0, 1, Placement("cpu", 2, 1, 2))
+    shares = watched(alone, name, tiny_packed) if single else ranks(2, watched, name, tiny_packed)
+    assert {each.rank for each in shares} == ({0} if single else {0, 1})
+    assert len(shares) == (3 if single else 6)
+    for each in shares:
+        computing = 1 - each.exposed - each.idle
+        assert each.seconds > 0
+        assert 0.2 < computing <= 1
+        assert min(each.exposed, each.hidden, each.idle) >= 0
+    under_way = [each.exposed + each.hidden for each in shares]
+    assert (max(under_way) == 0) if name == "serial" else (min(under_way) > 0)

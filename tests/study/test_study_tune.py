@@ -160,7 +160,8 @@ def test_what_the_device_cannot_do_is_refused_before_anything_is_written(
     from parashot.parallel import abilities
     from parashot.study.batchsz import study_batch_sizes
     from parashot.study.strategy_bench import bench_strategies
-    from parashot.train.run import Job, train
+    from parashot.train.job import Job
+    from parashot.train.run import train
 
     monkeypatch.setattr(abilities, "precisions", lambda device: ["fp32"])
     monkeypatch.setattr(abilities, "compile_modes", lambda device: ["none"])

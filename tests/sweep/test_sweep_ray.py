@@ -25,11 +25,11 @@ from parashot.sweep.delivery import Delivery, send
 from parashot.sweep.engine import Failure, Nodes, engine
 from parashot.sweep.grid import grid
 from parashot.sweep.run import sweep
-from parashot.train.run import Job, train
+from parashot.train.job import Job
+from parashot.train.run import train
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.long,
     pytest.mark.skipif(
         find_spec("ray") is None, reason="Ray is not installed: pip install 'parashot[sweep]'"
     ),

@@ -21,7 +21,8 @@ from parashot.sweep.engine import Nodes
 from parashot.sweep.grid import Point, grid
 from parashot.sweep.run import Outcome, sweep
 from parashot.sweep.table import as_json, table
-from parashot.train.run import Job, train
+from parashot.train.job import Job
+from parashot.train.run import train
 
 pytestmark = pytest.mark.usefixtures("one_core", "this_process")
 TREE = tiny_tree()

@@ -13,17 +13,19 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
+from standing_ranks import StandingRanks
 from tiny_data import tiny_params
 
 from parashot.errors import DeviceError
 from parashot.parallel.context import Context, Placement
-from parashot.parallel.launch import launch
+from parashot.parallel.registry import STRATEGIES
 from parashot.params import Params
 from parashot.recipes import Value
 from parashot.records import HistoryRow, TrainResult, read_result, read_rows
 from parashot.train.assemble import new_strategy, ready_batches
 from parashot.train.checkpoint import Checkpoints, Progress, load_optimizer_state, optimizer_state
-from parashot.train.run import Job, train
+from parashot.train.job import Job
+from parashot.train.run import train
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -43,7 +45,7 @@ def job(folder: Path, packed: Path, strategy: str = "ddp", **changes: Value) -> 
     return Job(strategy, params, packed, folder / "out", scratch=folder / "scratch")
 
 
-def ranks() -> dict[int, psutil.Process]:
+def living_ranks() -> dict[int, psutil.Process]:
     """This process's living ranks; they are started in the order of their numbers."""
     found = []
     for child in psutil.Process().children():
@@ -70,13 +72,15 @@ def killing(
     def work() -> None:
         reached = 0
         while len(killed) < times and not over.is_set():
-            living = ranks()
+            living = living_ranks()
             if newest_step(scratch) > reached and len(living) == 2:
                 over.wait(chance.uniform(0, 0.2))
-                rank, process = chance.choice(sorted(ranks().items()) or sorted(living.items()))
-                reached = newest_step(scratch)
+                rank, process = chance.choice(sorted(living_ranks().items()) or sorted(living.items()))
                 process.send_signal(sent)
                 killed.append(rank)
+                if sent == signal.SIGKILL:  # what was saved while it died is not what the next ranks reach
+                    psutil.wait_procs(living.values(), timeout=60)
+                reached = newest_step(scratch)
             over.wait(0.02)
 
     thread = threading.Thread(target=work)
@@ -96,7 +100,7 @@ def assert_undisturbed(disturbed: Job, calm: Job) -> TrainResult:
     assert [(row.step, row.loss, row.val_accuracy) for row in ours] == [
         (row.step, row.loss, row.val_accuracy) for row in theirs
     ]
-    assert ranks() == {}
+    assert living_ranks() == {}
     assert disturbed.scratch is not None
     assert list(disturbed.scratch.iterdir()) == []
     return read_result(TrainResult, disturbed.out / "result.json")
@@ -105,8 +109,8 @@ def assert_undisturbed(disturbed: Job, calm: Job) -> TrainResult:
 @pytest.mark.parametrize(
     ("times", "seed"),
     [
-        pytest.param(2, 0, marks=pytest.mark.slow, id="2 kills"),
-        pytest.param(10, 1, marks=pytest.mark.long, id="10 kills"),
+        pytest.param(2, 0, id="2 kills"),
+        pytest.param(10, 1, marks=pytest.mark.slow, id="10 kills"),
     ],
 )
 def test_killed_ranks_change_nothing(tiny_packed: Path, tmp_path: Path, times: int, seed: int) -> None:
@@ -122,7 +126,7 @@ def test_killed_ranks_change_nothing(tiny_packed: Path, tmp_path: Path, times: i
     assert result.seconds is None  # no window of time is its wall time
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_too_many_losses_end_in_one_line_and_the_next_run_goes_on(tiny_packed: Path, tmp_path: Path) -> None:
     calm = job(tmp_path / "calm", tiny_packed)
     train(calm)
@@ -133,7 +137,7 @@ def test_too_many_losses_end_in_one_line_and_the_next_run_goes_on(tiny_packed: P
     assert "\n" not in str(error.value)
     assert "rank" in str(error.value)
     assert not lost.out.exists()
-    assert ranks() == {}
+    assert living_ranks() == {}
     reached = newest_step(lost.scratch)
     assert 0 < reached < STEPS
     train(lost)
@@ -141,7 +145,7 @@ def test_too_many_losses_end_in_one_line_and_the_next_run_goes_on(tiny_packed: P
     assert result.resumed == 1
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_rank_that_hangs_is_named(tiny_packed: Path, tmp_path: Path) -> None:
     hung = job(tmp_path, tiny_packed, parallel__max_restarts=0, parallel__timeout_seconds=8)
     assert hung.scratch is not None
@@ -149,7 +153,7 @@ def test_a_rank_that_hangs_is_named(tiny_packed: Path, tmp_path: Path) -> None:
         train(hung)
     assert f"lost rank {stopped[0]}" in str(error.value)
     assert "parallel.timeout_seconds" in str(error.value)
-    assert ranks() == {}
+    assert living_ranks() == {}
 
 
 # --- the saved state itself ---------------------------------------------------------------------------------
@@ -175,21 +179,15 @@ def save_and_resume(context: Context, strategy_name: str, params: Params, packed
     return same and (progress.step, progress.resumed) == (2, 1)
 
 
-def all_resumed(context: Context, names: list[str], params: Params, packed: Path, folder: Path) -> list[str]:
-    """The strategies that went on bit for bit."""
-    return [name for name in names if save_and_resume(context, name, params, packed, folder / name)]
-
-
-@pytest.mark.parametrize(
-    ("ranks", "names"),
-    [(1, ["serial", "dp"]), (2, ["ddp", "allreduce", "fsdp", "layer_split", "channel_split"])],
-)
+@pytest.mark.parametrize("name", STRATEGIES)
 def test_any_strategy_goes_on_from_its_saved_state_bit_for_bit(
-    ranks: int, names: list[str], tiny_packed: Path, tmp_path: Path
+    name: str, ranks: StandingRanks, tiny_packed: Path, tmp_path: Path
 ) -> None:
-    params = tiny_params({"train.learning_rate": 0.01})
-    placement = Placement("cpu", 2, 1, 2)
-    assert launch(all_resumed, placement, ranks, names, params, tiny_packed, tmp_path) == names
+    args = (name, tiny_params({"train.learning_rate": 0.01}), tiny_packed, tmp_path / "saved")
+    if STRATEGIES[name].processes(2) == 1:
+        assert save_and_resume(Context(0, 1, 0, 1, Placement("cpu", 2, 1, 2)), *args)
+    else:
+        assert ranks(2, save_and_resume, *args)
     assert not list(tmp_path.iterdir())
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from standing_ranks import StandingRanks
 from tiny_data import EVALUATED, PACKED_EPISODES, tiny_params
 
 from parashot.data.batches import Batch
@@ -30,7 +31,8 @@ from parashot.records import (
     read_runs,
 )
 from parashot.train.evaluate import episode_accuracies, mean_and_ci95
-from parashot.train.run import Job, train
+from parashot.train.job import Job
+from parashot.train.run import train, train_rank
 
 pytestmark = pytest.mark.usefixtures("one_core")
 FILES = {"history.csv", "metrics.json", "model.pt", "records.jsonl", "result.json", "val_episodes.csv"}
@@ -150,9 +152,9 @@ def test_a_batch_for_each_rank_is_as_many_times_the_work(job: Job) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["allreduce", "fsdp", "layer_split", "channel_split"])
-def test_every_way_to_split_trains_a_whole_network(job: Job, strategy: str) -> None:
+def test_every_way_to_split_trains_a_whole_network(job: Job, strategy: str, ranks: StandingRanks) -> None:
     job = turned(job, {f"parallel.{strategy}.enabled": True}, strategy)
-    result = run(job)
+    result = ranks(2, train_rank, job)
     assert (result.status, result.replicas, result.steps, result.episodes) == ("ok", 2, 3, 7)
     assert result.ranks_identical
     assert result.parameters == sum(each.numel() for each in load_network(job.out / "model.pt").parameters())

@@ -1,6 +1,6 @@
 """Who this process is among the others, and which devices and threads it has.
 
-The only reader of RANK and its kin.
+With `torchrun` the only reader of RANK and its kin.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch._C._distributed_c10d import HashStore
 from parashot.errors import DeviceError, PeerError, one_line
 from parashot.hardware import usable_cores
 from parashot.parallel.allocator import keep_freed_memory
+from parashot.parallel.torchrun import joined_by_torchrun
 from parashot.params import ParallelParams
 
 PATIENCE = timedelta(days=7)
@@ -176,18 +177,6 @@ def ensure_group(context: Context) -> None:
     """Give a lone process the process group of one that DistributedDataParallel asks for."""
     if not dist.is_initialized():
         dist.init_process_group(context.placement.backend, store=HashStore(), rank=0, world_size=1)
-
-
-def joined_by_torchrun() -> bool:
-    """Whether this process was started by torchrun, so that its peers are there already."""
-    return all(
-        name in os.environ for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
-    )
-
-
-def is_first_process() -> bool:
-    """Whether this process writes for all that torchrun has started."""
-    return not joined_by_torchrun() or os.environ["RANK"] == "0"
 
 
 @contextmanager

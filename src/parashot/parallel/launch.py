@@ -18,7 +18,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from parashot.errors import DeviceError, ParashotError, PeerError, one_line
 from parashot.files import write_text
-from parashot.parallel.context import FRESH_STORE, Context, Placement, joined_by_torchrun, process_context
+from parashot.parallel.context import FRESH_STORE, Context, Placement, process_context
+from parashot.parallel.torchrun import joined_by_torchrun
 
 P = ParamSpec("P")
 T = TypeVar("T")

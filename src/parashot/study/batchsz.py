@@ -82,8 +82,9 @@ def study_batch_sizes(params: Params, packed: Path, out: Path, tags: Mapping[str
     runs = StageRuns("batch sizes", "batchsz", params, KNOBS, tags, ["runs.csv", "blocks.csv"])
     placement = place(params.parallel)
     check_abilities(params, placement.device_type)
-    reason = "" if params.parallel.ddp.enabled else "parallel.ddp.enabled is false"
-    reason = reason or obstacle("ddp", params, placement, torch.cuda.device_count())
+    reason = params.parallel.switched_off("ddp") or obstacle(
+        "ddp", params, placement, torch.cuda.device_count()
+    )
     measured: Measured | None = Measured()
     if reason:
         measured = Measured([_skipped(size, reason, params) for size in params.batchsz_study.sizes])

@@ -121,16 +121,13 @@ def list_variants(params: Params, placement: Placement) -> list[StrategyVariant]
     for name in STRATEGIES:
         fitted = fit_to_batch(placement, params.train.batchsz) if splits_batch(name) else placement
         replicas = 1 if name == "serial" else fitted.replicas
-        section = getattr(params.parallel, name)
-        reason = (
-            obstacle(name, params, fitted, torch.cuda.device_count())
-            if section.enabled
-            else f"parallel.{name}.enabled is false"
+        reason = params.parallel.switched_off(name) or obstacle(
+            name, params, fitted, torch.cuda.device_count()
         )
         status: Status = "skipped" if reason else "ok"
         threads = placement.threads_per_replica
         variants.append(StrategyVariant(name, name, status, reason, replicas, threads, params.train.batchsz))
-        if name == "allreduce" and not reason and section.flat:
+        if name == "allreduce" and not reason and params.parallel.allreduce.flat:
             variants.append(replace(variants[-1], variant=PER_PARAMETER))
         if name != "serial" and placement.device_type == "cuda" and placement.replicas == 1:
             variants.append(

@@ -16,7 +16,8 @@ from parashot.records import read_runs, write_runs
 from parashot.sweep.cores import own_cores
 from parashot.sweep.delivery import Delivery, receive
 from parashot.sweep.engine import Failure, fetch
-from parashot.train.run import Job, train
+from parashot.train.job import Job
+from parashot.train.run import train
 
 RECORDS = "records.jsonl"
 

@@ -21,7 +21,7 @@ from parashot.sweep.engine import Failure, Nodes, engine
 from parashot.sweep.grid import Point
 from parashot.sweep.node import Files, Task, code_digest, run_task
 from parashot.train.checkpoint import key
-from parashot.train.outcome import params_of
+from parashot.train.knobs import params_of
 
 Progress = Callable[[str], None]
 

@@ -12,7 +12,7 @@ import torch
 from parashot.data.batches import Plan
 from parashot.files import replacing_folder
 from parashot.model.weights import save_weights
-from parashot.params import ModelParams, Params, select
+from parashot.params import ModelParams, Params
 from parashot.records import (
     EpisodeAccuracy,
     HistoryRow,
@@ -25,27 +25,11 @@ from parashot.records import (
     write_rows,
     write_runs,
 )
+from parashot.train.knobs import params_of
 from parashot.train.loop import Trace
 
 _FOLLOWED = ("loss", "train_accuracy", "step_seconds", "val_accuracy")
 """Columns of the history that are followed over steps."""
-
-_KNOBS = (
-    "seed",
-    "data.source",
-    "episode",
-    "model",
-    "train",
-    "augment",
-    "loader.backend",
-    "loader.workers",
-    "loader.prefetch",
-    "parallel.device",
-    "parallel.replicas",
-    "parallel.backend",
-    "parallel.init_method",
-)
-"""Knobs that every training depends on."""
 
 
 def history_rows(
@@ -105,11 +89,6 @@ def training_run(
     )
 
 
-def params_of(params: Params, strategy: str) -> dict[str, str]:
-    """The knobs a training depends on, and no others."""
-    return select(params, [*_KNOBS, f"parallel.{strategy}"])
-
-
 def metrics_of(result: TrainResult) -> dict[str, float | int]:
     """The flat numbers of a training, under the names all reports use."""
     numbers = {
@@ -145,26 +124,3 @@ def write_training(
         write_rows(folder / "val_episodes.csv", EpisodeAccuracy, episodes)
         save_weights(folder / "model.pt", model, state)
         write_runs(folder / "records.jsonl", [run])
-
-
-def write_skipped(
-    out: Path, strategy: str, reason: str, params: Params, tags: Mapping[str, str]
-) -> TrainResult:
-    """Record that a strategy was not run, and why."""
-    result = TrainResult(strategy, "skipped", reason)
-    run = Run(
-        name=f"train {strategy}",
-        stage=f"train-{strategy}",
-        status="skipped",
-        start_ms=now_ms(),
-        end_ms=now_ms(),
-        params=params_of(params, strategy),
-        tags={**tags, "strategy": strategy, "reason": reason},
-        artifacts=("result.json",),
-    )
-    with replacing_folder(out) as folder:
-        write_result(folder / "result.json", result)
-        write_metrics(folder / "metrics.json", {"skipped": 1})
-        write_rows(folder / "history.csv", HistoryRow, [])  # plots name it
-        write_runs(folder / "records.jsonl", [run])
-    return result

@@ -9,9 +9,8 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +26,6 @@ from parashot.parallel.context import (
     Context,
     control_group,
     fit_to_batch,
-    is_first_process,
-    joined_by_torchrun,
     place,
     starting_again,
     wait_for_all,
@@ -36,32 +33,21 @@ from parashot.parallel.context import (
 from parashot.parallel.launch import launch
 from parashot.parallel.peers import naming_lost_peers
 from parashot.parallel.registry import STRATEGIES, obstacle, splits_batch
-from parashot.params import Params
+from parashot.parallel.torchrun import joined_by_torchrun
 from parashot.records import HistoryRow, Run, TrainResult, now_ms
 from parashot.train.assemble import new_strategy, training_batches, training_episodes, validate
 from parashot.train.checkpoint import Checkpoints, Progress, key
 from parashot.train.evaluate import mean_and_ci95
+from parashot.train.job import Job
+from parashot.train.knobs import params_of
 from parashot.train.loop import Trace, synchronise, train_steps
 from parashot.train.objective import learning_rates
-from parashot.train.outcome import history_rows, params_of, training_run, write_skipped, write_training
+from parashot.train.outcome import history_rows, training_run, write_training
+from parashot.train.skipped import skip
 
 log = logging.getLogger(__name__)
 
 _MEMORY_STEPS, _MEMORY_INTERVAL_SECONDS = 3, 0.02
-
-
-@dataclass(frozen=True)
-class Job:
-    """A training to run; pickled to every rank. `live` is called with the run so far, outside the clock."""
-
-    strategy: str
-    params: Params
-    packed: Path
-    out: Path
-    tags: Mapping[str, str] = field(default_factory=dict)
-    live: Callable[[Run], None] | None = None
-    scratch: Path | None = None
-    """Where unfinished trainings are saved; None: nowhere."""
 
 
 def train(job: Job) -> TrainResult | None:
@@ -72,14 +58,12 @@ def train(job: Job) -> TrainResult | None:
     params = job.params
     placement = place(params.parallel)
     check_abilities(params, placement.device_type)
-    reason = obstacle(job.strategy, params, placement, torch.cuda.device_count())
-    if not getattr(params.parallel, job.strategy).enabled:
-        reason = f"parallel.{job.strategy}.enabled is false"
-    elif reason and joined_by_torchrun():  # asked for by name: no part of a study that can do without it
-        raise DeviceError(reason)
-    if reason:
-        log.info("train %s: skipped, %s", job.strategy, reason)
-        return write_skipped(job.out, job.strategy, reason, params, job.tags) if is_first_process() else None
+    if reason := params.parallel.switched_off(job.strategy):
+        return skip(job, reason)
+    if reason := obstacle(job.strategy, params, placement, torch.cuda.device_count()):
+        if joined_by_torchrun():  # asked for by name: no part of a study that can do without it
+            raise DeviceError(reason)
+        return skip(job, reason)
     if joined_by_torchrun() and placement.replicas > 1 and STRATEGIES[job.strategy].processes(2) == 1:
         raise DeviceError(
             f"{job.strategy} is one process, but torchrun started {placement.replicas}; start it alone"

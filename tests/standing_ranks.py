@@ -1,0 +1,95 @@
+"""Ranks that stay: to start processes takes longer than what most tests do with them.
+
+What a test leaves in a rank the next one finds there, so tests of starting and ending use `launch`.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Client, Listener, wait
+from typing import Any
+
+import psutil
+
+
+class StandingRanks:
+    """Groups of ranks by their number, each started when it is first called."""
+
+    def __init__(self) -> None:
+        self._groups: dict[int, _Group] = {}
+
+    def __call__(self, count: int, function: Callable[..., Any], *args: Any) -> Any:
+        """Call `function(context, *args)` in `count` ranks and return what the first one returned.
+
+        The function stands at the top of a module. Where a rank fails, its group is ended.
+        """
+        group = self._groups.pop(count, None) or _Group(count)
+        result = group.call(function, *args)
+        self._groups[count] = group
+        return result
+
+    def close(self) -> None:
+        """End all processes."""
+        for group in self._groups.values():
+            group.end()
+
+
+class _Group:
+    def __init__(self, count: int) -> None:
+        with Listener() as listener:
+            self._launcher = psutil.Popen(
+                [sys.executable, __file__, str(listener.address), str(count)],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                stderr=subprocess.DEVNULL,
+            )
+            self._connections = [listener.accept() for _ in range(count)]
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        for connection in self._connections:
+            # plain pickling: torch's own, of tensors in shared memory, ties the lives of processes together
+            connection.send_bytes(pickle.dumps((function, args)))
+        first, waiting = None, list(self._connections)
+        while waiting:
+            for connection in wait(waiting):
+                waiting.remove(connection)  # type: ignore[arg-type]
+                try:
+                    is_first, result, failure = pickle.loads(connection.recv_bytes())  # type: ignore[union-attr]
+                except EOFError:
+                    failure = "a rank has ended"
+                if failure:
+                    self.end()
+                    raise AssertionError(failure)
+                first = result if is_first else first
+        return first
+
+    def end(self) -> None:
+        for process in [*self._launcher.children(recursive=True), self._launcher]:
+            process.kill()
+        self._launcher.wait()
+
+
+def serve(context: Any, address: str) -> None:
+    """A rank: do what it is told until it is ended."""
+    with Client(address) as connection:
+        while True:
+            function, args = pickle.loads(connection.recv_bytes())
+            result, failure = None, ""
+            try:
+                result = function(context, *args)
+            except Exception:
+                failure = traceback.format_exc()
+            connection.send_bytes(
+                pickle.dumps((context.is_first, result if context.is_first else None, failure))
+            )
+
+
+if __name__ == "__main__":
+    from parashot.parallel.context import Placement
+    from parashot.parallel.launch import launch
+
+    launch(serve, Placement("cpu", int(sys.argv[2]), 1, 2), int(sys.argv[2]), sys.argv[1])
