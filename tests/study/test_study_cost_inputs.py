@@ -9,14 +9,24 @@ from standing_ranks import StandingRanks
 from tiny_data import tiny_params
 
 from parashot.parallel.context import Context, Placement, control_group
-from parashot.study.cost_inputs import MESSAGE_BYTES, CostBlocks, local_sizes, measure_costs
+from parashot.study.cost_inputs import (
+    MESSAGE_BYTES,
+    CostBlocks,
+    local_sizes,
+    new_messages,
+    ready_sizes,
+    time_round,
+)
 
-SIZES, ROUNDS = (1, 2, 4), 7
+SIZES, ROUNDS = (1, 2, 4), 2
 
 
 def _measure(context: Context, packed: Path) -> CostBlocks:
-    params = tiny_params({"train.batchsz": SIZES[-1], "parallel.bench.blocks": ROUNDS})
-    return measure_costs(context, params, packed, control_group(context))
+    params, control = tiny_params({"train.batchsz": SIZES[-1]}), control_group(context)
+    sizes, messages, blocks = ready_sizes(context, params, packed), new_messages(context), CostBlocks()
+    for number in range(ROUNDS):
+        blocks.add(time_round(context, sizes, messages, number, control))
+    return blocks
 
 
 def test_a_lone_replica_sends_nothing(tiny_packed: Path) -> None:

@@ -1,7 +1,8 @@
 """What the model of cost is fitted to: steps of one replica by their episodes, all-reduces by their bytes.
 
-Both are timed in the same interleaved rounds. Steps are taken alone, and while every other rank steps too:
-what replicas of one machine take from each other is no message, and is told apart from it.
+Both are timed in the rounds of what the model is then held to, so that a machine that grows slower meanwhile
+misleads neither. Steps are taken alone, and while every other rank steps too: what replicas of one machine
+take from each other is no message, and is told apart from it.
 """
 
 from __future__ import annotations
@@ -44,41 +45,20 @@ class CostBlocks:
         self.messages += other.messages
 
 
-def measure_costs(
-    context: Context, params: Params, packed: Path, control: dist.ProcessGroup | None
-) -> CostBlocks:
-    """Time the steps of `params` as serial takes them. Every rank calls it."""
+def ready_sizes(context: Context, params: Params, packed: Path) -> dict[int, TimedStrategy]:
+    """Make steps of each number of episodes, as serial takes them, ready to be timed on this rank."""
     one = new_strategy("serial", params, alone(context))
     threads = context.placement.threads_per_replica
-    timed = {
+    return {
         size: TimedStrategy(one, ready_batches(params, packed, one, size, 1), threads)
         for size in local_sizes(params.train.batchsz)
     }
-    blocks = time_costs(context, timed, params.parallel.bench.blocks, control)
-    one.close()
-    return blocks
 
 
 def local_sizes(batchsz: int) -> list[int]:
     """Numbers of episodes, `batchsz` the largest unless that leaves fewer than three."""
     sizes = {-(-batchsz // 2**halvings) for halvings in range(SIZES)}
     return sorted(sizes if len(sizes) > 2 else {1, 2, 3})
-
-
-def time_costs(
-    context: Context,
-    timed: Mapping[int, TimedStrategy],
-    rounds: int,
-    control: dist.ProcessGroup | None,
-) -> CostBlocks:
-    """Time all rounds, after one to warm up."""
-    blocks = CostBlocks()
-    messages = new_messages(context)
-    for number in range(-1, rounds):
-        found = time_round(context, timed, messages, number, control)
-        if number >= 0:
-            blocks.add(found)
-    return blocks
 
 
 def time_round(

@@ -43,7 +43,7 @@ from parashot.records import (
 )
 from parashot.study.anatomy import Seen, anatomy, watch_step
 from parashot.study.copy_overlap import OverlapTimes, measure_overlap
-from parashot.study.cost_inputs import CostBlocks, measure_costs
+from parashot.study.cost_inputs import CostBlocks, new_messages, ready_sizes, time_round
 from parashot.study.pairings import PairingTimes, compare_pairings
 from parashot.study.rank_workers import workers_work_in_ranks
 from parashot.study.runs import StageRuns
@@ -148,6 +148,7 @@ def bench_rank(
     bench = params.parallel.bench
     control = control_group(context)
     entries = {each.variant: _ready(context, params, packed, each) for each in variants}
+    sizes, messages = ready_sizes(context, params, packed), new_messages(context)
     for number in range(-1, bench.blocks):
         steps = bench.warmup_steps if number < 0 else bench.steps
         for variant, entry in entries.items():
@@ -157,6 +158,9 @@ def bench_rank(
             seconds = entry.seconds(steps)
             if number >= 0:
                 measured.blocks.append(StrategyBlock(number, variant, steps, seconds))
+        costs = time_round(context, sizes, messages, number, control)
+        if number >= 0:
+            measured.costs.add(costs)
         if context.is_first and number >= 0:
             log.info("strategy-bench: round %d of %d", number + 1, bench.blocks)
     for variant, entry in entries.items():
@@ -166,7 +170,6 @@ def bench_rank(
         wait_for_all(control)
         watched = watch_shares(entry) if entry is not None else []
         measured.shares += all_shares(variant, watched, context, control)
-    measured.costs = measure_costs(context, params, packed, control)
     if context.is_first:
         measured.pairings = compare_pairings(context, params, packed)
         measured.overlap = measure_overlap(context, params, packed)
