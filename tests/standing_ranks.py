@@ -16,6 +16,9 @@ from typing import Any
 
 import psutil
 
+END = "end"
+"""Instead of a call: no more is to come."""
+
 
 class StandingRanks:
     """Groups of ranks by their number, each started when it is first called."""
@@ -36,7 +39,7 @@ class StandingRanks:
     def close(self) -> None:
         """End all processes."""
         for group in self._groups.values():
-            group.end()
+            group.close()
 
 
 class _Group:
@@ -62,22 +65,27 @@ class _Group:
                 except EOFError:
                     failure = "a rank has ended"
                 if failure:
-                    self.end()
+                    self._kill()
                     raise AssertionError(failure)
                 first = result if is_first else first
         return first
 
-    def end(self) -> None:
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.send_bytes(pickle.dumps(END))
+        self._launcher.wait()
+
+    def _kill(self) -> None:
         for process in [*self._launcher.children(recursive=True), self._launcher]:
             process.kill()
         self._launcher.wait()
 
 
 def serve(context: Any, address: str) -> None:
-    """A rank: do what it is told until it is ended."""
+    """A rank: do what it is told until the end."""
     with Client(address) as connection:
-        while True:
-            function, args = pickle.loads(connection.recv_bytes())
+        while (call := pickle.loads(connection.recv_bytes())) != END:
+            function, args = call
             result, failure = None, ""
             try:
                 result = function(context, *args)

@@ -216,6 +216,8 @@ def test_a_long_value_is_cut() -> None:
         ({"batchsz_study.baseline": 16}, "batchsz_study.baseline: 16 must be one of the sizes (2, 30, 60)"),
         ({"batchsz_study.block_episodes": 45}, "batchsz_study.block_episodes: 45 are no whole steps of 2"),
         ({"batchsz_study.episodes": 50}, "batchsz_study.sizes: 60, but batchsz_study.episodes is 50"),
+        ({"warmup_study.sizes": [8]}, "warmup_study.sizes: [8], but at least two sizes are compared"),
+        ({"warmup_study.episodes": 127}, "warmup_study.sizes: 64, but warmup_study.episodes is 127"),
         ({"train.batchsz": 1001, "train.episodes": 1000}, "train.batchsz: 1001, but train.episodes is 1000"),
         ({"train.val_episodes": 601}, "train.val_episodes: 601, but evaluate.val_episodes packs only 600"),
         ({"episode.n_way": 17}, "episode.n_way: 17, but split val has 16 classes; it must be at most 16"),

@@ -254,6 +254,17 @@ class BatchszStudyParams:
 
 
 @dataclass(frozen=True)
+class WarmupStudyParams:
+    """Trainings of several batch sizes with and without a warm-up of the learning rate."""
+
+    enabled: bool
+    sizes: tuple[Positive, ...]
+    warmup_share: Annotated[float, Bounds(0.001, 1)]
+    episodes: Positive
+    seeds: Annotated[int, Bounds(3, 1000)]
+
+
+@dataclass(frozen=True)
 class EvaluateParams:
     """Episodes behind every reported accuracy."""
 
@@ -292,6 +303,7 @@ class Params:
     parallel: ParallelParams
     loader: LoaderParams
     batchsz_study: BatchszStudyParams
+    warmup_study: WarmupStudyParams
     evaluate: EvaluateParams
     claims: ClaimsParams
     tracking: TrackingParams
@@ -465,6 +477,7 @@ def _check_fit(params: Params) -> None:
     if params.batchsz_study.baseline not in params.batchsz_study.sizes:
         baseline, sizes = params.batchsz_study.baseline, ", ".join(map(str, params.batchsz_study.sizes))
         raise ParamsError(f"batchsz_study.baseline: {baseline} must be one of the sizes ({sizes})")
+    _check_warmup_study(params.warmup_study)
     if params.train.val_episodes > params.evaluate.val_episodes:
         raise ParamsError(
             f"train.val_episodes: {params.train.val_episodes}, but evaluate.val_episodes packs only "
@@ -519,6 +532,17 @@ def _check_batchsz_study(study: BatchszStudyParams) -> None:
                 f"batchsz_study.block_episodes: {study.block_episodes} are no whole steps of {size}; "
                 "it must be a multiple of every size"
             )
+
+
+def _check_warmup_study(study: WarmupStudyParams) -> None:
+    """There is a smallest and a largest size, and each gets a step to warm up and one after it."""
+    if len(study.sizes) < 2:
+        raise ParamsError(f"warmup_study.sizes: {list(study.sizes)}, but at least two sizes are compared")
+    if 2 * max(study.sizes) > study.episodes:
+        raise ParamsError(
+            f"warmup_study.sizes: {max(study.sizes)}, but warmup_study.episodes is {study.episodes}; "
+            "each must be at most half of that"
+        )
 
 
 def _check_fits_known_set(params: Params) -> None:

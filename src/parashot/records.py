@@ -303,6 +303,21 @@ class BatchszBlock:
     seconds: float
 
 
+# --- warmup: results/warmup/runs.csv ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WarmupRun:
+    """A training with or without (0 steps) a warm-up of the learning rate; the rate is the full one."""
+
+    batchsz: int
+    seed: int
+    warmup_steps: int
+    steps: int
+    learning_rate: float
+    val_accuracy: float
+
+
 # --- evaluate: results/evaluate/{result.json,test_episodes.csv} -----------------------------------
 
 

@@ -293,6 +293,7 @@ def batchsz_results(
     share: float | Mapping[int, float] = 0.2,
     own: float = 0.01,
     accuracies: Mapping[int, float] | None = None,
+    ci95: float = 0.01,
 ) -> BatchszResults:
     """Runs of 600 episodes and blocks of 60, at `per_episode` seconds; without the exchange `share` less."""
     per_episode = per_episode or {2: 0.050, 30: 0.0125, 60: 0.0105}
@@ -314,7 +315,7 @@ def batchsz_results(
                 episodes_budget=600,
                 projected_seconds=whole,
                 val_accuracy=0.3 if halted else accuracies.get(size, 0.4),
-                val_accuracy_ci95=0.01,
+                val_accuracy_ci95=ci95,
             )
         )
         for synchronised in (True, False):
@@ -350,6 +351,7 @@ def study(**parts: object) -> StudyResults:
             "ddp": training("ddp", shift=-wiggle, seconds=20.1),
         },
         batchsz=batchsz_results(),
+        warmup=(),
         evaluate=evaluation(),
     )
     return replace(whole, **parts)  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from parashot.findings.claims import JUDGES, Claim, judge_claims
 from parashot.findings.evidence import Evidence
 from parashot.findings.results import StudyResults
 from parashot.findings.study import CLAIMS
-from parashot.records import StepShares
+from parashot.records import StepShares, WarmupRun
 
 MIB = build.MIB
 CANNOT = "cannot be tested here"
@@ -115,6 +115,18 @@ def recomputed(kept: float, ratio: float, low: float, high: float) -> StudyResul
     )
 
 
+def warmed(usual: float, large: float, spread: float = 0.002) -> StudyResults:
+    """Accuracy that warm-up brings at batchsz 8 and at 64, in three trainings each."""
+    return build.study(
+        warmup=tuple(
+            WarmupRun(size, seed, steps, 20, 0.003, 0.4 + (gain + luck if steps else 0))
+            for size, gain in ((8, usual), (64, large))
+            for seed, luck in enumerate((-spread, 0.0, spread))
+            for steps in (0, 4)
+        )
+    )
+
+
 # The machine of these records has 2 threads: 2 workers are "about as many", 4 and 7 are "far more".
 CASES: list[tuple[str, str, Callable[[], StudyResults]]] = [
     ("loader-optimum", "holds", lambda: jpeg({0: 0.2, 1: 0.15, 2: 0.1, 4: 0.15})),
@@ -192,6 +204,13 @@ CASES: list[tuple[str, str, Callable[[], StudyResults]]] = [
     ("checkpointing-trades", "does not hold", lambda: recomputed(0.3, 0.8, 0.7, 0.9)),
     ("checkpointing-trades", "undecided", lambda: recomputed(0.3, 1.0, 0.9, 1.1)),
     ("checkpointing-trades", CANNOT, told),
+    ("warmup-large-only", "holds", lambda: warmed(0.0, 0.1)),
+    ("warmup-large-only", "does not hold", lambda: warmed(0.0, 0.0)),
+    ("warmup-large-only", "does not hold", lambda: warmed(0.1, 0.1)),
+    ("warmup-large-only", "undecided", lambda: warmed(0.0, 0.1, spread=0.1)),
+    ("warmup-large-only", "undecided", lambda: warmed(0.015, 0.1, spread=0.01)),
+    ("warmup-large-only", CANNOT, build.study),
+    ("warmup-large-only", CANNOT, lambda: build.study(warmup=None)),
     ("copy-overlap", "holds", lambda: overlap(1.5, 1.4, 1.6)),
     ("copy-overlap", "does not hold", lambda: overlap(0.9, 0.8, 0.95)),
     ("copy-overlap", "undecided", lambda: overlap(1.01, 0.97, 1.05)),
@@ -222,12 +241,12 @@ def test_records_force_the_verdict(claim: str, verdict: str, make: Callable[[], 
 def test_every_claim_of_the_study_has_one_judge() -> None:
     assert list(JUDGES) == [claim.id for claim in CLAIMS]
     assert {claim for claim, _, _ in CASES} == set(JUDGES)
-    assert len(JUDGES) == 21
+    assert len(JUDGES) == 22
 
 
 def test_without_any_results_nothing_is_decided() -> None:
     claims = judge_claims(Evidence.of(StudyResults(missing={"loader": "no file"}), build.params()))
-    assert [claim.verdict for claim in claims] == [CANNOT] * 21
+    assert [claim.verdict for claim in claims] == [CANNOT] * 22
     assert claims[0].reason == "no file"
 
 

@@ -24,6 +24,7 @@ from parashot.records import (
     StrategyBlock,
     StrategyVariant,
     TuneBlock,
+    WarmupRun,
     write_metrics,
     write_result,
     write_rows,
@@ -55,6 +56,7 @@ def write_study(root: Path, study: StudyResults) -> None:
             write_rows(folder / "train" / name / "val_episodes.csv", EpisodeAccuracy, training.val_episodes)
     write_rows(folder / "batchsz/runs.csv", BatchszRun, study.batchsz.runs)
     write_rows(folder / "batchsz/blocks.csv", BatchszBlock, study.batchsz.blocks)
+    write_rows(folder / "warmup/runs.csv", WarmupRun, study.warmup or ())
     write_result(folder / "evaluate/result.json", study.evaluate.result)
     write_rows(folder / "evaluate/test_episodes.csv", EpisodeAccuracy, study.evaluate.test_episodes)
 
@@ -94,6 +96,7 @@ def test_skipped_trainings_need_only_their_result(root: Path) -> None:
         ("results/strategies", "strategies"),
         ("results/train/dp", "train/dp"),
         ("results/batchsz", "batchsz"),
+        ("results/warmup", "warmup"),
         ("results/evaluate", "evaluate"),
         ("results/loader/metrics.json", "loader"),
     ],

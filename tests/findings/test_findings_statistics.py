@@ -19,6 +19,7 @@ from parashot.findings.statistics import (
     median_interval,
     paired,
     ratio_interval,
+    repeated_interval,
     slope_interval,
     tied_with_best,
 )
@@ -93,6 +94,19 @@ def test_mean_interval_by_hand() -> None:
     half = 1.96 * 0.2 / math.sqrt(3)  # std with n - 1 is 0.2
     assert interval.value == pytest.approx(0.4)
     assert (interval.low, interval.high) == pytest.approx((0.4 - half, 0.4 + half))
+
+
+@pytest.mark.parametrize(("freedom", "table"), [(2, 4.3027), (3, 3.1824), (4, 2.7764)])
+def test_student_quantile_serves_a_few_repetitions(freedom: int, table: float) -> None:
+    assert statistics._student_quantile(0.975, freedom) == pytest.approx(table, rel=0.01)
+
+
+def test_repeated_interval_by_hand() -> None:
+    interval = repeated_interval([0.2, 0.4, 0.6, 0.4, 0.4], 0.95)
+    half = 2.7764 * math.sqrt(0.02) / math.sqrt(5)
+    assert (interval.low, interval.value, interval.high) == pytest.approx((0.4 - half, 0.4, 0.4 + half), 1e-3)
+    with pytest.raises(ValueError, match="at least 3"):
+        repeated_interval([0.2, 0.4], 0.95)
 
 
 @pytest.mark.parametrize("values", [[], [1.0]])

@@ -166,6 +166,10 @@ def test_advice_on_batch_size_needs_a_finished_run_that_is_not_less_accurate() -
     assert advice(build.study(), "batch size")["choice"] == "60"
     less = build.batchsz_results(accuracies={60: 0.30})
     assert advice(build.study(batchsz=less), "batch size")["choice"] == "30"
+    guesses = build.batchsz_results(stopped=(), accuracies={2: 0.22, 30: 0.2, 60: 0.18}, ci95=0.03)
+    found = advice(build.study(batchsz=guesses), "batch size")
+    assert found["choice"] == "60"
+    assert "none learned more than chance" in found["sure"]
     fast_but_stopped = build.batchsz_results({2: 0.001, 30: 0.0125, 60: 0.02})
     assert advice(build.study(batchsz=fast_but_stopped), "batch size")["choice"] == "30"
 

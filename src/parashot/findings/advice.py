@@ -112,7 +112,8 @@ def _loader(evidence: Evidence) -> Advice:
 def _batchsz(evidence: Evidence) -> Advice:
     """The size with the least time per episode among those not shown to be less accurate on the same budget.
 
-    A size that was stopped has seen fewer episodes, so its accuracy counts against the others, not for it.
+    Where none learned more than chance, accuracy says nothing. A size that was stopped has seen fewer
+    episodes, so its accuracy counts against the others, not for it.
     """
     if evidence.results.batchsz is None:
         raise UntestableError(evidence.why_missing("batchsz"))
@@ -126,7 +127,8 @@ def _batchsz(evidence: Evidence) -> Advice:
     if not timed:
         raise UntestableError("no batch size has timed blocks; run `dvc repro`")
     leader = max(timed.values(), key=lambda row: row.val_accuracy or 0)
-    sound = [row.batchsz for row in timed.values() if not _less_accurate(row, leader)]
+    learned = _above_chance(leader, evidence.params.episode.n_way)
+    sound = [row.batchsz for row in timed.values() if not (learned and _less_accurate(row, leader))]
     blocks = evidence.results.batchsz.blocks
     best, ratios = tied_with_best(
         {size: episode_seconds(blocks, size) for size in sound}, evidence.resampling
@@ -141,7 +143,7 @@ def _batchsz(evidence: Evidence) -> Advice:
         phrase=f"take {best} episodes per step{_why_this_size(row, timed, sound)}",
         buys=pace,
         sure=_sure(ratios, "size of that accuracy" if len(sound) < len(timed) else "size")
-        + _batchsz_accuracy(row, timed, sound),
+        + (_batchsz_accuracy(row, timed, sound) if learned else "; none learned more than chance here"),
         decided=_decided(ratios),
     )
 
@@ -212,6 +214,11 @@ def _less_accurate(row: BatchszRow, leader: BatchszRow) -> bool:
     """Whether it is shown to be less accurate than the leader, unpaired: its episodes are not kept."""
     difference = _accuracy_difference(row, leader)
     return difference is not None and difference.high < 0
+
+
+def _above_chance(row: BatchszRow, n_way: int) -> bool:
+    """Whether its accuracy is shown to lie above that of guessing."""
+    return (row.val_accuracy or 0) - (row.val_accuracy_ci95 or 0) > 1 / n_way
 
 
 def _accuracy_difference(row: BatchszRow, other: BatchszRow) -> Interval | None:

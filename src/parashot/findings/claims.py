@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from parashot.findings import claims_batchsz, claims_loader, claims_splits, claims_step, claims_strategies
+from parashot.findings import (
+    claims_batchsz,
+    claims_loader,
+    claims_splits,
+    claims_step,
+    claims_strategies,
+    claims_warmup,
+)
 from parashot.findings.evidence import Evidence, Finding, UntestableError, Verdict
 from parashot.findings.study import CLAIMS
 
@@ -49,6 +56,7 @@ JUDGES: Mapping[str, Callable[[Evidence], Finding]] = {
     "channel-split-sync": claims_splits.channel_split_sync,
     "accumulation-equals": claims_step.accumulation_equals,
     "checkpointing-trades": claims_step.checkpointing_trades,
+    "warmup-large-only": claims_warmup.warmup_large_only,
 }
 
 

@@ -29,6 +29,7 @@ from parashot.records import (
     StrategyVariant,
     TrainResult,
     TuneBlock,
+    WarmupRun,
     read_json,
     read_result,
     read_rows,
@@ -101,6 +102,7 @@ class StudyResults:
     strategies: StrategyResults | None = None
     training: Mapping[str, Training] = field(default_factory=dict)
     batchsz: BatchszResults | None = None
+    warmup: tuple[WarmupRun, ...] | None = None
     evaluate: Evaluation | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
 
@@ -131,6 +133,7 @@ def load_results(root: Path, strategies: Sequence[str], *, partial: bool = False
         strategies=part("strategies", _strategies, folder / "strategies"),
         training={name: training for name, training in trainings.items() if training is not None},
         batchsz=part("batchsz", _batchsz, folder / "batchsz"),
+        warmup=part("warmup", _warmup, folder / "warmup"),
         evaluate=part("evaluate", _evaluation, folder / "evaluate"),
         missing=missing,
     )
@@ -193,6 +196,10 @@ def _batchsz(folder: Path) -> BatchszResults:
     runs = tuple(read_rows(BatchszRun, folder / "runs.csv"))
     ran = any(run.status != "skipped" for run in runs)
     return BatchszResults(runs, tuple(read_rows(BatchszBlock, folder / "blocks.csv")) if ran else ())
+
+
+def _warmup(folder: Path) -> tuple[WarmupRun, ...]:
+    return tuple(read_rows(WarmupRun, folder / "runs.csv"))
 
 
 def _evaluation(folder: Path) -> Evaluation:

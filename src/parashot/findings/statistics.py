@@ -122,6 +122,16 @@ def mean_interval(values: Sequence[float] | Floats) -> Interval:
     return Interval(float(data.mean()), float(data.mean()) - half, float(data.mean()) + half)
 
 
+def repeated_interval(values: Sequence[float] | Floats, confidence: float) -> Interval:
+    """Mean of a few repetitions, at least 3, with its interval by Student's t."""
+    data = np.asarray(values, dtype=np.float64)
+    if len(data) < 3:
+        raise ValueError("at least 3 repetitions are needed for an interval")
+    error = float(data.std(ddof=1)) / math.sqrt(len(data))
+    half = _student_quantile((1 + confidence) / 2, len(data) - 1) * error
+    return Interval(float(data.mean()), float(data.mean()) - half, float(data.mean()) + half)
+
+
 @dataclass(frozen=True)
 class Equivalence:
     """Outcome of a paired equivalence test; `difference` has the interval at the full confidence (95%)."""
@@ -219,5 +229,6 @@ def _student_quantile(probability: float, freedom: int) -> float:
         (z**3 + z) / 4,
         (5 * z**5 + 16 * z**3 + 3 * z) / 96,
         (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
     )
     return z + math.fsum(term / freedom**power for power, term in enumerate(terms, start=1))

@@ -94,6 +94,9 @@ CLAIMS = (
         "accumulation-equals", "k accumulated batches equal one that is k times as large.", "no figure"
     ),
     StudyClaim("checkpointing-trades", "Gradient checkpointing trades time for memory.", "no figure"),
+    StudyClaim(
+        "warmup-large-only", "Only very large batches need a warm-up of the learning rate.", "no figure"
+    ),
 )
 
 

@@ -187,7 +187,11 @@ class Cutter:
             full = f"{self._names[layer]}.{name}"
             self.cuts[full] = (dim, value.shape[dim])
             mine = self.own(full, value.detach()).clone()
-            setattr(layer, name, nn.Parameter(mine) if isinstance(value, nn.Parameter) else mine)
+            setattr(
+                layer,
+                name,
+                nn.Parameter(mine, value.requires_grad) if isinstance(value, nn.Parameter) else mine,
+            )
 
     def _copied(self, maps: Tensor) -> Tensor:
         copied: Tensor = _Copy.apply(maps, self.context)

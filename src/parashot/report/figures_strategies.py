@@ -18,11 +18,15 @@ ROW_HEIGHT = 0.5
 
 
 def strategy_drawings(summary: Mapping[str, Any], results: StudyResults) -> list[Drawing]:
-    """Draw the strategies' figures; those without measurements are left out."""
+    """Draw the strategies' figures; those without measurements are left out.
+
+    What could not run has its line in the figure of steps; what was switched off has its row in the table.
+    """
     rows = list(summary["strategies"].values())
     drawings = []
     if results.strategies and any(row["seconds_per_step"] for row in rows):
-        drawings.append(_step(rows, step_seconds(results.strategies.blocks)))
+        shown = [row for row in rows if not row["reason"].endswith(".enabled is false")]
+        drawings.append(_step(shown, step_seconds(results.strategies.blocks)))
     if any(row["val_accuracy"] is not None for row in rows):
         drawings.append(_accuracy(rows, summary["evaluate"], summary["method"]["n_way"]))
     if summary["accuracy"]:
