@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import distributed as dist
 
 from parashot.files import replacing_folder
 from parashot.findings.statistics import Resampling
@@ -144,32 +145,11 @@ def bench_rank(
     context: Context, params: Params, packed: Path, variants: Sequence[StrategyVariant]
 ) -> Measured:
     """The measurement of one rank; only the first one's clock counts."""
-    measured = Measured()
-    bench = params.parallel.bench
     control = control_group(context)
     entries = {each.variant: _ready(context, params, packed, each) for each in variants}
-    sizes, messages = ready_sizes(context, params, packed), new_messages(context)
-    for number in range(-1, bench.blocks):
-        steps = bench.warmup_steps if number < 0 else bench.steps
-        for variant, entry in entries.items():
-            wait_for_all(control)
-            if entry is None:
-                continue
-            seconds = entry.seconds(steps)
-            if number >= 0:
-                measured.blocks.append(StrategyBlock(number, variant, steps, seconds))
-        costs = time_round(context, sizes, messages, number, control)
-        if number >= 0:
-            measured.costs.add(costs)
-        if context.is_first and number >= 0:
-            log.info("strategy-bench: round %d of %d", number + 1, bench.blocks)
-    for variant, entry in entries.items():
-        wait_for_all(control)
-        seen = watch_step(entry) if entry is not None else Seen()
-        measured.anatomy.append(anatomy(variant, seen, context, control, params))
-        wait_for_all(control)
-        watched = watch_shares(entry) if entry is not None else []
-        measured.shares += all_shares(variant, watched, context, control)
+    measured = Measured()
+    _time_rounds(context, params, packed, entries, control, measured)
+    _watch_steps(context, params, entries, control, measured)
     if context.is_first:
         measured.pairings = compare_pairings(context, params, packed)
         measured.overlap = measure_overlap(context, params, packed)
@@ -180,6 +160,53 @@ def bench_rank(
         if entry is not None:
             entry.strategy.close()
     return measured
+
+
+Entries = Mapping[str, TimedStrategy | None]
+"""Variants ready to be timed; None on ranks that take no part in one."""
+
+
+def _time_rounds(
+    context: Context,
+    params: Params,
+    packed: Path,
+    entries: Entries,
+    control: dist.ProcessGroup | None,
+    measured: Measured,
+) -> None:
+    """Time a block of every variant, then what the model of cost is fitted to, in each round."""
+    bench = params.parallel.bench
+    sizes, messages = ready_sizes(context, params, packed), new_messages(context)
+    for number in range(-1, bench.blocks):
+        steps = bench.warmup_steps if number < 0 else bench.steps
+        blocks = []
+        for variant, entry in entries.items():
+            wait_for_all(control)
+            if entry is not None:
+                blocks.append(StrategyBlock(number, variant, steps, entry.seconds(steps)))
+        costs = time_round(context, sizes, messages, number, control)
+        if number >= 0:
+            measured.blocks += blocks
+            measured.costs.add(costs)
+            if context.is_first:
+                log.info("strategy-bench: round %d of %d", number + 1, bench.blocks)
+
+
+def _watch_steps(
+    context: Context,
+    params: Params,
+    entries: Entries,
+    control: dist.ProcessGroup | None,
+    measured: Measured,
+) -> None:
+    """Look into steps that are not timed: what they are made of, and where their time goes."""
+    for variant, entry in entries.items():
+        wait_for_all(control)
+        seen = watch_step(entry) if entry is not None else Seen()
+        measured.anatomy.append(anatomy(variant, seen, context, control, params))
+        wait_for_all(control)
+        watched = watch_shares(entry) if entry is not None else []
+        measured.shares += all_shares(variant, watched, context, control)
 
 
 def _ready(context: Context, params: Params, packed: Path, variant: StrategyVariant) -> TimedStrategy | None:
