@@ -170,6 +170,8 @@ def test_advice_on_batch_size_needs_a_finished_run_that_is_not_less_accurate() -
     found = advice(build.study(batchsz=guesses), "batch size")
     assert found["choice"] == "60"
     assert "none learned more than chance" in found["sure"]
+    hardly = build.batchsz_results(stopped=(), accuracies={2: 0.203, 30: 0.202, 60: 0.200}, ci95=0.0005)
+    assert advice(build.study(batchsz=hardly), "batch size")["choice"] == "60"
     fast_but_stopped = build.batchsz_results({2: 0.001, 30: 0.0125, 60: 0.02})
     assert advice(build.study(batchsz=fast_but_stopped), "batch size")["choice"] == "30"
 

@@ -59,6 +59,11 @@ def newest_step(scratch: Path) -> int:
     return max((int(path.stem.split("-")[1]) for path in scratch.glob("*/step-*.pt")), default=0)
 
 
+def still_there(before: dict[int, psutil.Process]) -> bool:
+    """Whether any of those ranks lives; to wait for them is their launcher's part, and can be done once."""
+    return bool({each.pid for each in before.values()} & {each.pid for each in living_ranks().values()})
+
+
 @contextmanager
 def killing(
     scratch: Path, times: int, seed: int, sent: signal.Signals = signal.SIGKILL
@@ -78,8 +83,8 @@ def killing(
                 rank, process = chance.choice(sorted(living_ranks().items()) or sorted(living.items()))
                 process.send_signal(sent)
                 killed.append(rank)
-                if sent == signal.SIGKILL:  # what was saved while it died is not what the next ranks reach
-                    psutil.wait_procs(living.values(), timeout=60)
+                while sent == signal.SIGKILL and still_there(living) and not over.is_set():
+                    over.wait(0.02)  # what is saved while ranks die is not what the next ones reach
                 reached = newest_step(scratch)
             over.wait(0.02)
 

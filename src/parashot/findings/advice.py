@@ -112,8 +112,8 @@ def _loader(evidence: Evidence) -> Advice:
 def _batchsz(evidence: Evidence) -> Advice:
     """The size with the least time per episode among those not shown to be less accurate on the same budget.
 
-    Where none learned more than chance, accuracy says nothing. A size that was stopped has seen fewer
-    episodes, so its accuracy counts against the others, not for it.
+    What counts is more than the margin. Where none learned that much above chance, accuracy says nothing. A
+    size that was stopped has seen fewer episodes, so its accuracy counts against the others, not for it.
     """
     if evidence.results.batchsz is None:
         raise UntestableError(evidence.why_missing("batchsz"))
@@ -127,8 +127,9 @@ def _batchsz(evidence: Evidence) -> Advice:
     if not timed:
         raise UntestableError("no batch size has timed blocks; run `dvc repro`")
     leader = max(timed.values(), key=lambda row: row.val_accuracy or 0)
-    learned = _above_chance(leader, evidence.params.episode.n_way)
-    sound = [row.batchsz for row in timed.values() if not (learned and _less_accurate(row, leader))]
+    margin = evidence.params.claims.accuracy_margin
+    learned = _above(leader, 1 / evidence.params.episode.n_way + margin)
+    sound = [row.batchsz for row in timed.values() if not (learned and _less_accurate(row, leader, margin))]
     blocks = evidence.results.batchsz.blocks
     best, ratios = tied_with_best(
         {size: episode_seconds(blocks, size) for size in sound}, evidence.resampling
@@ -210,15 +211,18 @@ def _supply(evidence: Evidence, supply: Interval) -> str:
     return f"; it delivers {verb} {number(ratio)} times what the fastest strategy consumes"
 
 
-def _less_accurate(row: BatchszRow, leader: BatchszRow) -> bool:
-    """Whether it is shown to be less accurate than the leader, unpaired: its episodes are not kept."""
+def _less_accurate(row: BatchszRow, leader: BatchszRow, margin: float) -> bool:
+    """Whether it is shown to lie below the leader by more than the margin.
+
+    Unpaired: the episodes of these runs are not kept.
+    """
     difference = _accuracy_difference(row, leader)
-    return difference is not None and difference.high < 0
+    return difference is not None and difference.high < -margin
 
 
-def _above_chance(row: BatchszRow, n_way: int) -> bool:
-    """Whether its accuracy is shown to lie above that of guessing."""
-    return (row.val_accuracy or 0) - (row.val_accuracy_ci95 or 0) > 1 / n_way
+def _above(row: BatchszRow, accuracy: float) -> bool:
+    """Whether its accuracy is shown to lie above that."""
+    return (row.val_accuracy or 0) - (row.val_accuracy_ci95 or 0) > accuracy
 
 
 def _accuracy_difference(row: BatchszRow, other: BatchszRow) -> Interval | None:
