@@ -36,6 +36,7 @@ from parashot.records import (
     StrategyVariant,
     TrainResult,
     TuneBlock,
+    WarmupRun,
     read_json,
     read_result,
     read_rows,
@@ -60,6 +61,7 @@ ROWS = [
     EpisodeAccuracy,
     BatchszRun,
     BatchszBlock,
+    WarmupRun,
 ]
 STEP = StrategyBlock(round=0, variant="ddp", steps=4, seconds=0.5)
 

@@ -178,6 +178,7 @@ def running() -> set[psutil.Process]:
     return {each for each in children if "resource_tracker" not in " ".join(each.cmdline())}
 
 
+@pytest.mark.slow
 def test_quick_loader_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = running()

@@ -185,9 +185,15 @@ def test_ended_loaders_leave_no_process(packed: Path) -> None:
 
 
 def worker_processes() -> list[psutil.Process]:
-    """Leaves of this process's tree: the workers, which the forkserver has forked."""
+    """Leaves of this process's tree but standing ranks: the workers, which the forkserver has forked."""
     children = psutil.Process().children(recursive=True)
-    return [child for child in children if not child.children() and child.parent() != psutil.Process()]
+    leaves = [child for child in children if not child.children() and child.parent() != psutil.Process()]
+    return [child for child in leaves if not any("standing_ranks" in told(each) for each in child.parents())]
+
+
+def told(process: psutil.Process) -> str:
+    """How a process was started."""
+    return " ".join(process.cmdline())
 
 
 def private_bytes() -> int:

@@ -140,9 +140,9 @@ def test_steps_that_measure_memory_leave_no_trace(
     assert models[0] == models[1]
 
 
-def test_a_batch_for_each_rank_is_as_many_times_the_work(job: Job) -> None:
+def test_a_batch_for_each_rank_is_as_many_times_the_work(job: Job, ranks: StandingRanks) -> None:
     job = turned(job, {"train.batch_per": "rank", "train.batchsz": 2, "train.episodes": 5}, "ddp")
-    result = run(job)
+    result = ranks(2, train_rank, job)
     assert (result.replicas, result.batch_per) == (2, "rank")
     assert (result.batchsz, result.episodes, result.steps) == (4, 10, 3)
     assert result.ranks_identical
