@@ -198,6 +198,26 @@ def test_frozen_parameters_stay_and_the_others_move(name: str, ranks: StandingRa
         torch.testing.assert_close(found[key], value, rtol=0, atol=TOLERANCE)
 
 
+def frozen_before(context: Context) -> list[str]:
+    """Parameters that channel_split leaves frozen, of a network that comes with one."""
+    network = build_network(params().model, seed=3)
+    network.get_parameter("embedding.0.0.weight").requires_grad_(False)
+    objective = Objective(LOSSES["cross_entropy"], accuracy, Inputs(SIZE))
+    strategy = build_strategy(
+        "channel_split",
+        network,
+        objective,
+        lambda n: torch.optim.SGD(n.parameters(), lr=1.0),
+        context,
+        params().parallel,
+    )
+    return [name for name, value in strategy.network.named_parameters() if not value.requires_grad]
+
+
+def test_what_is_cut_stays_frozen(ranks: StandingRanks) -> None:
+    assert ranks(2, frozen_before) == ["embedding.0.0.weight"]
+
+
 class _Unused(nn.Module):
     """A network with a branch that no forward pass takes."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from parashot.study import batchsz, evaluate, loader_bench, strategy_bench, tune
+from parashot.study import batchsz, evaluate, loader_bench, strategy_bench, tune, warmup
 
 STAGES = yaml.safe_load((Path(__file__).parents[2] / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
 KNOBS = {
@@ -15,6 +15,7 @@ KNOBS = {
     "loader-bench": loader_bench.KNOBS,
     "strategy-bench": strategy_bench.KNOBS,
     "batchsz": batchsz.KNOBS,
+    "warmup": warmup.KNOBS,
     "evaluate": evaluate.KNOBS,
 }
 
