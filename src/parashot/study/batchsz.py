@@ -33,6 +33,7 @@ from parashot.study.runs import StageRuns
 from parashot.study.timed import TimedStrategy
 from parashot.train.assemble import new_strategy, ready_batches, training_batches, validate
 from parashot.train.evaluate import mean_and_ci95
+from parashot.train.knobs import KNOBS_BESIDE_SIZE
 from parashot.train.loop import Trace, train_steps
 from parashot.train.objective import learning_rates
 
@@ -40,28 +41,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 KNOBS = (
-    "seed",
-    "episode",
-    "model",
-    "train.loss",
-    "train.learning_rate",
+    *KNOBS_BESIDE_SIZE,
     "train.lr_scaling",
-    "train.lr_batchsz",
-    "train.lr_relation",
-    "train.schedule",
     "train.warmup_steps",
-    "train.precision",
-    "train.compile",
-    "train.accumulate",
-    "train.recompute",
-    "augment",
-    "loader.backend",
-    "loader.workers",
-    "loader.prefetch",
-    "evaluate.k_query",
-    "evaluate.val_episodes",
-    "parallel.device",
-    "parallel.replicas",
     "parallel.backend",
     "parallel.init_method",
     "parallel.ddp",

@@ -14,28 +14,10 @@ from parashot.files import replacing_folder
 from parashot.params import Params
 from parashot.records import WarmupRun, write_metrics, write_rows, write_runs
 from parashot.study.runs import StageRuns
+from parashot.train.knobs import KNOBS_BESIDE_SIZE
 
 KNOBS = (
-    "seed",
-    "episode",
-    "model",
-    "train.loss",
-    "train.learning_rate",
-    "train.lr_batchsz",
-    "train.lr_relation",
-    "train.schedule",
-    "train.precision",
-    "train.compile",
-    "train.accumulate",
-    "train.recompute",
-    "augment",
-    "loader.backend",
-    "loader.workers",
-    "loader.prefetch",
-    "evaluate.k_query",
-    "evaluate.val_episodes",
-    "parallel.device",
-    "parallel.replicas",
+    *KNOBS_BESIDE_SIZE,
     "warmup_study",
 )
 

@@ -21,6 +21,30 @@ _KNOBS = (
 )
 """Those of every training; each strategy has its own besides."""
 
+KNOBS_BESIDE_SIZE = (
+    "seed",
+    "episode",
+    "model",
+    "train.loss",
+    "train.learning_rate",
+    "train.lr_batchsz",
+    "train.lr_relation",
+    "train.schedule",
+    "train.precision",
+    "train.compile",
+    "train.accumulate",
+    "train.recompute",
+    "augment",
+    "loader.backend",
+    "loader.workers",
+    "loader.prefetch",
+    "evaluate.k_query",
+    "evaluate.val_episodes",
+    "parallel.device",
+    "parallel.replicas",
+)
+"""Those of trainings whose batchsz, and what goes with it, a study sets itself."""
+
 
 def params_of(params: Params, strategy: str) -> dict[str, str]:
     """The knobs a training depends on, and no others."""
