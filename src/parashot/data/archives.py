@@ -20,8 +20,8 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
-from parashot.data.raw import printable
 from parashot.errors import DataError
+from parashot.plain import printable
 
 MAX_FILES = 5_000_000
 MAX_BYTES = 256 * 2**30

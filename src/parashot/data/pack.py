@@ -13,9 +13,10 @@ import numpy.typing as npt
 from parashot.data.episodes import SPLITS, EpisodeSpec, SplitName, draw_rows
 from parashot.data.images import decode, resize_square
 from parashot.data.packed import VERSION, PackManifest, SplitManifest, sha256, write_manifest
-from parashot.data.raw import RawStore, printable
+from parashot.data.raw import RawStore
 from parashot.errors import DataError
 from parashot.files import replacing_folder
+from parashot.plain import printable
 
 _CHUNK = 512
 _DECODING_THREADS = 4

@@ -23,6 +23,7 @@ from typing import IO, Literal
 from parashot.data.images import verify
 from parashot.errors import DataError
 from parashot.files import replacing_folder
+from parashot.plain import printable
 
 IMAGES = "images.tar"
 MANIFEST = "manifest.json"
@@ -121,11 +122,6 @@ class RawStore:
         """Encoded bytes of one image."""
         with self.tar.open("rb") as file:
             return os.pread(file.fileno(), entry.size, entry.offset)
-
-
-def printable(text: str) -> str:
-    """`text` with everything that could disturb a terminal or a line escaped."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def read_manifest(folder: Path) -> RawManifest:

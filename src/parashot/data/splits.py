@@ -11,10 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from parashot.data.raw import RawManifest, RawStore, Splits, printable
+from parashot.data.raw import RawManifest, RawStore, Splits
 from parashot.errors import DataError
 from parashot.files import replacing_folder
 from parashot.params import SPLIT_CLASSES
+from parashot.plain import printable
 
 COLUMNS = ("filename", "label")
 

@@ -28,6 +28,7 @@ class RelationNetwork(nn.Module):
         self.relation = HEADS[params.embedding](embedding.channels)
         self.pairing = params.pairing
         self.shots = params.shots
+        self.image_size = params.image_size  # pixels it is trained at; its layers take others too
 
     def forward(self, support: Tensor, query: Tensor) -> Tensor:
         """Scores [b, q, n] of support [b, n, k, 3, h, w] and query [b, q, 3, h, w].

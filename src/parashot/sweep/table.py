@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from parashot.plain import aligned
 from parashot.sweep.grid import shown
 from parashot.sweep.run import Outcome, accuracy, seconds
 
@@ -17,9 +18,7 @@ def table(outcomes: Sequence[Outcome], keys: Sequence[str]) -> str:
         if each.result is not None:
             found = [accuracy(each.result), seconds(each.result), each.folder.name]
         rows.append([*(shown(each.point.settings[key]) for key in keys), *found])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    return "".join(f"{line.rstrip()}\n" for line in lines)
+    return aligned(rows)
 
 
 def as_json(outcomes: Sequence[Outcome]) -> str:

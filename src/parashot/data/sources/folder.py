@@ -10,9 +10,10 @@ from pathlib import Path, PurePosixPath
 
 from parashot.data.archives import members
 from parashot.data.images import SUFFIXES
-from parashot.data.raw import ImageStream, RawImage, printable
+from parashot.data.raw import ImageStream, RawImage
 from parashot.data.sources.ravi import SPLIT_WORDS
 from parashot.errors import DataError
+from parashot.plain import printable
 
 
 def folder(path: Path) -> ImageStream:

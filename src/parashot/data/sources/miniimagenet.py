@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from parashot.data.archives import Member, members
 from parashot.data.images import SUFFIXES
-from parashot.data.raw import ImageStream, RawImage, printable
+from parashot.data.raw import ImageStream, RawImage
 from parashot.data.sources.pickled import (
     cache_images,
     category_images,
@@ -28,6 +28,7 @@ from parashot.data.sources.ravi import SPLIT_WORDS, class_splits, split_of, whol
 from parashot.data.splits import read_rows
 from parashot.errors import DataError
 from parashot.params import IMAGES_PER_CLASS
+from parashot.plain import printable
 
 _WORDNET_ID = re.compile(r"n\d{8}")
 _FILE_NAME = re.compile(r"(n\d{8})(\d{8}|_.*)?\.\w+")

@@ -11,9 +11,10 @@ import numpy as np
 from parashot.data.archives import Member
 from parashot.data.images import Pixels, encode_png
 from parashot.data.pickles import load_arrays
-from parashot.data.raw import RawImage, printable
+from parashot.data.raw import RawImage
 from parashot.errors import DataError
 from parashot.params import SPLIT_CLASSES
+from parashot.plain import printable
 
 _CACHE = re.compile(r"mini-?imagenet-cache-(train|val|validation|test)\.(pkl|pickle)", re.IGNORECASE)
 _CATEGORY = re.compile(

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from parashot.data.raw import RawImage, Splits, printable
+from parashot.data.raw import RawImage, Splits
 from parashot.errors import DataError
+from parashot.plain import printable
 
 SPLIT_WORDS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 """What people call the three splits in file and folder names."""

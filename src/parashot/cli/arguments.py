@@ -1,0 +1,26 @@
+"""What the parsers of several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import TypeAlias
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def at_least(low: int) -> Callable[[str], int]:
+    """A type of argument: a whole number that is not below `low`."""
+
+    def whole_number(text: str) -> int:
+        if int(text) < low:
+            raise argparse.ArgumentTypeError(f"{text} is below {low}")
+        return int(text)
+
+    return whole_number
+
+
+def tell(line: str) -> None:
+    """Progress, beside what the command prints."""
+    print(line, file=sys.stderr, flush=True)

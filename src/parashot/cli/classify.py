@@ -1,0 +1,109 @@
+"""`parashot classify`: few-shot classification of the user's own pictures."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from parashot.cli.arguments import Commands, tell
+from parashot.errors import DataError, ParashotError
+
+if TYPE_CHECKING:
+    from parashot.classify.classifier import Classifier
+    from parashot.classify.verdicts import Verdict
+    from parashot.data.images import Pixels
+
+_AT_ONCE = 64
+
+
+def add_parser(commands: Commands) -> None:
+    """Add `parashot classify`."""
+    parser = commands.add_parser(
+        "classify",
+        help="tell your own pictures apart, by a few examples of each class",
+        description="Classify pictures by examples: DIR has a folder per class, one or more images in each. "
+        "The classes may be any; the network is the one that the study in this folder chose, or FILE.",
+    )
+    parser.add_argument("--shots", metavar="DIR", type=Path, required=True, help="examples by class")
+    parser.add_argument(
+        "--images", metavar="PATH", type=Path, nargs="+", required=True, help="pictures, or folders of them"
+    )
+    parser.add_argument("--weights", metavar="FILE", type=Path, help="the model.pt of a finished training")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print every digit as JSON")
+    form.add_argument("--csv", action="store_true", help="print every digit as CSV")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write a sheet with thumbnails, too")
+    parser.set_defaults(run=_run)
+
+
+def _run(command: argparse.Namespace) -> None:
+    from parashot.classify.classifier import Classifier
+    from parashot.classify.pictures import find_images, find_shots, read_square
+    from parashot.classify.sheet import sheet
+    from parashot.classify.verdicts import as_csv, as_json, as_table, known_and_right
+    from parashot.files import write_text
+    from parashot.model.weights import load_network
+
+    shots, images = find_shots(command.shots), find_images(command.images)
+    weights = command.weights or _chosen_by_study()
+    network = load_network(weights)
+    side = network.image_size
+    examples = {label: [read_square(path, side) for path in files] for label, files in shots.items()}
+    classifier = Classifier(network, examples)
+    if command.weights is None and _trained_on_synthetic_images():
+        tell("note: this network was trained on synthetic images, so it knows little of photographs")
+    broken: list[str] = []
+    verdicts = list(_verdicts(classifier, images, side, broken))
+    say = as_json if command.json else as_csv if command.csv else as_table
+    print(say(verdicts, classifier.classes), end="")
+    known, right = known_and_right(verdicts, classifier.classes)
+    if known:
+        tell(f"{right} of {known} pictures whose folder is called like a class are taken for it")
+    if command.html:
+        write_text(command.html, sheet(verdicts, shots, str(weights)))
+        tell(f"sheet: {command.html}")
+    for line in broken:
+        tell(f"error: {line}")
+    if broken:
+        raise DataError(f"{len(broken)} of {len(images)} pictures could not be read; the others are above")
+
+
+def _verdicts(
+    classifier: Classifier, images: Sequence[Path], side: int, broken: list[str]
+) -> Iterator[Verdict]:
+    """Yield a verdict for each picture that can be read, and note the others in `broken`."""
+    from parashot.classify.pictures import read_square
+    from parashot.classify.verdicts import Verdict
+
+    for begin in range(0, len(images), _AT_ONCE):
+        pictures: dict[Path, Pixels] = {}
+        for path in images[begin : begin + _AT_ONCE]:
+            try:
+                pictures[path] = read_square(path, side)
+            except DataError as error:
+                broken.append(str(error))
+        scores = classifier.scores(list(pictures.values()))
+        for path, row in zip(pictures, scores, strict=True):
+            yield Verdict(path, tuple(row.tolist()))
+
+
+def _chosen_by_study() -> Path:
+    """The model that the study in this folder chose by validation."""
+    from parashot.records import EvaluateResult, read_result
+
+    found = Path("results/evaluate/result.json")
+    if not found.exists():
+        raise ParashotError(
+            "no finished study in this folder; run `dvc repro` (or `dvc checkout`), or give --weights FILE"
+        )
+    return Path("results/train") / read_result(EvaluateResult, found).strategy / "model.pt"
+
+
+def _trained_on_synthetic_images() -> bool:
+    """What the study in this folder says; a study without a summary says nothing."""
+    from parashot.records import read_json
+
+    summary = Path("results/summary.json")
+    return summary.exists() and bool(read_json(summary).get("synthetic"))

@@ -1,0 +1,69 @@
+"""`parashot doctor`: what this machine and this checkout have, what that means, and how to mend it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from parashot.cli.arguments import Commands
+from parashot.errors import DeviceError
+
+if TYPE_CHECKING:
+    from parashot.doctor.check import Check
+
+_MARKS = {"ok": "ok", "warning": "WARNING", "problem": "PROBLEM"}
+
+
+def add_parser(commands: Commands) -> None:
+    """Add `parashot doctor`."""
+    parser = commands.add_parser(
+        "doctor",
+        help="what this machine has and lacks, and how long a study would take",
+        description="Look at cores, memory, GPUs, PyTorch, DVC, git and MLflow; time a few steps and say how "
+        "long the study of params.yaml takes here from nothing. Exit status 1 where something would stop it.",
+    )
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
+    parser.set_defaults(run=_run)
+
+
+def _run(command: argparse.Namespace) -> None:
+    from parashot.doctor.checkout import checkout_checks, disk
+    from parashot.doctor.forecast import measure_pace, stage_seconds, study_bytes
+    from parashot.doctor.machine import machine_checks
+    from parashot.params import load_params
+
+    root = Path.cwd()
+    params = load_params(root / "params.yaml")
+    checks = [*machine_checks(), *checkout_checks(root, params), disk(root, study_bytes(params, root))]
+    seconds = stage_seconds(params, measure_pace(params))
+    if command.json:
+        tree = {"checks": [vars(each) for each in checks], "forecast_seconds": seconds}
+        print(json.dumps(tree, indent=2, ensure_ascii=False))
+    else:
+        print(_listed(checks), end="")
+        print(_forecast(seconds), end="")
+    if problems := [each.topic for each in checks if each.verdict == "problem"]:
+        raise DeviceError(f"a study would stop here: {', '.join(problems)}; see the fix beside each")
+
+
+def _listed(checks: Sequence[Check]) -> str:
+    width = max(len(each.topic) for each in checks)
+    lines = []
+    for each in checks:
+        lines.append(f"{_MARKS[each.verdict]:<8}{each.topic:<{width}}  {each.found}: {each.means}")
+        if each.verdict != "ok":
+            lines.append(f"{'':<8}{'':<{width}}  fix: {each.fix}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _forecast(seconds: Mapping[str, float]) -> str:
+    from parashot.findings.text import seconds as said
+
+    parts = ", ".join(f"{name} {said(each)}" for name, each in seconds.items() if each >= 1)
+    return (
+        f"\nThe study of params.yaml takes about {said(sum(seconds.values()))} here from nothing ({parts}).\n"
+        "What DVC has in its cache is not done again. More: parashot recipe, docs/howto.md.\n"
+    )

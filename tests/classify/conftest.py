@@ -1,0 +1,76 @@
+"""A network that knows colours, and folders of coloured pictures of many shapes and kinds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from coloured import COLOURS, MODEL, picture
+from PIL import Image
+from torch.nn import functional as F
+
+from parashot import RelationNetwork, build_network, prepare, save_weights
+
+
+@pytest.fixture(scope="session")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a network that was trained for a second to tell three random colours apart."""
+    torch.manual_seed(0)
+    network = build_network(MODEL, seed=0)
+    optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
+    generator = np.random.default_rng(0)
+    target = torch.arange(3).repeat_interleave(2)
+    for _ in range(60):
+        colours = [tuple(int(each) for each in generator.integers(0, 256, 3)) for _ in range(3)]
+        drawn = [
+            [picture(colour, int(generator.integers(2**31)), 16) for _ in range(3)] for colour in colours
+        ]
+        images = prepare(torch.from_numpy(np.array(drawn)).movedim(-1, -3), 16)  # [3 classes, 3, 3, 16, 16]
+        scores = network(images[None, :, :1], images[None, :, 1:].flatten(1, 2))
+        optimizer.zero_grad()
+        F.cross_entropy(scores[0], target).backward()
+        optimizer.step()
+    path = tmp_path_factory.mktemp("weights") / "model.pt"
+    save_weights(path, MODEL, network.state_dict())
+    return path
+
+
+@pytest.fixture
+def network() -> RelationNetwork:
+    """One with random weights, whose batch norms have seen something."""
+    made = build_network(MODEL, seed=1)
+    made.train()(torch.randn(2, 3, 1, 3, 16, 16), torch.randn(2, 6, 3, 16, 16))
+    return made.eval()
+
+
+@pytest.fixture
+def shots(tmp_path: Path) -> Path:
+    """A folder per colour: names that need escaping elsewhere, unequal numbers, and things to pass over."""
+    folder = tmp_path / "shots"
+    for number, (name, colour) in enumerate(COLOURS.items()):
+        inner = folder / name.replace("/", "_")
+        (inner / "deeper").mkdir(parents=True)
+        Image.fromarray(picture(colour, number)).save(inner / "one.PNG")
+        if number:
+            Image.fromarray(picture(colour, 10 + number)).save(inner / "deeper/two.jpg", quality=95)
+        (inner / "notes.txt").write_text("not an image")
+        (inner / ".hidden.png").write_bytes(b"not an image either")
+    (folder / "readme.md").write_text("nor this")
+    (folder / ".git").mkdir()
+    return folder
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """Four pictures of each colour, in folders called like the classes; some with a palette or alpha."""
+    folder = tmp_path / "images"
+    for number, (name, colour) in enumerate(COLOURS.items()):
+        inner = folder / name.replace("/", "_")
+        inner.mkdir(parents=True)
+        for kind in range(4):
+            image = Image.fromarray(picture(colour, 100 + 10 * number + kind, 30 + kind, 24))
+            mode = ("RGB", "P", "RGBA", "RGB")[kind]
+            image.convert(mode).save(inner / f"{kind}.{('jpg', 'gif', 'png', 'webp')[kind]}")
+    return folder

@@ -1,0 +1,84 @@
+"""The classifier: the network's own scores, whatever the number of classes, examples and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from coloured import COLOURS, MODEL, picture
+
+from parashot import Classifier, RelationNetwork, build_network, load_network, prepare
+from parashot.errors import DataError
+
+RED, GREEN, BLUE = (250, 0, 0), (0, 250, 0), (0, 0, 250)
+
+
+def tensors(images: Sequence[np.ndarray]) -> torch.Tensor:
+    """Normalised images [m, 3, 16, 16] of pictures that have that size already."""
+    return prepare(torch.from_numpy(np.stack(images)).movedim(-1, -3), 16)
+
+
+def squares(count: int, start: int = 0) -> list[np.ndarray]:
+    return [picture((50 * (each % 5), 90, 200), start + each, 16) for each in range(count)]
+
+
+@pytest.mark.parametrize("shots", [1, 3])
+@pytest.mark.parametrize("classes", [2, 5, 11])
+def test_scores_are_those_of_the_network_on_such_an_episode(
+    network: RelationNetwork, classes: int, shots: int
+) -> None:
+    examples = [squares(shots, 100 * number) for number in range(classes)]
+    pictures = squares(70, 5000)
+    classifier = Classifier(network, {str(n): each for n, each in enumerate(examples)}, "cpu")
+    support = torch.stack([tensors(each) for each in examples])[None]
+    with torch.inference_mode():
+        expected = network(support, tensors(pictures)[None])[0].sigmoid().double()
+    np.testing.assert_allclose(classifier.scores(pictures), expected.numpy(), atol=1e-6)
+
+
+def test_classes_may_have_unequal_numbers_of_examples_where_their_mean_counts(
+    network: RelationNetwork,
+) -> None:
+    one, two = squares(2)
+    pictures = squares(3, 50)
+    unequal = Classifier(network, {"a": [one, one, one], "b": [two]}, "cpu")
+    equal = Classifier(network, {"a": [one], "b": [two]}, "cpu")
+    np.testing.assert_allclose(unequal.scores(pictures), equal.scores(pictures), atol=1e-6)
+
+
+def test_a_network_that_sums_asks_for_equal_numbers() -> None:
+    network = build_network(replace(MODEL, shots="sum"), seed=0)
+    with pytest.raises(DataError, match="'b' has 1, 'a' has 2"):
+        Classifier(network, {"a": squares(2), "b": squares(1)}, "cpu")
+    Classifier(network, {"a": squares(2), "b": squares(2)}, "cpu")
+
+
+def test_the_order_of_classes_and_pictures_is_kept(network: RelationNetwork) -> None:
+    examples = {"a": squares(1), "b": squares(2, 7), "c": squares(1, 30)}
+    pictures = squares(5, 60)
+    forward = Classifier(network, examples, "cpu")
+    backward = Classifier(network, dict(reversed(examples.items())), "cpu")
+    assert (forward.classes, backward.classes) == (("a", "b", "c"), ("c", "b", "a"))
+    np.testing.assert_allclose(forward.scores(pictures), backward.scores(pictures)[:, ::-1], atol=1e-6)
+    np.testing.assert_allclose(forward.scores(pictures), forward.scores(pictures[::-1])[::-1], atol=1e-6)
+
+
+def test_no_picture_has_no_score(network: RelationNetwork) -> None:
+    assert Classifier(network, {"a": squares(1), "b": squares(1, 3)}, "cpu").scores([]).shape == (0, 2)
+
+
+@pytest.mark.parametrize("shots", [{}, {"a": squares(1)}, {"a": squares(1), "b": []}])
+def test_too_little_to_choose_from(network: RelationNetwork, shots: dict[str, list[np.ndarray]]) -> None:
+    with pytest.raises(DataError):
+        Classifier(network, shots, "cpu")
+
+
+def test_a_trained_network_knows_colours_it_never_saw(weights: object) -> None:
+    examples = {name: [picture(colour, 1, 40, 31)] for name, colour in COLOURS.items()}
+    classifier = Classifier(load_network(weights), examples, "cpu")  # type: ignore[arg-type]
+    for number, colour in enumerate(COLOURS.values()):
+        scores = classifier.scores([picture(colour, seed, 9, 50) for seed in range(20, 30)])
+        assert (scores.argmax(1) == number).mean() >= 0.9

@@ -1,0 +1,154 @@
+"""`parashot classify`: a table, JSON, CSV, a sheet; and one line for what the user can mend."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from coloured import COLOURS
+
+from parashot.cli import main
+from parashot.records import EvaluateResult, write_result
+
+
+def run(*words: object) -> int:
+    return main(["classify", *map(str, words)])
+
+
+def test_a_table_of_every_picture(
+    weights: Path, shots: Path, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--shots", shots, "--images", images, "--weights", weights) == 0
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
+    assert lines[0].split()[:2] == ["picture", "class"] and len(lines) == 1 + 4 * len(COLOURS)
+    right = re.search(r"(\d+) of 12 pictures whose folder is called like a class", printed.err)
+    assert right and int(right[1]) >= 11
+
+
+def test_json_and_csv_say_the_same(
+    weights: Path, shots: Path, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--shots", shots, "--images", images / "grass", images / "blue sky/0.jpg", "--weights", weights]
+    assert run(*words, "--json") == 0
+    tree = json.loads(capsys.readouterr().out)
+    assert run(*words, "--csv") == 0
+    rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
+    assert rows[0] == ["picture", "class", *tree["classes"]] and len(rows) == 1 + 5
+    for row, each in zip(rows[1:], tree["pictures"], strict=True):
+        assert row[:2] == [each["picture"], each["class"]]
+        assert [float(cell) for cell in row[2:]] == list(each["scores"].values())
+        assert each["class"] == max(each["scores"], key=each["scores"].__getitem__)
+        assert all(0 <= score <= 1 for score in each["scores"].values())
+
+
+def test_many_classes_show_the_best_two(
+    weights: Path, shots: Path, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(9):
+        shutil.copytree(shots / "grass", shots / f"meadow {number}")
+    assert run("--shots", shots, "--images", images / "grass/0.jpg", "--weights", weights) == 0
+    header, row = capsys.readouterr().out.splitlines()
+    assert header.split("  ")[-1].strip() == "score" and "next best" in header
+    assert re.findall(r"\d\.\d{3}", row) == sorted(re.findall(r"\d\.\d{3}", row), reverse=True)
+
+
+def test_a_sheet_stands_alone_and_escapes_names(
+    weights: Path, shots: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = images / 'a "quoted" & <i>name</i>.jpg'.replace("/", "_")
+    shutil.copyfile(images / "grass/0.jpg", odd)
+    sheet = tmp_path / "sheet.html"
+    assert run("--shots", shots, "--images", images, "--weights", weights, "--html", sheet) == 0
+    page = sheet.read_text(encoding="utf-8")
+    assert page.count("<img") == 13 + 5 and page.count("data:image/jpeg;base64,") == 13 + 5
+    assert "<i>" not in page and "<b>" not in page and "&lt;i&gt;" in page
+    assert not re.search(r'(?:src|href)="(?!data:)', page)
+    assert f"sheet: {sheet}" in capsys.readouterr().err
+
+
+def test_what_cannot_be_read_is_told_and_the_rest_is_done(
+    weights: Path, shots: Path, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (images / "grass/broken.jpg").write_bytes((images / "grass/0.jpg").read_bytes()[:300])
+    (images / "grass/empty.png").write_bytes(b"")
+    assert run("--shots", shots, "--images", images / "grass", "--weights", weights, "--json") == 1
+    printed = capsys.readouterr()
+    assert len(json.loads(printed.out)["pictures"]) == 4
+    errors = [line for line in printed.err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 3 and "broken.jpg" in errors[0] and "empty.png: the file is empty" in errors[1]
+    assert errors[2].startswith("error: 2 of 6 pictures could not be read")
+
+
+def test_the_network_of_the_study_here_is_the_default(
+    weights: Path,
+    shots: Path,
+    images: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("--shots", shots, "--images", images) == 1
+    assert capsys.readouterr().err.startswith("error: no finished study in this folder; run `dvc repro`")
+    chosen = EvaluateResult("dp", "validation", 5, 1, 15, 100, 0.5, 0.01)
+    write_result(tmp_path / "results/evaluate/result.json", chosen)
+    (tmp_path / "results/train/dp").mkdir(parents=True)
+    shutil.copyfile(weights, tmp_path / "results/train/dp/model.pt")
+    (tmp_path / "results/summary.json").write_text('{"synthetic": true}')
+    assert run("--shots", shots, "--images", images) == 0
+    assert "trained on synthetic images" in capsys.readouterr().err
+
+
+BROKEN = {
+    "no such shots": (lambda shots, images: shutil.rmtree(shots), "shots: no such folder"),
+    "a file for shots": (
+        lambda shots, images: (shutil.rmtree(shots), shots.write_text("")),
+        "shots: no such folder",
+    ),
+    "empty shots": (
+        lambda shots, images: (shutil.rmtree(shots), shots.mkdir()),
+        "no folder of a class in it",
+    ),
+    "a single class": (
+        lambda shots, images: [
+            shutil.rmtree(each) for each in shots.iterdir() if each.is_dir() and each.name != "grass"
+        ],
+        "only the class grass in it",
+    ),
+    "a class without image": (lambda shots, images: (shots / "void").mkdir(), "void: no image in it"),
+    "a broken example": (
+        lambda shots, images: (shots / "grass/one.PNG").write_bytes(b"\x89PNG\r\n"),
+        "grass/one.PNG: ",
+    ),
+    "no such images": (lambda shots, images: shutil.rmtree(images), "images: no such file or folder"),
+    "empty images": (
+        lambda shots, images: (shutil.rmtree(images), images.mkdir()),
+        "images: no image in it (.bmp",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_bad_input_is_one_line(
+    case: str, weights: Path, shots: Path, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoil, line = BROKEN[case]
+    spoil(shots, images)
+    assert run("--shots", shots, "--images", images, "--weights", weights) == 1
+    printed = capsys.readouterr()
+    assert printed.err.count("\n") == 1 and printed.err.startswith("error: ") and line in printed.err
+    assert printed.out == ""
+
+
+def test_weights_that_are_none(
+    shots: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "model.pt").write_bytes(b"nothing")
+    assert run("--shots", shots, "--images", images, "--weights", tmp_path / "model.pt") == 1
+    assert "not a model of parashot" in capsys.readouterr().err

@@ -1,0 +1,201 @@
+"""The doctor: what each check says of a good and of a bad machine or checkout, with the fix beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tiny_data import tiny_params
+
+from parashot.cli import main
+from parashot.doctor import checkout, machine
+from parashot.doctor.check import Check
+from parashot.doctor.forecast import Pace, measure_pace, stage_seconds, study_bytes
+from parashot.hardware import inspect_hardware
+from parashot.params import Params, load_params
+from parashot.recipes import apply, load_recipe
+
+pytestmark = pytest.mark.usefixtures("one_core")
+ROOT = Path(__file__).parents[2]
+HARDWARE = inspect_hardware()
+
+TWO_CARDS = """        GPU0    GPU1    CPU Affinity    NUMA Affinity
+GPU0     X      {link}    0-15    0
+GPU1    {link}     X      0-15    0
+
+Legend:
+  SYS  = Connection traversing PCIe
+"""
+
+
+def test_topology_is_read_pair_by_pair() -> None:
+    (found,) = machine.links(TWO_CARDS.format(link="NV12"))
+    assert found.found == "NVLink" and "near" in found.means
+    (found,) = machine.links(TWO_CARDS.format(link="SYS"))
+    assert found.found == "the link between CPUs" and "cross" in found.means
+    assert machine.links("") == machine.links("GPU0     X      0-15\n") == []
+
+
+BAD: dict[str, tuple[Callable[[Path], Check], str, str]] = {
+    "one core": (
+        lambda _: machine.cores(replace(HARDWARE, cores=1, gpus=()), 8),
+        "warning",
+        "2 or more cores",
+    ),
+    "little memory": (lambda _: machine.memory(4), "warning", "train.recompute=true"),
+    "a driver alone": (lambda _: machine.gpus((), False, None, True), "warning", "nvidia-smi"),
+    "another python": (lambda _: checkout.python("/usr/bin/python", "/home/me/.venv"), "problem", "activate"),
+    "no python": (lambda _: checkout.python(None, "/home/me/.venv"), "problem", "not on the path"),
+    "no git": (checkout.git, "problem", "clone the project"),
+    "no room": (lambda folder: checkout.disk(folder, 2**60), "problem", "parashot clean"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_wrong_has_its_fix(case: str, tmp_path: Path) -> None:
+    look, verdict, words = BAD[case]
+    found = look(tmp_path)
+    assert found.verdict == verdict and found.fix
+    assert words in f"{found.found} {found.means} {found.fix}"
+
+
+def test_this_machine_passes_with_facts() -> None:
+    checks = machine.machine_checks()
+    assert {"cores", "memory", "GPUs", "precision", "exchange", "shared memory"} <= {
+        each.topic for each in checks
+    }
+    assert all(each.found and each.means and (each.verdict == "ok" or each.fix) for each in checks)
+    assert HARDWARE.cpu_model in checks[0].found
+
+
+@pytest.mark.parametrize(
+    ("settings", "verdict"),
+    [
+        ({}, "ok"),
+        ({"data.source": "miniimagenet"}, "ok"),
+        ({"data.source": "miniimagenet", "data.archive": "not/there"}, "problem"),
+        ({"data.source": "folder", "data.archive": "there"}, "ok"),
+    ],
+)
+def test_images_that_cannot_be_had_are_told(settings: dict[str, str], verdict: str, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    assert checkout.images(tmp_path, tiny_params(dict(settings))).verdict == verdict
+
+
+def test_a_git_identity_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
+        monkeypatch.setenv(name, os.devnull)
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    assert checkout.git(tmp_path).verdict == "warning"
+    for key in ("name", "email"):
+        subprocess.run(["git", "-C", tmp_path, "config", f"user.{key}", "someone"], check=True)
+    assert checkout.git(tmp_path).verdict == "ok"
+
+
+def test_the_cache_says_how_it_shares_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = checkout.cache(tmp_path / "cache")
+    assert found.verdict == "ok" and "once" in found.means
+    assert list((tmp_path / "cache").iterdir()) == []
+
+    def refuse(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(checkout, "_reflink", refuse)
+    monkeypatch.setattr(checkout.os, "link", refuse)
+    found = checkout.cache(tmp_path / "cache")
+    assert found.verdict == "warning" and "twice" in found.means
+
+
+def test_a_store_of_another_place_is_found_out(tmp_path: Path) -> None:
+    assert checkout.store(tmp_path, "parashot").verdict == "ok"
+    with sqlite3.connect(tmp_path / "mlflow.db") as connection:
+        connection.execute("create table experiments (name text, artifact_location text)")
+        connection.execute(
+            "insert into experiments values ('parashot', ?)", [(tmp_path / "mlruns/parashot").as_uri()]
+        )
+    connection.close()
+    assert checkout.store(tmp_path, "parashot").verdict == "ok"
+    moved = tmp_path.with_name(f"{tmp_path.name}-moved")
+    shutil.copytree(tmp_path, moved)
+    assert "another place" in checkout.store(moved, "parashot").found
+    (moved / "mlflow.db").write_bytes(b"not a database, long enough to be taken for one" * 50)
+    assert checkout.store(moved, "parashot").verdict == "problem"
+
+
+def of_recipe(name: str) -> Params:
+    from parashot.params import parse, read_yaml
+
+    return parse(Params, apply(read_yaml(ROOT / "params.yaml"), load_recipe(name).settings))
+
+
+def test_a_forecast_counts_what_stages_do() -> None:
+    params = load_params(ROOT / "params.yaml")
+    pace = Pace(0.01, 0.02, 1e-4, 2.0, replicas=2)
+    quick, study = stage_seconds(params, pace), stage_seconds(of_recipe("study"), pace)
+    assert sum(study.values()) > 3 * sum(quick.values())
+    twice = stage_seconds(
+        replace(params, train=replace(params.train, episodes=2 * params.train.episodes)), pace
+    )
+    assert twice["trainings"] == pytest.approx(2 * quick["trainings"], rel=0.2)
+    off = replace(params.parallel, dp=replace(params.parallel.dp, enabled=False))
+    assert stage_seconds(replace(params, parallel=off), pace)["trainings"] < quick["trainings"]
+    warm = replace(params, warmup_study=replace(params.warmup_study, enabled=True))
+    assert stage_seconds(warm, pace)["warmup"] > 60 and "warmup" not in quick
+    seeds = replace(params, seeds_study=replace(params.seeds_study, enabled=True, seeds=4))
+    assert stage_seconds(seeds, pace)["seeds"] == 4 * quick["trainings"]
+
+
+def test_pace_and_room_are_of_this_machine_and_these_params(tmp_path: Path) -> None:
+    params = tiny_params()
+    pace = measure_pace(params)
+    assert pace.replicas == 2
+    assert all(0 < each < 30 for each in (pace.training_episode, pace.test_episode, pace.started_process))
+    assert 0 < pace.decoded_image < 0.1
+    (tmp_path / "mine/cats").mkdir(parents=True)
+    (tmp_path / "mine/cats/1.jpg").write_bytes(b"x" * 1000)
+    mine = tiny_params({"data.source": "folder", "data.archive": "mine"})
+    assert study_bytes(mine, tmp_path) == 2 * 1000 + 3 * mine.data.pack_size**2
+    assert study_bytes(of_recipe("miniimagenet"), tmp_path) > 1e9 > study_bytes(params, tmp_path)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    import yaml
+    from tiny_data import tiny_tree
+
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(tiny_tree()))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    return tmp_path
+
+
+def test_the_command_lists_and_ends_with_1_where_a_study_would_stop(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor"]) == 1  # a bare folder is no git repository
+    printed = capsys.readouterr()
+    assert "PROBLEM git" in printed.out and "fix: clone the project with git" in printed.out
+    assert "The study of params.yaml takes about" in printed.out
+    assert printed.err == "error: a study would stop here: git; see the fix beside each\n"
+
+
+def test_the_command_speaks_json(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    subprocess.run(["git", "init", "--quiet", here], check=True)
+    assert main(["doctor", "--json"]) == 0
+    tree = json.loads(capsys.readouterr().out)
+    assert {each["verdict"] for each in tree["checks"]} <= {"ok", "warning"}
+    assert tree["forecast_seconds"]["trainings"] > 0
+
+
+def test_bad_params_are_one_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "params.yaml").write_text("seed: many\n")
+    assert main(["doctor"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
