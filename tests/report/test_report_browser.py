@@ -1,60 +1,143 @@
-"""The page in a real browser, on a phone and on a wide screen."""
+"""The page in a real browser, on a phone and on a wide screen, light and dark, by keyboard, on paper."""
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
+import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import study_builder as build
+from browser import Watched, chromium, needs_browser
 
 from parashot.findings.summary import summarize
 from parashot.report.write import write_report
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
-PROBE = """<!doctype html>
-<iframe id="f" src="reports/index.html" style="width:{width}px;height:900px;border:0">
-</iframe><pre id="out"></pre><script>
-f.onload = () => {{
-  const page = f.contentDocument, ours = [...page.querySelectorAll("body *")];
-  const scrolls = e => e.closest(".scroll, nav, pre, svg, .skip");
-  const wide = ours.filter(e => !scrolls(e) && e.getBoundingClientRect().right > {width} + 1);
-  const empty = [...page.querySelectorAll("svg")].filter(e => e.getBBox().width < 100 || e.clientWidth < 300);
-  const fetched = f.contentWindow.performance.getEntriesByType("resource");
-  out.textContent = `overflow=${{wide.length}} empty=${{empty.length}} fetched=${{fetched.length}}`
-    + ` figures=${{page.querySelectorAll("svg").length}}`;
-}};</script>"""
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = needs_browser
+
+WIDE = """width => [...document.querySelectorAll("body *")].filter(
+    each => !each.closest(".scroll, nav, pre, svg, .skip")
+        && each.getBoundingClientRect().right > width + 1
+).map(each => each.outerHTML.slice(0, 80))"""
+"""What reaches beyond the screen, but for what scrolls sideways on purpose."""
+
+OVERLAPS = """() => {
+  const texts = [...document.querySelectorAll("svg")].map(svg => [...svg.querySelectorAll("text")]);
+  const found = [];
+  for (const some of texts) for (const [i, one] of some.entries()) for (const two of some.slice(i + 1)) {
+    const a = one.getBoundingClientRect(), b = two.getBoundingClientRect();
+    const x = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+    const y = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+    if (x > 3 && y > 0.5 * Math.min(a.height, b.height))
+      found.push(one.textContent + " | " + two.textContent);
+  }
+  return found;
+}"""
+"""Words of a figure that stand on each other."""
+
+EMPTY = """() => [...document.querySelectorAll("svg")].filter(
+    each => each.getBBox().width < 100 || each.clientWidth < 300 || each.querySelectorAll("path").length < 5
+).map(each => each.getAttribute("aria-label"))"""
+
+CELLS = """() => Object.fromEntries([...document.querySelectorAll("table")].map(table => [table.dataset.table,
+    [...table.querySelectorAll("tbody tr")].map(row => Object.fromEntries([...row.querySelectorAll("td")]
+        .filter(cell => cell.dataset.value !== undefined)
+        .map(cell => [cell.dataset.key, Number(cell.dataset.value)])))]))"""
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the path")
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder, results = tmp_path_factory.mktemp("report"), build.study()
+    summary = summarize(results, build.params())
+    write_report(summary, results, "seed: 0\n", folder / "reports")
+    return folder / "reports/index.html", summary
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as opened:
+        yield opened
+
+
+def opened(browser: Browser, path: Path, width: int, scheme: Any = "light") -> tuple[Page, Watched]:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    watched = Watched(page)
+    page.goto(path.as_uri())
+    return page, watched
+
+
 @pytest.mark.parametrize("width", [390, 1440])
-def test_nothing_overflows_and_every_figure_shows(tmp_path: Path, width: int) -> None:
-    results = build.study()
-    write_report(summarize(results, build.params()), results, "seed: 0\n", tmp_path / "reports")
-    (tmp_path / "probe.html").write_text(PROBE.format(width=width))
-    done = subprocess.run(
-        [
-            str(CHROMIUM),
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--allow-file-access-from-files",
-            "--enable-logging=stderr",
-            f"--user-data-dir={tmp_path / 'profile'}",
-            f"--window-size={width + 100},1000",
-            "--virtual-time-budget=5000",
-            "--dump-dom",
-            (tmp_path / "probe.html").as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    figures = len(list((tmp_path / "reports/figures").iterdir()))
-    assert figures > 10
-    assert f"overflow=0 empty=0 fetched=0 figures={figures}" in done.stdout
-    assert not re.search(r"CONSOLE", done.stderr)
+def test_nothing_overflows_and_every_figure_shows(
+    browser: Browser, report: tuple[Path, dict[str, Any]], width: int
+) -> None:
+    page, watched = opened(browser, report[0], width)
+    figures = len(list((report[0].parent / "figures").iterdir()))
+    assert page.locator("svg").count() == figures > 10
+    assert page.evaluate(WIDE, width) == []
+    assert page.evaluate(EMPTY) == []
+    assert page.evaluate(OVERLAPS) == []
+    assert watched.complaints == []
+    assert [each for each in watched.requests if not each.startswith("data:")] == [report[0].as_uri()]
+
+
+def test_tables_equal_the_summary(browser: Browser, report: tuple[Path, dict[str, Any]]) -> None:
+    page, _ = opened(browser, report[0], 1440)
+    summary = json.loads(json.dumps(report[1]))
+    cells = page.evaluate(CELLS)
+    for name, rows in (
+        ("loader", summary["loader"]),
+        ("strategies", list(summary["strategies"].values())),
+        ("batchsz", summary["batchsz"]),
+        ("accuracy", summary["accuracy"]),
+        ("confusion", summary["confusion"]),
+    ):
+        assert len(cells[name]) == len(rows)
+        for shown, row in zip(cells[name], rows, strict=True):
+            assert shown == {key: row[key] for key in shown} and len(shown) >= 2
+
+
+def test_the_first_screen_answers(browser: Browser, report: tuple[Path, dict[str, Any]]) -> None:
+    """Which strategy, how many workers, how much faster: without scrolling."""
+    page, _ = opened(browser, report[0], 1440)
+    answer = page.locator(".answer")
+    box = answer.bounding_box()
+    assert box is not None and box["y"] + box["height"] < 900
+    words = answer.inner_text()
+    assert "ddp" in words and "workers" in words and "×" in words
+
+
+def test_dark_is_dark_and_legible(browser: Browser, report: tuple[Path, dict[str, Any]]) -> None:
+    light, _ = opened(browser, report[0], 1440)
+    dark, _ = opened(browser, report[0], 1440, "dark")
+    style = "() => [getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
+    assert light.evaluate(style)[0] != dark.evaluate(style)[0]
+    ink = "() => getComputedStyle(document.querySelector('svg text')).fill"
+    assert light.evaluate(ink) != dark.evaluate(ink)
+
+
+def test_a_keyboard_reaches_the_content_and_every_table(
+    browser: Browser, report: tuple[Path, dict[str, Any]]
+) -> None:
+    page, _ = opened(browser, report[0], 1440)
+    page.keyboard.press("Tab")
+    assert page.evaluate("() => document.activeElement.textContent") == "Skip to the content"
+    reached = set()
+    for _ in range(120):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("() => document.activeElement.getAttribute('aria-labelledby') || ''"))
+    tables = page.evaluate("() => [...document.querySelectorAll('table')].map(each => each.dataset.table)")
+    assert {f"caption-{name}" for name in tables} <= reached
+
+
+def test_it_prints(browser: Browser, report: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    page, _ = opened(browser, report[0], 1440, "dark")
+    page.emulate_media(media="print")
+    assert page.evaluate("() => getComputedStyle(document.querySelector('nav')).display") == "none"
+    paper = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+    assert min(int(each) for each in paper.removeprefix("rgb(").removesuffix(")").split(",")[:3]) > 240
+    page.pdf(path=tmp_path / "page.pdf", format="A4")
+    assert (tmp_path / "page.pdf").stat().st_size > 100_000

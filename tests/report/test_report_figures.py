@@ -27,12 +27,17 @@ NAMES = [
     "strategies_step",
     "accuracy",
     "accuracy_difference",
+    "strategies_shares",
     "scaling",
     "batchsz_time",
+    "batchsz_accuracy",
     "batchsz_communication",
     "curves_loss",
     "accuracy_episodes",
     "curves_accuracy",
+    "episode_0",
+    "episode_1",
+    "confusion",
 ]
 
 

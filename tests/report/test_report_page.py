@@ -109,7 +109,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Page, dict[str, Any
 def test_nothing_is_fetched_from_anywhere(whole: tuple[Page, dict[str, Any], Path]) -> None:
     page = whole[0]
     assert page.tags["script"] == page.tags["link"] == page.tags["img"] == page.tags["iframe"] == 0
-    assert all(each.startswith(("#", "data:text/csv")) for each in page.addresses)
+    assert all(each.startswith(("#", "data:text/csv", "data:image/png")) for each in page.addresses)
     assert not re.search(r"https?:|@import|url\((?!#)", page.html)
 
 
@@ -124,9 +124,9 @@ def test_structure_serves_screen_readers_and_phones(whole: tuple[Page, dict[str,
     page = whole[0]
     assert page.tags["h1"] == 1 and page.tags["main"] == 1 and page.tags["nav"] == 1
     assert 'lang="en"' in page.html and "width=device-width" in page.html
-    assert page.tags["figure"] == page.tags["figcaption"] == page.tags["svg"] == 14
+    assert page.tags["figure"] == page.tags["figcaption"] == page.tags["svg"] == 19
     labels = re.findall(r'<svg[^>]* aria-label="([^"]+)"', page.html)
-    assert len(labels) == 14 and all(len(label) > 40 for label in labels)
+    assert len(labels) == 19 and all(len(label) > 40 for label in labels)
     assert "prefers-color-scheme:dark" in page.html and "@media print" in page.html
 
 
@@ -149,6 +149,7 @@ def test_cells_hold_the_numbers_of_the_summary(whole: tuple[Page, dict[str, Any]
         "scaling_published": summary["scaling"]["published"],
         "batchsz": summary["batchsz"],
         "accuracy": summary["accuracy"],
+        "confusion": summary["confusion"],
         "claims": summary["claims"],
     }
     for name, rows in tables.items():
@@ -267,6 +268,7 @@ def test_the_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
     report(tmp_path, StudyResults(batchsz=build.batchsz_results()))
     assert {path.name for path in (tmp_path / "reports/figures").iterdir()} == {
         "batchsz_time.png",
+        "batchsz_accuracy.png",
         "batchsz_communication.png",
         "overview.png",
     }

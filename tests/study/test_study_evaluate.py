@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from tiny_data import EVALUATED, PACKED_EPISODES, tiny_params
 
 from parashot.data.packed import PackedSplit
@@ -15,8 +16,10 @@ from parashot.model.network import build_network
 from parashot.model.weights import save_weights
 from parashot.parallel.registry import STRATEGIES
 from parashot.records import (
+    Confusion,
     EpisodeAccuracy,
     EvaluateResult,
+    ShownScore,
     TrainResult,
     read_json,
     read_result,
@@ -69,8 +72,20 @@ def test_the_best_on_validation_is_measured_on_test(
     assert (result.n_way, result.k_shot, result.k_query) == (2, 1, 3)
     assert (result.test_accuracy, result.test_accuracy_ci95) == pytest.approx((mean, ci95))
     assert read_json(out / "metrics.json")["test_accuracy"] == result.test_accuracy
+    confused = read_rows(Confusion, out / "confusion.csv")
+    own = sum(each.taken for each in confused if each.actual == each.taken_for)
+    assert own == round(float(expected.sum()) * 2 * 3)
+    assert sum(each.taken for each in confused) == PACKED_EPISODES * 2 * 3
+    shown = read_rows(ShownScore, out / "shown.csv")
+    assert len(shown) == 2 * (2 * 2) * 2  # two episodes, two queries of each of two classes, two scores each
+    with Image.open(out / "episode_0.png") as picture:
+        assert np.array_equal(np.asarray(picture)[:16, :16], split.images[split.episodes[0, 0, 0]])
+        assert np.array_equal(np.asarray(picture)[16:, 32:], split.images[split.episodes[0, 1, 2]])
     (record,) = read_runs(out / "records.jsonl")
-    assert (record.stage, record.artifacts) == ("evaluate", ("result.json", "test_episodes.csv"))
+    assert (record.stage, record.artifacts) == (
+        "evaluate",
+        ("result.json", "test_episodes.csv", "confusion.csv"),
+    )
 
 
 def test_nothing_trained_is_refused_in_one_line(tiny_packed: Path, tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ from typing import Any
 from parashot.findings.results import StudyResults
 from parashot.report.canvas import Drawing
 from parashot.report.figures_batchsz import batchsz_drawings
+from parashot.report.figures_evaluation import evaluation_drawings
 from parashot.report.figures_loader import loader_drawings
 from parashot.report.figures_scaling import scaling_drawings
+from parashot.report.figures_shares import share_drawings
 from parashot.report.figures_strategies import strategy_drawings
 from parashot.report.figures_training import training_drawings
 
@@ -19,8 +21,10 @@ def draw_figures(summary: Mapping[str, Any], results: StudyResults) -> dict[str,
     drawings = (
         *loader_drawings(summary, results),
         *strategy_drawings(summary, results),
+        *share_drawings(summary, results),
         *scaling_drawings(summary),
         *batchsz_drawings(summary, results),
         *training_drawings(summary, results),
+        *evaluation_drawings(results),
     )
     return {drawing.name: drawing for drawing in drawings}

@@ -11,7 +11,7 @@ from parashot.findings.statistics import paired
 from parashot.findings.text import listed, number, percent
 from parashot.records import BatchszBlock
 from parashot.report.canvas import Drawing, boxed, interval_mark, new_axes, outside_legend, scattered, styled
-from parashot.report.palette import LIGHT
+from parashot.report.palette import LIGHT, looks
 
 Row = Mapping[str, Any]
 HEIGHT = 3.3
@@ -23,6 +23,9 @@ def batchsz_drawings(summary: Mapping[str, Any], results: StudyResults) -> list[
     if not ran or results.batchsz is None:
         return []
     drawings = [_time(ran, results.batchsz.blocks)]
+    validated = [row for row in ran if row["val_accuracy"] is not None]
+    if validated:
+        drawings.append(_accuracy(validated, summary["method"]["n_way"]))
     shared = [row for row in ran if row["communication_share"] is not None]
     return [*drawings, _communication(shared, results.batchsz.blocks)] if shared else drawings
 
@@ -72,6 +75,47 @@ def _time(rows: Sequence[Row], blocks: Sequence[BatchszBlock]) -> Drawing:
         f"Seconds for the same episodes: {listed(parts)}.",
         "Bars are whole runs, one each; a stopped one is hatched up to its projected time. Dots beside them "
         "are the interleaved blocks behind the speedups, scaled to the same episodes.",
+        figure,
+    )
+
+
+@styled
+def _accuracy(rows: Sequence[Row], n_way: int) -> Drawing:
+    figure, axes = new_axes(HEIGHT)
+    for row, look in zip(rows, looks(len(rows)), strict=True):
+        at = (row["seconds"], 100 * row["val_accuracy"])
+        half, stopped = 100 * (row["val_accuracy_ci95"] or 0), row["status"] == "stopped"
+        fill = {"markerfacecolor": LIGHT["paper"]} if stopped else {}
+        name = f"batchsz {row['batchsz']}"
+        if stopped:
+            name += f", stopped after {row['episodes']} of {row['episodes_budget']}"
+        interval_mark(
+            axes,
+            at,
+            at[1] - half,
+            at[1] + half,
+            along="y",
+            colour=look.colour,
+            marker=look.marker,
+            label=name,
+            **fill,
+        )
+    axes.axhline(100 / n_way, color=LIGHT["muted"], linestyle="--", linewidth=1, label="chance")
+    axes.set_xlim(0, 1.15 * max(row["seconds"] for row in rows))
+    axes.margins(y=0.2)
+    axes.set_xlabel(f"seconds of training on {rows[0]['episodes_budget']:,} episodes")
+    axes.set_ylabel("validation accuracy in %")
+    outside_legend(figure, columns=2)
+    said = (
+        f"batchsz {row['batchsz']} {percent(row['val_accuracy'])} after {number(row['seconds'])} s"
+        for row in rows
+    )
+    return Drawing(
+        "batchsz_accuracy",
+        "Accuracy for the time",
+        f"Validation accuracy against seconds of training: {listed(said)}.",
+        "The whole runs, one each, with the 95% interval over validation episodes; hollow is a run that met "
+        "the limit. Upper left is better: more accurate, sooner.",
         figure,
     )
 

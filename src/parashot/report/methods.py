@@ -35,7 +35,8 @@ def scaling_caveats(summary: Mapping[str, Any]) -> tuple[str, str]:
         "Predicted by a model of cost, not measured: a step is a fixed part, a part per episode of the "
         f"replica, and what of the rings that sum the gradients is not hidden. {seen}. No more than the "
         "backward pass lasts is ever taken as hidden. A replica takes "
-        f"{ratio(scaling['contention'])} times as long while the others of its machine compute. A node is a "
+        f"{ratio(scaling['contention'])} times as long while the others of its machine compute and the "
+        "slowest is waited for. A node is a "
         "machine such as this one.",
         "Where it is wrong: links by name have the rate of their standard, which no program quite reaches, "
         "so those rows are the best case. It knows no stragglers, no other traffic, no loading of data and "

@@ -70,6 +70,7 @@ def _sections(material: Material) -> list[Section]:
         Section("table1", "DP and DDP", "What DP and DDP do", _tables(material, "table1")),
         Section("batch-sizes", "Batch sizes", "How many episodes per step?", _batchsz(material)),
         Section("accuracy", "Accuracy", "Does the accuracy survive it?", _accuracy(material)),
+        Section("episodes", "Episodes", "What an episode looks like", _episodes(material)),
         Section("claims", "Claims", "What holds of the study's claims", _claims(material)),
         Section("methods", "Methods", "How it was measured", methods(material.summary)),
         Section("hardware", "Hardware", "On what, and with which parameters", _hardware(material)),
@@ -194,7 +195,7 @@ def _strategies(material: Material) -> Markup:
     )
     return join(
         element("p", words) if emulated else None,
-        _figures(material, "strategies_step", "curves_accuracy"),
+        _figures(material, "strategies_step", "strategies_shares", "curves_accuracy"),
         _tables(material, "strategies", "costs", "step"),
     )
 
@@ -217,7 +218,7 @@ def _batchsz(material: Material) -> Markup:
         "Every size trains on the same episodes, so a larger one takes fewer steps. As in the study, a size "
         "that needs longer than the baseline is stopped; its full time is then projected from the rate seen."
     )
-    figures = _figures(material, "batchsz_time", "batchsz_communication")
+    figures = _figures(material, "batchsz_time", "batchsz_accuracy", "batchsz_communication")
     return join(element("p", words), figures, _tables(material, "batchsz"))
 
 
@@ -242,6 +243,19 @@ def _accuracy(material: Material) -> Markup:
     if not parts and not drawn:
         return _missing(material, "Accuracy was")
     return join(parts, drawn, _tables(material, "accuracy"))
+
+
+def _episodes(material: Material) -> Markup:
+    evaluate = material.summary["evaluate"]
+    if not evaluate:
+        return _missing(material, "The test split was")
+    words = (
+        f"The model of {evaluate['strategy']} on classes it never saw: from {evaluate['k_shot']} support "
+        f"{'image' if evaluate['k_shot'] == 1 else 'images'} of each of {evaluate['n_way']} classes it must "
+        "say which class a query belongs to."
+    )
+    figures = _figures(material, "episode_0", "episode_1", "confusion")
+    return join(element("p", words), figures, _tables(material, "confusion"))
 
 
 def _claims(material: Material) -> Markup:

@@ -53,6 +53,7 @@ def all_tables(summary: Mapping[str, Any]) -> dict[str, Table]:
         _published(summary),
         _batchsz(summary),
         _accuracy(summary),
+        _confusion(summary),
         _claims(summary),
         _advice(summary),
     )
@@ -385,8 +386,21 @@ def _accuracy(summary: Mapping[str, Any]) -> Table:
         Column("verdict", "the same?", lambda row: badge(row["verdict"]), number=False),
         _column("margin", "margin, points", lambda value: f"± {100 * value:g}"),
         _column("episodes", "paired episodes"),
+        _column("seeds", "seeds"),
     )
     return Table("accuracy", "Equivalence of validation accuracy", columns, tuple(summary["accuracy"]))
+
+
+def _confusion(summary: Mapping[str, Any]) -> Table:
+    columns = (
+        _words("actual", "class"),
+        _words("taken_for", "taken for"),
+        _column("share", "share of its queries", text.percent),
+        _column("taken", "queries"),
+        _column("offered", "of those that met it"),
+    )
+    caption = "The classes of the test split that are mistaken most often"
+    return Table("confusion", caption, columns, tuple(summary.get("confusion", ())), narrow=True)
 
 
 def _claims(summary: Mapping[str, Any]) -> Table:

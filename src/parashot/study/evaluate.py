@@ -9,9 +9,10 @@ from pathlib import Path
 import torch
 
 from parashot.data.episodes import EpisodeSpec
-from parashot.data.packed import PackedSplit
+from parashot.data.packed import PackedSplit, read_manifest
 from parashot.errors import RecordError
 from parashot.files import replacing_folder
+from parashot.model.losses import accuracy
 from parashot.model.weights import load_network
 from parashot.parallel.allocator import keep_freed_memory
 from parashot.parallel.context import place
@@ -19,6 +20,7 @@ from parashot.parallel.registry import STRATEGIES
 from parashot.parallel.strategy import channels_last
 from parashot.params import Params
 from parashot.records import (
+    Confusion,
     EpisodeAccuracy,
     EvaluateResult,
     TrainResult,
@@ -28,8 +30,10 @@ from parashot.records import (
     write_rows,
     write_runs,
 )
+from parashot.study.confusion import confusions
 from parashot.study.runs import StageRuns
-from parashot.train.evaluate import episode_accuracies, mean_and_ci95
+from parashot.study.shown import write_shown
+from parashot.train.evaluate import episode_scores, mean_and_ci95
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +47,9 @@ def evaluate_chosen(
 
     Raises `RecordError` if none ran.
     """
-    runs = StageRuns("evaluate", "evaluate", params, KNOBS, tags, ["result.json", "test_episodes.csv"])
+    runs = StageRuns(
+        "evaluate", "evaluate", params, KNOBS, tags, ["result.json", "test_episodes.csv", "confusion.csv"]
+    )
     results = [read_result(TrainResult, trainings / name / "result.json") for name in STRATEGIES]
     trained = {each.strategy: each.val_accuracy for each in results if each.val_accuracy is not None}
     if not trained:
@@ -58,12 +64,13 @@ def evaluate_chosen(
     device = torch.device(placement.device_type)
     network = channels_last(load_network(trainings / chosen / "model.pt").to(device))
     split = PackedSplit(packed, "test")
-    accuracies = episode_accuracies(network, split, split.episodes, spec, params.model.image_size, device)
-    accuracy, ci95 = mean_and_ci95(accuracies)
+    scores = episode_scores(network, split, split.episodes, spec, params.model.image_size, device)
+    accuracies = accuracy(scores).double().numpy()
+    mean, ci95 = mean_and_ci95(accuracies)
     log.info(
         "evaluate: %s on test, %.2f ± %.2f%%, %d episodes",
         chosen,
-        100 * accuracy,
+        100 * mean,
         100 * ci95,
         len(accuracies),
     )
@@ -74,13 +81,17 @@ def evaluate_chosen(
         k_shot=spec.k_shot,
         k_query=spec.k_query,
         episodes=len(accuracies),
-        test_accuracy=accuracy,
+        test_accuracy=mean,
         test_accuracy_ci95=ci95,
     )
-    metrics = {"test_accuracy": accuracy, "test_accuracy_ci95": ci95, "episodes": len(accuracies)}
+    metrics = {"test_accuracy": mean, "test_accuracy_ci95": ci95, "episodes": len(accuracies)}
     with replacing_folder(out) as folder:
         write_result(folder / "result.json", result)
         rows = [EpisodeAccuracy(index, float(each)) for index, each in enumerate(accuracies)]
         write_rows(folder / "test_episodes.csv", EpisodeAccuracy, rows)
+        names = read_manifest(packed).splits["test"].classes
+        confused = confusions(scores.numpy(), split.episodes, split.class_sizes, names)
+        write_rows(folder / "confusion.csv", Confusion, confused)
+        write_shown(folder, split, split.episodes, scores.numpy(), spec)
         write_metrics(folder / "metrics.json", metrics)
         write_runs(folder / "records.jsonl", runs.all(metrics))

@@ -1,4 +1,4 @@
-"""Accuracy over packed episodes: eval mode, each image embedded once, a value per episode.
+"""Scores and accuracy of packed episodes: eval mode, each image embedded once.
 
 e episodes · n n_way · k k_shot · q queries per episode · u different images
 """
@@ -28,7 +28,6 @@ _PAIR_BYTES = 2**27
 """Of joined maps, should the network join them; its layers take several times as much."""
 
 
-@torch.inference_mode()
 def episode_accuracies(
     network: RelationNetwork,
     split: PackedSplit,
@@ -41,19 +40,35 @@ def episode_accuracies(
 
     The mode is restored.
     """
+    scores = episode_scores(network, split, rows, spec, image_size, device)
+    return accuracy(scores).double().numpy()
+
+
+@torch.inference_mode()
+def episode_scores(
+    network: RelationNetwork,
+    split: PackedSplit,
+    rows: npt.NDArray[np.integer[Any]],
+    spec: EpisodeSpec,
+    image_size: int,
+    device: torch.device,
+) -> torch.Tensor:
+    """Relation scores before the sigmoid, on the CPU, of the same episodes; [e, n · k_query, n].
+
+    The mode is restored.
+    """
     if len(rows) == 0:
-        return np.zeros(0)
+        return torch.zeros(0, spec.n_way * spec.k_query, spec.n_way)
     training = network.training
     network.eval()
     try:
         probe = network.embed(prepare(_read(split, rows.reshape(-1)[:1]).to(device), image_size))
         groups = [
-            _accuracies(network, split, group, spec, image_size, device)
-            for group in _groups(rows, probe.nbytes)
+            _scores(network, split, group, spec, image_size, device) for group in _groups(rows, probe.nbytes)
         ]
     finally:
         network.train(training)
-    return np.concatenate(groups)
+    return torch.cat(groups)
 
 
 def shared_episode_accuracies(
@@ -83,14 +98,14 @@ def mean_and_ci95(accuracies: npt.NDArray[np.float64]) -> tuple[float, float]:
     return float(accuracies.mean()), float(1.96 * accuracies.std(ddof=1) / np.sqrt(len(accuracies)))
 
 
-def _accuracies(
+def _scores(
     network: RelationNetwork,
     split: PackedSplit,
     rows: npt.NDArray[np.integer[Any]],
     spec: EpisodeSpec,
     image_size: int,
     device: torch.device,
-) -> npt.NDArray[np.float64]:
+) -> torch.Tensor:
     images, position = np.unique(rows, return_inverse=True)
     position = torch.from_numpy(position.reshape(rows.shape)).to(device)
     maps = torch.cat(
@@ -104,10 +119,10 @@ def _accuracies(
     support, query = position[:, :, : spec.k_shot], position[:, :, spec.k_shot :].flatten(1)
     at_once = max(1, _PAIR_BYTES // (query.shape[1] * spec.n_way * 2 * maps[0].nbytes))
     scored = [
-        accuracy(network.relate(maps[support[begin : begin + at_once]], maps[query[begin : begin + at_once]]))
+        network.relate(maps[support[begin : begin + at_once]], maps[query[begin : begin + at_once]]).cpu()
         for begin in range(0, len(rows), at_once)
     ]
-    return torch.cat(scored).double().cpu().numpy()
+    return torch.cat(scored)
 
 
 def _groups(rows: npt.NDArray[np.integer[Any]], map_bytes: int) -> Iterator[npt.NDArray[np.integer[Any]]]:
