@@ -10,6 +10,7 @@ from pathlib import Path
 
 from parashot.command import guarded
 from parashot.params import Params, load_params
+from parashot.progress import OneLine
 
 HARDWARE = Path("hardware.json")
 SOURCE = Path("source.json")
@@ -22,7 +23,7 @@ REPORTS = Path("reports")
 
 def stage(main: Callable[[], object]) -> None:
     """Run a stage: progress on stderr; an error meant for the user is one line and exit code 1."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[OneLine()])
     sys.exit(guarded(main))
 
 

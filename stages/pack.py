@@ -1,10 +1,9 @@
 """Stage `pack`: images decoded once, and the episodes of validation and test as tables of rows."""
 
-import logging
-
 from parashot.data.episodes import EpisodeSpec
 from parashot.data.pack import pack
 from parashot.data.splits import read_split
+from parashot.progress import passing
 from stages.common import PACKED, RAW, SPLIT, params, stage
 
 
@@ -19,7 +18,7 @@ def main() -> None:
         seed=settings.seed,
         spec=EpisodeSpec(episode.n_way, episode.k_shot, evaluate.k_query),
         episodes={"val": evaluate.val_episodes, "test": evaluate.test_episodes},
-        progress=logging.info,
+        progress=passing,
     )
 
 

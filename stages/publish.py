@@ -32,7 +32,8 @@ def main() -> None:
         },
         artifacts=[RESULTS / "summary.json", REPORTS],
     )
-    folders = [RESULTS / name for name in ("tune", "loader", "strategies", "batchsz", "warmup", "evaluate")]
+    names = ("tune", "loader", "strategies", "batchsz", "warmup", "evaluate")
+    folders = [RESULTS / name for name in names]
     done = publish(store(settings), study, [*trainings, *folders], lambda path: model(path, settings))
     logging.info(
         "publish: %d new runs, %d completed, %d there already",

@@ -6,6 +6,7 @@ Also under torchrun: `torchrun ... -m stages.train ddp`.
 import sys
 
 from parashot.train.job import Job
+from parashot.train.seeds import train_further_seeds
 from parashot.train.skipped import skip
 from stages.common import PACKED, RESULTS, scratch, stage
 from stages.live import publish_live
@@ -26,7 +27,9 @@ def main() -> None:
     else:
         from parashot.train.run import train  # with torch, which takes seconds
 
-        train(job)
+        done = train(job)
+        if params.seeds_study.enabled and done is not None and done.status == "ok":
+            train_further_seeds(job, train)
 
 
 if __name__ == "__main__":

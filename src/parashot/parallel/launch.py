@@ -20,6 +20,7 @@ from parashot.errors import DeviceError, ParashotError, PeerError, one_line
 from parashot.files import write_text
 from parashot.parallel.context import FRESH_STORE, Context, Placement, process_context
 from parashot.parallel.torchrun import joined_by_torchrun
+from parashot.progress import OneLine
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -108,7 +109,7 @@ def _rank(
     A rank that fails notes when and why: its peers fail a moment later for want of it, and their words
     mislead.
     """
-    logging.basicConfig(level=verbosity, format="%(message)s")
+    logging.basicConfig(level=verbosity, format="%(message)s", handlers=[OneLine()])
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     if final := _final_words(failures):  # trying again would not help
         raise DeviceError(final)

@@ -28,6 +28,7 @@ from parashot.parallel.context import Context, control_group, first_ranks, place
 from parashot.parallel.launch import launch
 from parashot.parallel.registry import obstacle
 from parashot.params import Params
+from parashot.progress import Progress
 from parashot.records import BatchszBlock, BatchszRun, write_metrics, write_rows, write_runs
 from parashot.study.runs import StageRuns
 from parashot.study.timed import TimedStrategy
@@ -167,6 +168,7 @@ def _interleaved_blocks(
         if size in ready:
             ready[size].seconds(1)
     blocks = []
+    progress = Progress("batchsz", study.blocks, "round")
     for number in range(study.blocks):
         for size, synchronised in itertools.product(groups, (True, False)):
             wait_for_all(control)
@@ -176,7 +178,7 @@ def _interleaved_blocks(
                     seconds = timed.seconds(steps)
                 blocks.append(BatchszBlock(number, size, synchronised, study.block_episodes, steps, seconds))
         if context.is_first:
-            log.info("batchsz: round %d of %d", number + 1, study.blocks)
+            progress(number + 1)
     return blocks
 
 

@@ -2,7 +2,8 @@
 
 Both are timed in the rounds of what the model is then held to, so that a machine that grows slower meanwhile
 misleads neither. Steps are taken alone, and while every other rank steps too: what replicas of one machine
-take from each other is no message, and is told apart from it.
+take from each other is no message, and is told apart from it. Of ranks that step together the slowest counts,
+for a step whose gradients are summed ends with it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _MOST_CALLS = 20
 
 @dataclass
 class CostBlocks:
-    """What was timed; only the first rank's clock counts."""
+    """What was timed, as the first rank knows it."""
 
     steps: list[CostStep] = field(default_factory=list)
     messages: list[CostMessage] = field(default_factory=list)
@@ -76,13 +77,21 @@ def time_round(
             found.steps.append(CostStep(number, 1, size, 1, one.seconds(1)))
         wait_for_all(control)
         if context.ranks > 1:
-            found.steps.append(CostStep(number, context.ranks, size, 1, one.seconds(1)))
+            slowest = _of_slowest(one.seconds(1), control)
+            found.steps.append(CostStep(number, context.ranks, size, 1, slowest))
     for size, message in messages.items():
         calls = max(1, min(_MOST_CALLS, _BLOCK_BYTES // size))
         wait_for_all(control)
         seconds = _all_reduce_seconds(context, message, calls)
         found.messages.append(CostMessage(number, context.ranks, size, calls, seconds))
     return found
+
+
+def _of_slowest(seconds: float, control: dist.ProcessGroup | None) -> float:
+    """The largest of what the ranks measured."""
+    largest = torch.tensor(seconds, dtype=torch.float64)
+    dist.all_reduce(largest, dist.ReduceOp.MAX, group=control)
+    return float(largest)
 
 
 def new_messages(context: Context) -> dict[int, torch.Tensor]:

@@ -7,7 +7,6 @@ without a loader.
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import time
@@ -24,10 +23,9 @@ from parashot.data.packed import PackedSplit
 from parashot.files import replacing_folder
 from parashot.hardware import inspect_hardware, tree_memory_bytes
 from parashot.params import Params
+from parashot.progress import Progress
 from parashot.records import LoaderBlock, write_metrics, write_rows, write_runs
 from parashot.study.runs import StageRuns
-
-log = logging.getLogger(__name__)
 
 KNOBS = ("seed", "episode", "model.image_size", "loader.prefetch", "loader.bench")
 
@@ -50,11 +48,12 @@ def bench_loaders(params: Params, packed: Path, out: Path, tags: Mapping[str, st
     for backend in bench.backends:  # the first to read would pay for the disk
         _block(-1, params, packed, backend, 0, idle_bytes)
     blocks = []
+    progress = Progress("loader-bench", bench.blocks, "round")
     for number in range(bench.blocks):
         blocks += [
             _block(number, params, packed, backend, workers, idle_bytes) for backend, workers in settings
         ]
-        log.info("loader-bench: round %d of %d", number + 1, bench.blocks)
+        progress(number + 1)
     _write(out, params, blocks, runs)
 
 

@@ -5,7 +5,6 @@ While a strategy of one process is timed the other ranks sleep.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +29,7 @@ from parashot.parallel.context import (
 from parashot.parallel.launch import launch
 from parashot.parallel.registry import STRATEGIES, obstacle, splits_batch
 from parashot.params import Params
+from parashot.progress import Progress
 from parashot.records import (
     CostMessage,
     CostStep,
@@ -52,8 +52,6 @@ from parashot.study.step_claims import StepTrials, try_steps
 from parashot.study.step_shares import all_shares, watch_shares
 from parashot.study.timed import TimedStrategy
 from parashot.train.assemble import new_strategy, ready_batches
-
-log = logging.getLogger(__name__)
 
 KNOBS = (
     "seed",
@@ -177,6 +175,7 @@ def _time_rounds(
     """Time a block of every variant, then what the model of cost is fitted to, in each round."""
     bench = params.parallel.bench
     sizes, messages = ready_sizes(context, params, packed), new_messages(context)
+    progress = Progress("strategy-bench", bench.blocks, "round")
     for number in range(-1, bench.blocks):
         steps = bench.warmup_steps if number < 0 else bench.steps
         blocks = []
@@ -189,7 +188,7 @@ def _time_rounds(
             measured.blocks += blocks
             measured.costs.add(costs)
             if context.is_first:
-                log.info("strategy-bench: round %d of %d", number + 1, bench.blocks)
+                progress(number + 1)
 
 
 def _watch_steps(

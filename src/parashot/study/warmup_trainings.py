@@ -13,6 +13,7 @@ from parashot.parallel.abilities import check_abilities
 from parashot.parallel.context import Context, place
 from parashot.parallel.launch import launch
 from parashot.params import Params
+from parashot.progress import Progress
 from parashot.records import WarmupRun
 from parashot.train.assemble import new_strategy, training_batches, validate
 from parashot.train.loop import train_steps
@@ -31,7 +32,9 @@ def train_all(params: Params, packed: Path) -> list[WarmupRun]:
 
 def _train_all(context: Context, params: Params, packed: Path) -> list[WarmupRun]:
     runs = []
-    for each in _settings(params):
+    settings = list(_settings(params))
+    progress = Progress("warmup", len(settings), "training")
+    for each in settings:
         runs.append(_train(context, each, packed))
         log.info(
             "warmup: batchsz %d, %d steps of warm-up, seed %d: %.2f%%",
@@ -40,6 +43,7 @@ def _train_all(context: Context, params: Params, packed: Path) -> list[WarmupRun
             runs[-1].seed,
             100 * runs[-1].val_accuracy,
         )
+        progress(len(runs))
     return runs
 
 

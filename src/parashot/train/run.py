@@ -34,6 +34,7 @@ from parashot.parallel.launch import launch
 from parashot.parallel.peers import naming_lost_peers
 from parashot.parallel.registry import STRATEGIES, obstacle, splits_batch
 from parashot.parallel.torchrun import joined_by_torchrun
+from parashot.progress import span
 from parashot.records import HistoryRow, Run, TrainResult, now_ms
 from parashot.train.assemble import new_strategy, training_batches, training_episodes, validate
 from parashot.train.checkpoint import Checkpoints, Progress, key
@@ -190,14 +191,15 @@ class _Training:
     def _report(self, done: int, trace: Trace) -> None:
         accuracy, ci95 = self.progress.validations[done]
         log.info(
-            "train %s: step %d of %d, loss %.4f, val %.1f ± %.1f%%, %.0f s left",
+            "train %s: step %d of %d, loss %.4f, val %.1f ± %.1f%%, %s left",
             self.job.strategy,
             done,
             self.plan.steps,
             trace.losses[-1],
             100 * accuracy,
             100 * ci95,
-            trace.times.seconds / done * (self.plan.steps - done),
+            span(trace.times.seconds / done * (self.plan.steps - done)),
+            extra={"passing": done < self.plan.steps},
         )
         now = time.monotonic()
         if self.job.live and now - self.last_live >= self.params.tracking.live_seconds:

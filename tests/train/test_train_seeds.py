@@ -1,0 +1,38 @@
+"""Further seeds of a training, for real, in miniature."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tiny_data import PACKED_EPISODES, tiny_params
+
+from parashot.records import EpisodeAccuracy, SeedAccuracy, read_rows, read_runs
+from parashot.train.job import Job
+from parashot.train.run import train
+from parashot.train.seeds import train_further_seeds
+
+pytestmark = pytest.mark.usefixtures("one_core")
+
+
+@pytest.mark.parametrize("strategy", ["serial", "dp"])
+def test_a_training_is_run_again_with_each_further_seed(
+    tiny_packed: Path, tmp_path: Path, strategy: str
+) -> None:
+    params = tiny_params({"seed": 7, "seeds_study.enabled": True, "seeds_study.seeds": 3})
+    job = Job(
+        strategy, params, tiny_packed, tmp_path / strategy, {"source": "tiny"}, None, tmp_path / "scratch"
+    )
+    train(job)
+    own = read_rows(EpisodeAccuracy, job.out / "val_episodes.csv")
+    train_further_seeds(job, train)
+    rows = read_rows(SeedAccuracy, job.out / "seeds.csv")
+    assert Counter(row.seed for row in rows) == dict.fromkeys((7, 8, 9), PACKED_EPISODES)
+    assert [row.accuracy for row in rows if row.seed == 7] == [each.accuracy for each in own]
+    assert len({tuple(row.accuracy for row in rows if row.seed == seed) for seed in (7, 8, 9)}) > 1
+    first, *others = read_runs(job.out / "records.jsonl")
+    assert first.params["seed"] == "7" and first.artifacts
+    assert [each.name for each in others] == [f"train {strategy}, seed {seed}" for seed in (8, 9)]
+    assert [each.params["seed"] for each in others] == ["8", "9"]
+    assert all(each.parent == first.uuid and not each.artifacts and each.model is None for each in others)
