@@ -1,0 +1,164 @@
+"""`python docs/reference.py`: docs/reference.md, from params.yaml, dvc.yaml and the code.
+
+With `--check` nothing is written; the exit status says whether the page is as the code is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import parashot
+from parashot import cli, records
+from parashot.params import knobs
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs/reference.md"
+KEY = re.compile(r"^(?P<indent> *)(?P<name>[a-z_]+):(?P<value>[^#]*)(#\s*(?P<comment>.*))?$")
+TABLES = {
+    "results/tune/blocks.csv": "TuneBlock",
+    "results/loader/blocks.csv": "LoaderBlock",
+    "results/strategies/blocks.csv": "StrategyBlock",
+    "results/strategies/variants.csv": "StrategyVariant",
+    "results/strategies/anatomy.csv": "StepAnatomy",
+    "results/strategies/shares.csv": "StepShares",
+    "results/strategies/cost_steps.csv": "CostStep",
+    "results/strategies/cost_messages.csv": "CostMessage",
+    "results/train/NAME/result.json": "TrainResult",
+    "results/train/NAME/history.csv": "HistoryRow",
+    "results/train/NAME/val_episodes.csv": "EpisodeAccuracy",
+    "results/batchsz/runs.csv": "BatchszRun",
+    "results/batchsz/blocks.csv": "BatchszBlock",
+    "results/warmup/runs.csv": "WarmupRun",
+    "results/evaluate/result.json": "EvaluateResult",
+    "results/evaluate/test_episodes.csv": "EpisodeAccuracy",
+    "results/evaluate/confusion.csv": "Confusion",
+    "results/evaluate/shown.csv": "ShownScore",
+}
+"""The record behind each file of results."""
+
+
+def main() -> int:
+    """Write the page, or compare it, and return the exit status."""
+    check = sys.argv[1:] == ["--check"]
+    text = page()
+    if check:
+        return int(PAGE.read_text(encoding="utf-8") != text)
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+def page() -> str:
+    """The whole page."""
+    return (
+        "\n\n".join(
+            [
+                "# Reference",
+                "Made by `python docs/reference.py`.",
+                *_params(),
+                *_stages(),
+                *_files(),
+                *_commands(),
+            ]
+        )
+        + "\n"
+    )
+
+
+def _params() -> Iterator[str]:
+    yield "## params.yaml"
+    yield "Every knob, its value in the default study, what it may be. A wrong value is refused in one line."
+    values, said = _defaults(), _comments()
+    rows = [
+        f"| `{key}` | `{values[key]}` | {_cell(allowed)} | {_cell(said.get(key, ''))} |"
+        for key, allowed in knobs().items()
+    ]
+    yield "\n".join(["| key | default | may be | what it turns |", "|---|---|---|---|", *rows])
+
+
+def _stages() -> Iterator[str]:
+    yield "## Stages"
+    yield "`dvc repro -s NAME` runs one of them, `dvc dag` draws them."
+    rows = []
+    for name, stage in yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"].items():
+        outs = ", ".join(f"`{_name(each)}`" for each in stage.get("outs", [])) or "none"
+        rows.append(f"| `{name}` | `{stage['cmd']}` | {outs} |")
+    yield "\n".join(["| stage | command | outputs |", "|---|---|---|", *rows])
+
+
+def _files() -> Iterator[str]:
+    yield "## Files of results"
+    yield (
+        "Every result folder also has `metrics.json`, a flat dict for `dvc metrics`, and `records.jsonl`, a "
+        "line for each run that MLflow is told of. Units stand in the names."
+    )
+    for file, name in TABLES.items():
+        record: Any = getattr(records, name)
+        columns = ", ".join(f"`{each.name}`" for each in fields(record))
+        yield f"**`{file}`** {' '.join((record.__doc__ or '').split())} {columns}"
+
+
+def _commands() -> Iterator[str]:
+    yield "## parashot"
+    for module in cli.COMMANDS:
+        name = module.__name__.rsplit(".", 1)[-1]
+        yield f"### parashot {name}"
+        yield f"```text\n{_help(name).strip()}\n```"
+    yield "## Names of the package"
+    yield f"{', '.join(f'`{each}`' for each in parashot.__all__)}: see [api.md](api.md)."
+
+
+def _help(name: str) -> str:
+    os.environ["COLUMNS"] = "100"
+    buffer = io.StringIO()
+    with contextlib.redirect_stdout(buffer), contextlib.suppress(SystemExit):
+        cli.main([name, "--help"])
+    return buffer.getvalue()
+
+
+def _defaults() -> dict[str, Any]:
+    def walk(tree: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+        for key, value in tree.items():
+            if isinstance(value, dict):
+                yield from walk(value, f"{prefix}{key}.")
+            else:
+                yield (
+                    f"{prefix}{key}",
+                    yaml.safe_dump(value, default_flow_style=True).split("\n...")[0].strip(),
+                )
+
+    return dict(walk(yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8")), ""))
+
+
+def _comments() -> dict[str, str]:
+    """What params.yaml says of each key, beside it."""
+    found: dict[str, str] = {}
+    path: list[tuple[int, str]] = []
+    for line in (ROOT / "params.yaml").read_text(encoding="utf-8").splitlines():
+        if match := KEY.match(line):
+            indent = len(match["indent"])
+            path = [*(each for each in path if each[0] < indent), (indent, match["name"])]
+            if match["comment"]:
+                found[".".join(name for _, name in path)] = match["comment"]
+    return found
+
+
+def _name(out: str | dict[str, Any]) -> str:
+    return out if isinstance(out, str) else next(iter(out))
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
