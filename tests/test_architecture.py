@@ -17,16 +17,20 @@ ROOT = Path(__file__).parents[1]
 DVC = ROOT / "dvc.yaml"
 
 LAYERS = [
-    {"errors", "command", "files", "params", "records", "recipes", "hardware"},
+    {"errors", "command", "files", "plain", "progress", "params", "records", "recipes", "hardware"},
     {"data", "model", "parallel", "tracking"},
     {"train", "findings"},
     {"study", "report", "sweep"},
+    {"classify", "doctor"},
     {"cli"},
+    {""},  # the package itself: the names that it shows
 ]
 """Parts of parashot from the ground up: a part may import itself and any layer below its own."""
 
 SIDEWAYS = {
     "command": {"errors"},
+    "plain": set(),
+    "progress": set(),
     "files": set(),
     "params": {"errors"},
     "records": {"errors", "files"},
@@ -127,7 +131,7 @@ LIBRARY = sorted(module for module in FILES if module.startswith("parashot"))
 
 
 def test_every_part_has_its_layer() -> None:
-    assert {_part(module) for module in LIBRARY} - {""} == set().union(*LAYERS)
+    assert {_part(module) for module in LIBRARY} == set().union(*LAYERS)
 
 
 @pytest.mark.parametrize("module", LIBRARY)
@@ -158,7 +162,7 @@ def _modules_beyond(start: str) -> set[str]:
     return seen
 
 
-WITH_TORCH = {"data", "model", "parallel", "train", "study", "hardware", "tracking"}
+WITH_TORCH = {"data", "model", "parallel", "train", "study", "hardware", "tracking", "classify", "doctor"}
 
 
 @pytest.mark.parametrize("module", sorted(FILES))
@@ -226,7 +230,6 @@ def test_to_skip_a_strategy_takes_no_torch() -> None:
 # --- what the library leaves to others ----------------------------------------------------------------
 
 ENVIRONMENT = {
-    "parashot.cli",
     "parashot.parallel.context",  # torchrun's variables
     "parashot.parallel.torchrun",
     "parashot.parallel.launch",
@@ -254,7 +257,7 @@ def test_the_library_is_told_everything(module: str) -> None:
     environment = _attributes(module) & {"os.environ", "os.getenv", "os.putenv"}
     assert not environment or module in ENVIRONMENT
     assert _from(module, "os") & {"environ", "getenv", "putenv"} == set()
-    assert "sys.argv" not in _attributes(module) or module == "parashot.cli"
+    assert "sys.argv" not in _attributes(module) or _part(module) == "cli"
     assert "argv" not in _from(module, "sys")
 
 
@@ -264,7 +267,7 @@ def test_the_library_knows_no_dvc_variable_and_prints_nothing(module: str) -> No
     texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     assert {text for text in texts if text.startswith("DVC_")} == set()
     calls = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
-    assert "print" not in calls or module in {"parashot.cli", "parashot.command"}
+    assert "print" not in calls or _part(module) in {"cli", "command"}
 
 
 # --- stages -------------------------------------------------------------------------------------------
@@ -314,9 +317,19 @@ def _data_files(files: set[Path]) -> set[Path]:
     return named
 
 
+SHOWCASE = FILES["parashot"]
+"""The package itself: names for its users, none of which the project's own code goes by."""
+
+
+@pytest.mark.parametrize("module", sorted(FILES))
+def test_the_project_itself_imports_from_where_things_are(module: str) -> None:
+    names = {f"parashot.{name}" for name in _from(module, "parashot")}
+    assert names <= FILES.keys()
+
+
 def _needed(stage: dict[str, Any]) -> set[Path]:
     """Files of the project that a stage runs or reads as code."""
-    modules = {FILES[module] for module in _reached(_script(stage)) if module in FILES}
+    modules = {FILES[module] for module in _reached(_script(stage)) if module in FILES} - {SHOWCASE}
     return {file for file in modules if not _is_empty(file)} | _data_files(modules)
 
 

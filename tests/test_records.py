@@ -21,6 +21,7 @@ from parashot.records import (
     BatchszBlock,
     BatchszRun,
     Choices,
+    Confusion,
     CostMessage,
     CostStep,
     EpisodeAccuracy,
@@ -30,6 +31,8 @@ from parashot.records import (
     LoaderBlock,
     Metric,
     Run,
+    SeedAccuracy,
+    ShownScore,
     StepAnatomy,
     StepShares,
     StrategyBlock,
@@ -59,9 +62,12 @@ ROWS = [
     CostMessage,
     HistoryRow,
     EpisodeAccuracy,
+    Confusion,
+    ShownScore,
     BatchszRun,
     BatchszBlock,
     WarmupRun,
+    SeedAccuracy,
 ]
 STEP = StrategyBlock(round=0, variant="ddp", steps=4, seconds=0.5)
 

@@ -144,7 +144,8 @@ def test_a_run_is_all_there(checkout: Checkout) -> None:
     tags = found.data.tags
     assert (tags["stage"], tags["status"], tags["strategy"]) == ("train", "ok", "ddp")
     assert tags["mlflow.source.git.commit"] == "c0ffee"
-    assert "dvc.experiment" not in tags and PROCESS_TAG not in tags and NOTE_TAG not in tags
+    assert "dvc.experiment" not in tags and PROCESS_TAG not in tags
+    assert tags[NOTE_TAG] == "- seconds: 60"
 
 
 def test_publishing_again_does_nothing(checkout: Checkout) -> None:
@@ -179,7 +180,17 @@ def test_what_did_not_end_well_says_so(checkout: Checkout, status: str, reason: 
     found = checkout.runs()["x"]
     assert found.info.status == expected
     assert found.data.tags["status"] == status
-    assert found.data.tags.get(NOTE_TAG) == (f"{status}: {reason}" if reason else None)
+    note = found.data.tags.get(NOTE_TAG, "")
+    assert (f"**{status}**: {reason}" in note) if reason else status not in note
+
+
+def test_a_run_says_what_it_is(checkout: Checkout) -> None:
+    whole = a_run("loader workers", stage="loader-bench")
+    below = a_run("jpeg, 2 workers", stage="loader-bench", parent=whole.uuid)
+    checkout.publish(checkout.record("loader", whole, below))
+    notes = {name: run.data.tags[NOTE_TAG] for name, run in checkout.runs().items()}
+    assert notes["loader workers"].startswith("Loader workers by backend")
+    assert notes["jpeg, 2 workers"].startswith("One loader setting")
 
 
 def test_runs_are_nested(checkout: Checkout) -> None:

@@ -265,6 +265,14 @@ class WarmupStudyParams:
 
 
 @dataclass(frozen=True)
+class SeedsStudyParams:
+    """Trainings of every strategy with several seeds, so that the luck of one is in the comparison."""
+
+    enabled: bool
+    seeds: Annotated[int, Bounds(3, 1000)]
+
+
+@dataclass(frozen=True)
 class EvaluateParams:
     """Episodes behind every reported accuracy."""
 
@@ -304,6 +312,7 @@ class Params:
     loader: LoaderParams
     batchsz_study: BatchszStudyParams
     warmup_study: WarmupStudyParams
+    seeds_study: SeedsStudyParams
     evaluate: EvaluateParams
     claims: ClaimsParams
     tracking: TrackingParams
@@ -359,6 +368,15 @@ def parse(kind: type[T], value: object, key: str = "") -> T:
         if name not in value:
             raise ParamsError(f"{prefix}{name}: missing; it must be {_allowed(hints[name])}")
     return kind(**{name: _convert(hints[name], value[name], prefix + name) for name in names})
+
+
+def knobs(kind: type[Any] | None = None, prefix: str = "") -> dict[str, str]:
+    """Every knob by its dotted key, in order, with what it may be in words."""
+    found: dict[str, str] = {}
+    for name, hint in typing.get_type_hints(kind or Params, include_extras=True).items():
+        key = f"{prefix}{name}"
+        found |= knobs(hint, f"{key}.") if is_dataclass(hint) else {key: _allowed(hint)}  # type: ignore[arg-type]
+    return found
 
 
 def _convert(hint: Any, value: object, key: str) -> Any:

@@ -201,7 +201,7 @@ class CostStep:
     busy: int  # replicas that computed meanwhile, this one among them
     episodes: int  # per step of this replica
     steps: int
-    seconds: float
+    seconds: float  # of the slowest of those
 
 
 @dataclass(frozen=True)
@@ -322,6 +322,15 @@ class WarmupRun:
 
 
 @dataclass(frozen=True)
+class SeedAccuracy:
+    """Accuracy of one packed validation episode after a training with one seed."""
+
+    seed: int
+    episode: int
+    accuracy: float
+
+
+@dataclass(frozen=True)
 class EvaluateResult:
     """The chosen model on the test split, once."""
 
@@ -333,6 +342,33 @@ class EvaluateResult:
     episodes: int
     test_accuracy: float
     test_accuracy_ci95: float  # half width
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Test queries of class `actual` in the episodes that offered class `taken_for`; the two may be one."""
+
+    actual: str
+    taken_for: str
+    offered: int  # queries that might have been taken for it
+    taken: int  # queries that were
+
+
+@dataclass(frozen=True)
+class ShownScore:
+    """One score of an episode that is shown: a query's relation with one of the classes on offer.
+
+    Positions count from 0 within the episode. The images are tiles of episode_NUMBER.png: a row per class,
+    its support images and then the shown queries.
+    """
+
+    episode: int
+    n_way: int
+    k_shot: int
+    actual: int  # position of the query's own class
+    query: int  # position among that class's shown queries
+    offered: int  # position of the class it is compared with
+    score: float  # relation score, 0 to 1
 
 
 # --- reading and writing ------------------------------------------------------------------------------

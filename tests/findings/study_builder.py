@@ -13,10 +13,12 @@ from zlib import crc32
 
 import numpy as np
 
+from parashot.data.images import encode_png
 from parashot.findings.results import (
     BatchszResults,
     Evaluation,
     LoaderResults,
+    ShownEpisode,
     StrategyResults,
     StudyResults,
     Training,
@@ -27,6 +29,7 @@ from parashot.records import (
     BatchszBlock,
     BatchszRun,
     Choices,
+    Confusion,
     CostMessage,
     CostStep,
     EpisodeAccuracy,
@@ -34,6 +37,7 @@ from parashot.records import (
     Hardware,
     HistoryRow,
     LoaderBlock,
+    ShownScore,
     StepAnatomy,
     StepShares,
     StrategyBlock,
@@ -334,7 +338,31 @@ def evaluation() -> Evaluation:
     accuracies = np.random.default_rng(11).normal(0.44, 0.1, 1000).round(3)
     half = 1.96 * float(accuracies.std(ddof=1)) / 1000**0.5
     result = EvaluateResult("ddp", "validation accuracy", 5, 1, 15, 1000, float(accuracies.mean()), half)
-    return Evaluation(result, tuple(EpisodeAccuracy(i, float(each)) for i, each in enumerate(accuracies)))
+    rows = tuple(EpisodeAccuracy(i, float(each)) for i, each in enumerate(accuracies))
+    return Evaluation(result, rows, confusion_counts(), (shown_episode(0), shown_episode(1)))
+
+
+def confusion_counts() -> tuple[Confusion, ...]:
+    """Six classes; `class 1` is taken for `class <2>` half as often as for itself, others for none."""
+    names = [f"class <{number}>" if number == 2 else f"class {number}" for number in range(6)]
+    taken = {(own, own): 240 for own in names} | {("class 1", "class <2>"): 120}
+    return tuple(
+        Confusion(own, other, 240 if own != "class 5" or own == other else 0, taken.get((own, other), 0))
+        for own in names
+        for other in names
+    )
+
+
+def shown_episode(number: int) -> ShownEpisode:
+    """Three classes of plain colours with one support image and two queries each, 8 pixels wide."""
+    mosaic = np.random.default_rng(number).integers(0, 256, (3 * 8, 3 * 8, 3)).astype(np.uint8)
+    scores = tuple(
+        ShownScore(number, 3, 1, actual, query, offered, 0.9 if actual == offered else 0.1 * query)
+        for actual in range(3)
+        for query in range(2)
+        for offered in range(3)
+    )
+    return ShownEpisode(scores, encode_png(mosaic))
 
 
 def study(**parts: object) -> StudyResults:

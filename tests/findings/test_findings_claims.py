@@ -15,7 +15,7 @@ from parashot.findings.claims import JUDGES, Claim, judge_claims
 from parashot.findings.evidence import Evidence
 from parashot.findings.results import StudyResults
 from parashot.findings.study import CLAIMS
-from parashot.records import StepShares, WarmupRun
+from parashot.records import SeedAccuracy, StepShares, WarmupRun
 
 MIB = build.MIB
 CANNOT = "cannot be tested here"
@@ -127,6 +127,25 @@ def warmed(usual: float, large: float, spread: float = 0.002) -> StudyResults:
     )
 
 
+def seeded(difference: float, spread: float) -> StudyResults:
+    """DDP's accuracy against DP's over three seeds, 50 episodes each."""
+
+    def rows(*gains: float) -> tuple[SeedAccuracy, ...]:
+        return tuple(
+            SeedAccuracy(seed, episode, 0.4 + 0.001 * (episode % 7) + gain)
+            for seed, gain in enumerate(gains)
+            for episode in range(50)
+        )
+
+    whole = build.study()
+    seeds = {
+        "dp": rows(0.0, 0.05, -0.03),
+        "ddp": rows(difference - spread, 0.05 + difference, -0.03 + difference + spread),
+    }
+    trainings = {name: replace(whole.training[name], seeds=seeds.get(name, ())) for name in whole.training}
+    return replace(whole, training=trainings)
+
+
 # The machine of these records has 2 threads: 2 workers are "about as many", 4 and 7 are "far more".
 CASES: list[tuple[str, str, Callable[[], StudyResults]]] = [
     ("loader-optimum", "holds", lambda: jpeg({0: 0.2, 1: 0.15, 2: 0.1, 4: 0.15})),
@@ -155,6 +174,9 @@ CASES: list[tuple[str, str, Callable[[], StudyResults]]] = [
     ("accuracy-parity", "does not hold", lambda: shifted(-0.05)),
     ("accuracy-parity", "undecided", lambda: shifted(0.0, noise=0.5)),
     ("accuracy-parity", CANNOT, without_ddp),
+    ("accuracy-parity", "holds", lambda: seeded(0.001, 0.002)),
+    ("accuracy-parity", "does not hold", lambda: seeded(0.08, 0.002)),
+    ("accuracy-parity", "undecided", lambda: seeded(0.001, 0.03)),
     ("small-batch", "holds", batchsz),
     ("small-batch", "does not hold", lambda: batchsz(small=0.010, stopped=())),
     ("small-batch", "undecided", lambda: batchsz(small=0.0125, own=UNDECIDED_NOISE)),

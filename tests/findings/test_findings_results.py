@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,14 @@ from parashot.findings.summary import summarize
 from parashot.records import (
     BatchszBlock,
     BatchszRun,
+    Confusion,
     CostMessage,
     CostStep,
     EpisodeAccuracy,
     HistoryRow,
     LoaderBlock,
+    SeedAccuracy,
+    ShownScore,
     StepAnatomy,
     StepShares,
     StrategyBlock,
@@ -54,11 +58,18 @@ def write_study(root: Path, study: StudyResults) -> None:
         if training.result.status == "ok":
             write_rows(folder / "train" / name / "history.csv", HistoryRow, training.history)
             write_rows(folder / "train" / name / "val_episodes.csv", EpisodeAccuracy, training.val_episodes)
+        if training.seeds:
+            write_rows(folder / "train" / name / "seeds.csv", SeedAccuracy, training.seeds)
     write_rows(folder / "batchsz/runs.csv", BatchszRun, study.batchsz.runs)
     write_rows(folder / "batchsz/blocks.csv", BatchszBlock, study.batchsz.blocks)
     write_rows(folder / "warmup/runs.csv", WarmupRun, study.warmup or ())
     write_result(folder / "evaluate/result.json", study.evaluate.result)
     write_rows(folder / "evaluate/test_episodes.csv", EpisodeAccuracy, study.evaluate.test_episodes)
+    write_rows(folder / "evaluate/confusion.csv", Confusion, study.evaluate.confusion)
+    shown = [score for each in study.evaluate.shown for score in each.scores]
+    write_rows(folder / "evaluate/shown.csv", ShownScore, shown)
+    for number, each in enumerate(study.evaluate.shown):
+        (folder / f"evaluate/episode_{number}.png").write_bytes(each.images)
 
 
 @pytest.fixture
@@ -69,6 +80,20 @@ def root(tmp_path: Path) -> Path:
 
 def test_a_study_survives_its_files(root: Path) -> None:
     assert load_results(root, STRATEGIES) == build.study()
+
+
+def test_further_seeds_survive_their_files(tmp_path: Path) -> None:
+    seeds = tuple(SeedAccuracy(seed, episode, 0.25) for seed in range(3) for episode in range(4))
+    study = build.study()
+    study = replace(study, training={**study.training, "dp": replace(study.training["dp"], seeds=seeds)})
+    write_study(tmp_path, study)
+    assert load_results(tmp_path, STRATEGIES) == study
+
+
+def test_a_missing_picture_of_an_episode_is_named(root: Path) -> None:
+    (root / "results/evaluate/episode_1.png").unlink()
+    with pytest.raises(RecordError, match=r"episode_1\.png: missing; run `dvc repro -f -s evaluate`"):
+        load_results(root, STRATEGIES)
 
 
 def test_a_study_from_before_the_model_of_cost_is_read(root: Path) -> None:

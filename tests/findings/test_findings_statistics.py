@@ -19,6 +19,7 @@ from parashot.findings.statistics import (
     median_interval,
     paired,
     ratio_interval,
+    repeated_equivalence,
     repeated_interval,
     slope_interval,
     tied_with_best,
@@ -205,3 +206,21 @@ def test_interval_arithmetic() -> None:
         "around",
         "below",
     ]
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ((-0.001, 0.0, 0.001), "equivalent"),  # 90% half width 0.0017
+        ((-0.01, 0.0, 0.01), "equivalent"),  # 2.920 · 0.01 / √3 = 0.0169
+        ((-0.012, 0.0, 0.012), "undecided"),  # 0.0202
+        ((0.05, 0.06, 0.07), "different"),  # 4.303 · 0.01 / √3 = 0.0248
+        ((0.03, 0.04, 0.05), "undecided"),
+    ],
+)
+def test_equivalence_of_a_few_repetitions(values: tuple[float, ...], verdict: str) -> None:
+    outcome = repeated_equivalence(values, 0.02, 0.95)
+    assert outcome.verdict == verdict
+    assert outcome.difference.value == pytest.approx(sum(values) / 3)
+    with pytest.raises(ValueError, match="at least 3"):
+        repeated_equivalence(values[:2], 0.02, 0.95)

@@ -101,10 +101,11 @@ def test_metrics_are_flat_finite_numbers_of_the_summary() -> None:
     summary = summarize(build.study(), build.params())
     metrics = summary_metrics(summary)
     assert all(isinstance(value, float) and math.isfinite(value) for value in metrics.values())
-    assert metrics["strategies.ddp.speedup"] == summary["strategies"]["ddp"]["speedup"]
-    assert metrics["evaluate.test_accuracy"] == summary["evaluate"]["test_accuracy"]
-    assert metrics["batchsz.60.speedup"] == summary["batchsz"][2]["speedup"]
-    assert metrics["loader.jpeg.2.speedup"] > 1.5
+    assert metrics["ddp.speedup"] == summary["strategies"]["ddp"]["speedup"]
+    assert metrics["test_accuracy"] == summary["evaluate"]["test_accuracy"]
+    assert metrics["batchsz60.speedup"] == summary["batchsz"][2]["speedup"]
+    assert (metrics["loader.workers"], metrics["loader.speedup"]) == (0, 1)
+    assert len(metrics) < 30
     assert sum(value for key, value in metrics.items() if key.startswith("claims.")) == len(CLAIMS)
 
 
@@ -186,6 +187,15 @@ def test_advice_on_batch_size_follows_accuracy_before_speed() -> None:
     assert found["choice"] == "2"
     assert "stopped after" in str(found["sure"])
     assert "30%" in str(found["phrase"]) and "20%" in str(found["phrase"])
+
+
+def test_what_is_mistaken_most_often_comes_first() -> None:
+    summary = summarize(build.study(), build.params())
+    first, *others = summary["confusion"]
+    assert (first["actual"], first["taken_for"], first["share"]) == ("class 1", "class <2>", 0.5)
+    assert len(others) == 9 and all(each["share"] == 0 for each in others)
+    assert all(each["offered"] and each["actual"] != each["taken_for"] for each in others)
+    assert summarize(build.study(evaluate=None), build.params())["confusion"] == []
 
 
 def test_missing_parts_are_told_and_the_rest_is_advised() -> None:

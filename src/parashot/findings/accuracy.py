@@ -1,7 +1,8 @@
 """Accuracy over episodes, and whether two trainings reach the same.
 
 The episodes of a split are the same for every strategy, so two trainings are compared episode by episode.
-What these intervals cover is the choice of episodes, not the luck of a training: one seed was trained.
+With one training each, the interval covers the choice of episodes and not the luck of a training; where
+several seeds were trained (`seeds_study`) it covers both.
 """
 
 from __future__ import annotations
@@ -9,8 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from parashot.findings.results import Training
-from parashot.findings.statistics import Equivalence, Interval, equivalence, mean_interval, paired
+from parashot.findings.results import StudyResults, Training
+from parashot.findings.statistics import (
+    Equivalence,
+    Interval,
+    equivalence,
+    mean_interval,
+    paired,
+    repeated_equivalence,
+)
+from parashot.params import ClaimsParams
 from parashot.records import EpisodeAccuracy
 
 
@@ -24,6 +33,43 @@ class AccuracyComparison:
     difference: Interval
     margin: float
     verdict: str  # equivalent | different | undecided
+    seeds: int = 1
+
+
+def compare(
+    results: StudyResults, first: str, second: str, claims: ClaimsParams
+) -> AccuracyComparison | None:
+    """Compare two strategies over all seeds that both were trained with, or by one training each.
+
+    Returns None where one of them is not there, or where they share fewer than 2 episodes.
+    """
+    ours, theirs = results.training.get(first), results.training.get(second)
+    if ours is None or theirs is None:
+        return None
+    if over_seeds := compare_over_seeds(ours, theirs, claims.accuracy_margin, claims.confidence):
+        return over_seeds
+    return compare_accuracy(ours, theirs, claims.accuracy_margin, claims.confidence)
+
+
+def compare_over_seeds(
+    first: Training, second: Training, margin: float, confidence: float
+) -> AccuracyComparison | None:
+    """Compare by the mean differences of seeds, each over the same episodes; None with fewer than 3 seeds."""
+    differences, episodes = [], 0
+    for seed in sorted({row.seed for row in first.seeds}):
+        ours, theirs = paired(_of_seed(first, seed), _of_seed(second, seed))
+        if len(ours):
+            differences.append(float((ours - theirs).mean()))
+            episodes = len(ours)
+    if len(differences) < 3:
+        return None
+    outcome = repeated_equivalence(differences, margin, confidence)
+    names = (first.result.strategy, second.result.strategy)
+    return AccuracyComparison(*names, episodes, outcome.difference, margin, outcome.verdict, len(differences))
+
+
+def _of_seed(training: Training, seed: int) -> dict[int, float]:
+    return {row.episode: row.accuracy for row in training.seeds if row.seed == seed}
 
 
 def compare_accuracy(

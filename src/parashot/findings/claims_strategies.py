@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from parashot.findings.accuracy import compare_accuracy
+from parashot.findings.accuracy import compare
 from parashot.findings.evidence import Evidence, Finding, UntestableError, Verdict, judged
 from parashot.findings.results import Training
 from parashot.findings.statistics import Interval, paired, ratio_interval
@@ -35,12 +35,13 @@ def accuracy_parity(evidence: Evidence) -> Finding:
     """Holds if DP and DDP are equivalent within `claims.accuracy_margin` on the same validation episodes."""
     dp, ddp = _trained(evidence, "dp"), _trained(evidence, "ddp")
     claims = evidence.params.claims
-    outcome = compare_accuracy(ddp, dp, claims.accuracy_margin, claims.confidence)
+    outcome = compare(evidence.results, "ddp", "dp", claims)
     if outcome is None:
         raise UntestableError("the two trainings share no validation episodes; run `dvc repro`")
+    each_seed = f" of each of {outcome.seeds} seeds" if outcome.seeds > 1 else ""
     measured = (
         f"DP {_accuracy(dp)}, DDP {_accuracy(ddp)}; DDP minus DP {points(outcome.difference)} "
-        f"over {outcome.episodes} paired episodes"
+        f"over {outcome.episodes} paired episodes{each_seed}"
     )
     margin = f"± {100 * outcome.margin:g} points"
     verdicts: dict[str, tuple[Verdict, str]] = {
@@ -52,9 +53,10 @@ def accuracy_parity(evidence: Evidence) -> Finding:
         ),
     }
     verdict, reason = verdicts[outcome.verdict]
-    return Finding(
-        measured, verdict, f"{reason}; one training each, so the luck of a seed is not in the interval"
-    )
+    luck = "one training each, so the luck of a seed is not in the interval (seeds_study.enabled is false)"
+    if outcome.seeds > 1:
+        luck = f"over {outcome.seeds} seeds"
+    return Finding(measured, verdict, f"{reason}; {luck}")
 
 
 def dp_imbalance(evidence: Evidence) -> Finding:

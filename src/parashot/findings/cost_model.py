@@ -1,10 +1,10 @@
 """The model of cost: what a step of p replicas takes, from what one replica and one link take.
 
 A replica computes for `fixed + per_episode · n` seconds, `contention` times as long where others of its node
-compute beside it. Gradients of b bytes in m messages are summed by rings, first within each node, then
-between nodes; a ring of p takes `2 (p - 1) (m · latency + b / p / bandwidth)` (Patarasuk and Yuan, J.
-Parallel Distrib. Comput. 69, 2009; Thakur et al., IJHPCA 19, 2005). Of that time a share is hidden behind
-computing, but never more than the backward pass lasts.
+compute beside it and the slowest is waited for. Gradients of b bytes in m messages are summed by rings, first
+within each node, then between nodes; a ring of p takes `2 (p - 1) (m · latency + b / p / bandwidth)`
+(Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009; Thakur et al., IJHPCA 19, 2005). Of that time a
+share is hidden behind computing, but never more than the backward pass lasts.
 
 Every number may be an array, one value per resample.
 """

@@ -16,6 +16,7 @@ from parashot.records import (
     BatchszBlock,
     BatchszRun,
     Choices,
+    Confusion,
     CostMessage,
     CostStep,
     EpisodeAccuracy,
@@ -23,6 +24,8 @@ from parashot.records import (
     Hardware,
     HistoryRow,
     LoaderBlock,
+    SeedAccuracy,
+    ShownScore,
     StepAnatomy,
     StepShares,
     StrategyBlock,
@@ -74,6 +77,8 @@ class Training:
     result: TrainResult
     history: tuple[HistoryRow, ...] = ()
     val_episodes: tuple[EpisodeAccuracy, ...] = ()
+    seeds: tuple[SeedAccuracy, ...] = ()
+    """With further seeds, those of all seeds; else none."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +90,21 @@ class BatchszResults:
 
 
 @dataclass(frozen=True)
+class ShownEpisode:
+    """An episode to look at: the scores of its queries, and its images as tiles of one PNG."""
+
+    scores: tuple[ShownScore, ...]
+    images: bytes
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """`results/evaluate`."""
 
     result: EvaluateResult
     test_episodes: tuple[EpisodeAccuracy, ...]
+    confusion: tuple[Confusion, ...] = ()
+    shown: tuple[ShownEpisode, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -189,6 +204,7 @@ def _training(folder: Path) -> Training:
         result,
         tuple(read_rows(HistoryRow, folder / "history.csv")),
         tuple(read_rows(EpisodeAccuracy, folder / "val_episodes.csv")),
+        _rows_if_there(SeedAccuracy, folder / "seeds.csv"),
     )
 
 
@@ -206,4 +222,22 @@ def _evaluation(folder: Path) -> Evaluation:
     return Evaluation(
         read_result(EvaluateResult, folder / "result.json"),
         tuple(read_rows(EpisodeAccuracy, folder / "test_episodes.csv")),
+        _rows_if_there(Confusion, folder / "confusion.csv"),
+        _shown(folder),
     )
+
+
+def _shown(folder: Path) -> tuple[ShownEpisode, ...]:
+    scores = _rows_if_there(ShownScore, folder / "shown.csv")
+    return tuple(
+        ShownEpisode(tuple(each for each in scores if each.episode == number), _bytes(folder, number))
+        for number in sorted({each.episode for each in scores})
+    )
+
+
+def _bytes(folder: Path, episode: int) -> bytes:
+    path = folder / f"episode_{episode}.png"
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise RecordError(f"{path}: missing; run `dvc repro -f -s evaluate` to make it again") from error

@@ -164,6 +164,19 @@ def equivalence(
     return Equivalence("undecided", difference)
 
 
+def repeated_equivalence(
+    differences: Sequence[float] | Floats, margin: float, confidence: float
+) -> Equivalence:
+    """The same for the differences of a few repetitions, at least 3, by Student's t."""
+    difference = repeated_interval(differences, confidence)
+    one_sided = repeated_interval(differences, 2 * confidence - 1)
+    if -margin < one_sided.low and one_sided.high < margin:
+        return Equivalence("equivalent", difference)
+    if difference.low > margin or difference.high < -margin:
+        return Equivalence("different", difference)
+    return Equivalence("undecided", difference)
+
+
 def paired(first: Mapping[int, float], second: Mapping[int, float]) -> tuple[Floats, Floats]:
     """Values of the rounds (or episodes) that both have, in the same order."""
     common = sorted(first.keys() & second.keys())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from parashot.findings.statistics import Interval, Resampling, median_interval, ratio_interval
+from parashot.findings.statistics import Interval, Resampling, median_interval, paired, ratio_interval
 from parashot.records import Choices, TuneBlock
 
 
@@ -24,11 +24,8 @@ class StepRow:
 
 def step_rows(blocks: Sequence[TuneBlock], chosen: Choices, resampling: Resampling) -> list[StepRow]:
     """One row per way, the slowest first."""
-    seconds: dict[Choices, list[float]] = {}
-    for block in sorted(blocks, key=lambda each: each.round):
-        way = Choices(block.pairing, block.precision, block.compile)
-        seconds.setdefault(way, []).append(block.seconds)
-    medians = {way: median_interval(times, resampling) for way, times in seconds.items()}
+    seconds = seconds_by_way(blocks)
+    medians = {way: median_interval(list(times.values()), resampling) for way, times in seconds.items()}
     order = sorted(medians, key=lambda way: -medians[way].value)
     return [
         StepRow(
@@ -38,7 +35,16 @@ def step_rows(blocks: Sequence[TuneBlock], chosen: Choices, resampling: Resampli
             chosen=way == chosen,
             blocks=len(seconds[way]),
             seconds_per_step=medians[way],
-            speedup=ratio_interval(seconds[order[0]], seconds[way], resampling),
+            speedup=ratio_interval(*paired(seconds[order[0]], seconds[way]), resampling),
         )
         for way in order
     ]
+
+
+def seconds_by_way(blocks: Iterable[TuneBlock]) -> dict[Choices, dict[int, float]]:
+    """Seconds of a step of each way, by round."""
+    seconds: dict[Choices, dict[int, float]] = {}
+    for block in sorted(blocks, key=lambda each: each.round):
+        way = Choices(block.pairing, block.precision, block.compile)
+        seconds.setdefault(way, {})[block.round] = block.seconds
+    return seconds

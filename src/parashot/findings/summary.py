@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from parashot.errors import RecordError
-from parashot.findings.accuracy import compare_accuracy
+from parashot.findings.accuracy import compare
 from parashot.findings.advice import advise, answer
 from parashot.findings.claims import judge_claims
 from parashot.findings.comparison import comparison_rows
+from parashot.findings.confusion import worst_confusions
 from parashot.findings.evidence import Evidence
 from parashot.findings.published import published_rows
 from parashot.findings.results import StudyResults
@@ -52,6 +53,7 @@ def summarize(results: StudyResults, params: Params) -> Tree:
         "scaling": _scaling(results, evidence.resampling),
         "batchsz": [flat(row) for _, row in sorted(evidence.batchsz.items())],
         "evaluate": dataclasses.asdict(results.evaluate.result) if results.evaluate else None,
+        "confusion": _confusion(results),
         "table1": [flat(row) for row in comparison_rows(results)],
         "claims": [flat(claim) for claim in judge_claims(evidence)],
         "advice": [flat(each) for each in advice],
@@ -73,34 +75,21 @@ def flat(row: Any) -> Tree:
 
 
 def summary_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
-    """Pick the numbers worth comparing between studies: flat, for DVC and MLflow."""
-    metrics: dict[str, float | None] = {}
+    """Pick the few numbers worth a column where studies are compared: flat, for DVC and MLflow."""
+    metrics: dict[str, float | None] = {"test_accuracy": (summary["evaluate"] or {}).get("test_accuracy")}
     for name, row in summary["strategies"].items():
-        metrics |= {f"strategies.{name}.{key}": row[key] for key in STRATEGY_METRICS}
+        metrics |= {f"{name}.{key}": row[key] for key in ("seconds_per_step", "speedup", "val_accuracy")}
+    advised = {each["topic"]: each["choice"] for each in summary["advice"]}
     for row in summary["loader"]:
-        metrics |= {f"loader.{row['backend']}.{row['workers']}.{key}": row[key] for key in LOADER_METRICS}
+        setting = (row["backend"], str(row["workers"]))
+        if setting == (summary["method"]["loader_backend"], advised["loader workers"]):
+            metrics |= {f"loader.{key}": row[key] for key in ("workers", "episodes_per_second", "speedup")}
     for row in summary["batchsz"]:
-        metrics |= {f"batchsz.{row['batchsz']}.{key}": row[key] for key in BATCHSZ_METRICS}
-    evaluate = summary["evaluate"] or {}
-    metrics |= {f"evaluate.{key}": evaluate.get(key) for key in ("test_accuracy", "test_accuracy_ci95")}
+        metrics |= {f"batchsz{row['batchsz']}.{key}": row[key] for key in ("speedup", "val_accuracy")}
     for verdict in ("holds", "does not hold", "undecided", "cannot be tested here"):
         count = sum(claim["verdict"] == verdict for claim in summary["claims"])
         metrics[f"claims.{verdict.replace(' ', '_')}"] = count
     return {key: float(value) for key, value in metrics.items() if value is not None}
-
-
-STRATEGY_METRICS = (
-    "seconds_per_step",
-    "episodes_per_second",
-    "speedup",
-    "efficiency",
-    "val_accuracy",
-    "val_accuracy_ci95",
-    "training_seconds",
-    "peak_memory_bytes",
-)
-LOADER_METRICS = ("episodes_per_second", "speedup", "efficiency", "memory_bytes")
-BATCHSZ_METRICS = ("seconds_per_episode", "speedup", "communication_share", "val_accuracy")
 
 
 def _hardware(hardware: Hardware) -> Tree:
@@ -173,16 +162,17 @@ def _scaling(results: StudyResults, resampling: Resampling) -> Tree:
     }
 
 
+def _confusion(results: StudyResults) -> list[Tree]:
+    """The classes of the test split that are mistaken most often."""
+    return [flat(row) for row in worst_confusions(results.evaluate.confusion)] if results.evaluate else []
+
+
 def _accuracy(results: StudyResults, params: Params) -> list[Tree]:
     """Every finished training against serial's, and DDP's against DP's, on the same episodes."""
     pairs = [(name, BASE) for name in results.training if name != BASE] + [("ddp", "dp")]
     rows = []
     for first, second in pairs:
-        ours, theirs = results.training.get(first), results.training.get(second)
-        if ours and theirs:
-            rows.append(
-                compare_accuracy(ours, theirs, params.claims.accuracy_margin, params.claims.confidence)
-            )
+        rows.append(compare(results, first, second, params.claims))
     return [flat(row) for row in rows if row]
 
 

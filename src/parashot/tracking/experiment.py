@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from parashot.errors import TrackingError
 from parashot.records import Metric, Run, now_ms
+from parashot.tracking.description import describe
 from parashot.tracking.process import ProcessIdentity
 from parashot.tracking.study import Row
 
@@ -217,7 +218,6 @@ def _is_abandoned(run: mlflow.entities.Run) -> bool:
 
 def _tags(run: Run) -> dict[str, str]:
     """What MLflow is told of a run in words; keys that begin with `mlflow.` fill columns of its pages."""
-    reason = run.tags.get("reason")
     told = {
         **run.tags,
         "stage": run.stage,
@@ -225,7 +225,7 @@ def _tags(run: Run) -> dict[str, str]:
         "mlflow.source.name": run.stage,
         "mlflow.source.type": "LOCAL",
         "mlflow.source.git.commit": run.tags.get("git.commit", ""),
-        "mlflow.note.content": f"{run.status}: {reason}" if reason else "",
+        "mlflow.note.content": describe(run),
     }
     return {key: value for key, value in told.items() if value}
 
