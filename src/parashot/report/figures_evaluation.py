@@ -43,14 +43,14 @@ def _episode(number: int, episode: ShownEpisode) -> Drawing:
     figure, axes = new_axes(1.1 + 0.42 * (len(queries) + 1))
     for offered in range(first.n_way):
         _show(axes, tiles[offered, 0], offered + 1, 0)
-    right = 0
+    right, top = 0, max(scores.values())
     for line, (actual, query) in enumerate(queries, start=1):
         _show(axes, tiles[actual, first.k_shot + query], 0, line)
         row = [scores[actual, query, offered] for offered in range(first.n_way)]
         best = int(np.argmax(row))
         right += best == actual
         for offered, score in enumerate(row):
-            _score(axes, offered + 1, line, score, own=offered == actual, best=offered == best)
+            _score(axes, offered + 1, line, score, score / top, own=offered == actual, best=offered == best)
     axes.set_xlim(-0.55, first.n_way + 0.55)
     axes.set_ylim(len(queries) + 0.55, -0.55)
     axes.set_xticks(range(1, first.n_way + 1), [f"class {each + 1}" for each in range(first.n_way)])
@@ -68,8 +68,8 @@ def _episode(number: int, episode: ShownEpisode) -> Drawing:
         f"and their relation score with every class; {right} of {counted(len(queries), 'query', 'queries')} "
         "score highest with their own class.",
         f"Above a support image of each class{shots}, at the left queries, between them relation scores "
-        "from 0 to 1: the darker, the higher. Outlined is a query's own class, bold the class it is taken "
-        "for. The first episodes are shown, not chosen ones.",
+        "from 0 to 1, the darker the higher among these. Outlined is a query's own class, bold the class it "
+        "is taken for. The first episodes are shown, not chosen ones.",
         figure,
     )
 
@@ -87,9 +87,9 @@ def _show(axes: Axes, tile: npt.NDArray[np.uint8], x: float, y: float) -> None:
     axes.imshow(tile, extent=(x - half, x + half, y + half, y - half), interpolation="bilinear", zorder=2)
 
 
-def _score(axes: Axes, x: float, y: float, score: float, *, own: bool, best: bool) -> None:
+def _score(axes: Axes, x: float, y: float, score: float, darkness: float, *, own: bool, best: bool) -> None:
     half = _TILE / 2
-    fill = to_rgba(LIGHT["blue"], 0.55 * score)
+    fill = to_rgba(LIGHT["blue"], 0.55 * darkness)
     edge = LIGHT["ink"] if own else "none"
     axes.add_patch(
         Rectangle((x - half, y - half), _TILE, _TILE, facecolor=fill, edgecolor=edge, linewidth=1.4)
