@@ -35,7 +35,9 @@ nav a:hover{text-decoration:underline}
 .note p{margin:.2em 0;max-width:none}
 .first{display:grid;grid-template-columns:minmax(0,1fr) minmax(0,1fr);gap:28px;align-items:start;
   margin-top:24px}
-.cards{display:grid;gap:14px}
+.cards{display:grid;gap:14px;grid-template-columns:repeat(2,minmax(0,1fr))}
+.card{grid-column:span 2}
+.card:nth-child(n+4){grid-column:span 1}
 .card{border:1px solid var(--line);border-radius:10px;padding:14px 18px}
 .card p{margin:.3em 0}
 .card .choice{font-size:1.3rem;font-weight:650;line-height:1.25}
@@ -76,7 +78,8 @@ pre{background:var(--tint);padding:14px;overflow:auto;font-size:.82rem;line-heig
 footer{color:var(--muted);font-size:.9rem;margin-top:56px;padding-bottom:40px}
 
 @media screen and (max-width:760px){
-  .first,.figures{grid-template-columns:minmax(0,1fr)}
+  .first,.figures,.cards{grid-template-columns:minmax(0,1fr)}
+  .card:nth-child(n){grid-column:auto}
   main,nav>ul,footer{padding-left:16px;padding-right:16px}
   h2{margin-top:40px}
   dl{grid-template-columns:minmax(0,1fr);gap:0}
