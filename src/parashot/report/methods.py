@@ -40,9 +40,9 @@ def scaling_caveats(summary: Mapping[str, Any]) -> tuple[str, str]:
         "machine such as this one.",
         "Where it is wrong: links by name have the rate of their standard, which no program quite reaches, "
         "so those rows are the best case. It knows no stragglers beyond those here, no other traffic, no "
-        "loading of data and no limit of memory; it takes rings where a library may take trees, and a replica's time for a "
-        "straight line in its episodes, which it is not where a device is nearly idle. The interval is that "
-        "of the measurements here, not of these assumptions.",
+        "loading of data and no limit of memory; it takes rings where a library may take trees, and a "
+        "replica's time for a straight line in its episodes, which it is not where a device is nearly idle. "
+        "The interval is that of the measurements here, not of these assumptions.",
     )
 
 
