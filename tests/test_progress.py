@@ -20,7 +20,7 @@ progress(1)
 progress(2)
 logging.info("something to keep")
 progress(3)
-passing("100% of a long word: %s", "x" * 300)
+passing("100%% of a long word: %s", "x" * 300)
 """
 
 
@@ -48,7 +48,7 @@ def on_a_terminal(program: str) -> str:
 
 def test_a_terminal_sees_one_line_at_a_time() -> None:
     sent = on_a_terminal(PROGRAM)
-    lines = [each.split("\r\x1b[K")[-1] for each in sent.replace("\r\n", "\n").splitlines()]
+    lines = [each.split("\r\x1b[K")[-1] for each in sent.removesuffix("\r\n").split("\r\n")]
     assert lines[0] == "something to keep"
     assert lines[1] == "bench: 3 rounds in 0 s"
     assert lines[2].startswith("100% of a long word: xxx") and len(lines[2]) == 79
