@@ -36,6 +36,7 @@ TABLES = {
     "results/train/NAME/result.json": "TrainResult",
     "results/train/NAME/history.csv": "HistoryRow",
     "results/train/NAME/val_episodes.csv": "EpisodeAccuracy",
+    "results/train/NAME/seeds.csv": "SeedAccuracy",
     "results/batchsz/runs.csv": "BatchszRun",
     "results/batchsz/blocks.csv": "BatchszBlock",
     "results/warmup/runs.csv": "WarmupRun",

@@ -1,13 +1,14 @@
 """Stage `download`: the images as they came, verified, in one tar."""
 
+import logging
+
 from parashot.data.sources import download
-from parashot.progress import passing
 from stages.common import RAW, params, root, scratch, stage
 
 
 def main() -> None:
     settings = params()
-    download(settings.data, settings.seed, root(), scratch() / "download", RAW, passing)
+    download(settings.data, settings.seed, root(), scratch() / "download", RAW, logging.info)
 
 
 if __name__ == "__main__":

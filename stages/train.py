@@ -5,8 +5,8 @@ Also under torchrun: `torchrun ... -m stages.train ddp`.
 
 import sys
 
+from parashot.parallel.torchrun import joined_by_torchrun
 from parashot.train.job import Job
-from parashot.train.seeds import train_further_seeds
 from parashot.train.skipped import skip
 from stages.common import PACKED, RESULTS, scratch, stage
 from stages.live import publish_live
@@ -21,11 +21,14 @@ def main() -> None:
             f"error: python -m stages.train needs one strategy: {' | '.join(params.parallel.strategies)}"
         )
     strategy = sys.argv[1]
+    if params.seeds_study.enabled and joined_by_torchrun():
+        sys.exit("error: seeds_study.enabled: true, but torchrun's processes train once; set it to false")
     job = Job(strategy, params, PACKED, RESULTS / "train" / strategy, tags(), publish_live, scratch())
     if reason := params.parallel.switched_off(strategy):
         skip(job, reason)
     else:
         from parashot.train.run import train  # with torch, which takes seconds
+        from parashot.train.seeds import train_further_seeds
 
         done = train(job)
         if params.seeds_study.enabled and done is not None and done.status == "ok":

@@ -82,3 +82,14 @@ def test_elsewhere_it_touches_nothing(here: Path, capsys: pytest.CaptureFixture[
     before = there(here)
     assert main(["clean", "--yes"]) == 1
     assert there(here) == before and "no dvc.yaml here" in capsys.readouterr().err
+
+
+def test_no_answer_is_a_no(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ends(_: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr(builtins, "input", ends)
+    before = there(here)
+    assert main(["clean"]) == 0
+    assert there(here) == before

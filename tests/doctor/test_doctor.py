@@ -52,8 +52,12 @@ BAD: dict[str, tuple[Callable[[Path], Check], str, str]] = {
     ),
     "little memory": (lambda _: machine.memory(4), "warning", "train.recompute=true"),
     "a driver alone": (lambda _: machine.gpus((), False, None, True), "warning", "nvidia-smi"),
-    "another python": (lambda _: checkout.python("/usr/bin/python", "/home/me/.venv"), "problem", "activate"),
-    "no python": (lambda _: checkout.python(None, "/home/me/.venv"), "problem", "not on the path"),
+    "another python": (
+        lambda _: checkout.python("/usr/bin/python", "/usr", "/home/me/.venv"),
+        "problem",
+        "activate",
+    ),
+    "no python": (lambda _: checkout.python(None, "", "/home/me/.venv"), "problem", "not on the path"),
     "no git": (checkout.git, "problem", "clone the project"),
     "no room": (lambda folder: checkout.disk(folder, 2**60), "problem", "parashot clean"),
 }
@@ -101,7 +105,7 @@ def test_a_git_identity_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_the_cache_says_how_it_shares_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = checkout.cache(tmp_path / "cache")
+    found = checkout.cache(tmp_path / "cache", tmp_path)
     assert found.verdict == "ok" and "once" in found.means
     assert list((tmp_path / "cache").iterdir()) == []
 
@@ -110,7 +114,9 @@ def test_the_cache_says_how_it_shares_files(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(checkout, "_reflink", refuse)
     monkeypatch.setattr(checkout.os, "link", refuse)
-    found = checkout.cache(tmp_path / "cache")
+    assert checkout.cache(tmp_path / "cache", tmp_path).found == "symlinks"
+    monkeypatch.setattr(checkout.os, "symlink", refuse)
+    found = checkout.cache(tmp_path / "cache", tmp_path)
     assert found.verdict == "warning" and "twice" in found.means
 
 
@@ -150,7 +156,7 @@ def test_a_forecast_counts_what_stages_do() -> None:
     warm = replace(params, warmup_study=replace(params.warmup_study, enabled=True))
     assert stage_seconds(warm, pace)["warmup"] > 60 and "warmup" not in quick
     seeds = replace(params, seeds_study=replace(params.seeds_study, enabled=True, seeds=4))
-    assert stage_seconds(seeds, pace)["seeds"] == 4 * quick["trainings"]
+    assert stage_seconds(seeds, pace)["further seeds"] == 3 * quick["trainings"]
 
 
 def test_pace_and_room_are_of_this_machine_and_these_params(tmp_path: Path) -> None:
@@ -193,6 +199,20 @@ def test_the_command_speaks_json(here: Path, capsys: pytest.CaptureFixture[str])
     tree = json.loads(capsys.readouterr().out)
     assert {each["verdict"] for each in tree["checks"]} <= {"ok", "warning"}
     assert tree["forecast_seconds"]["trainings"] > 0
+
+
+def test_params_that_cannot_run_here_are_a_problem_among_others(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (here / "params.yaml").read_text()
+    (here / "params.yaml").write_text(text.replace("device: cpu", "device: cuda"))
+    assert main(["doctor"]) == 1
+    printed = capsys.readouterr()
+    assert (
+        "PROBLEM params" in printed.out and "no CUDA device" in printed.out and "ok      cores" in printed.out
+    )
+    assert "takes about" not in printed.out
+    assert printed.err.startswith("error: a study would stop here: git, params")
 
 
 def test_bad_params_are_one_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

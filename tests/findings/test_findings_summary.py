@@ -191,10 +191,8 @@ def test_advice_on_batch_size_follows_accuracy_before_speed() -> None:
 
 def test_what_is_mistaken_most_often_comes_first() -> None:
     summary = summarize(build.study(), build.params())
-    first, *others = summary["confusion"]
-    assert (first["actual"], first["taken_for"], first["share"]) == ("class 1", "class <2>", 0.5)
-    assert len(others) == 9 and all(each["share"] == 0 for each in others)
-    assert all(each["offered"] and each["actual"] != each["taken_for"] for each in others)
+    (worst,) = summary["confusion"]
+    assert (worst["actual"], worst["taken_for"], worst["share"]) == ("class 1", "class <2>", 0.5)
     assert summarize(build.study(evaluate=None), build.params())["confusion"] == []
 
 

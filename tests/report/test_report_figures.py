@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -165,3 +166,11 @@ def test_colours_can_be_read_in_both_themes(theme: dict[str, str]) -> None:
             assert contrast(theme[text], theme[ground]) >= 4.5, (text, ground)
     for series in ("blue", "vermillion", "green", "purple"):
         assert contrast(theme[series], theme["paper"]) >= 3, series
+
+
+@pytest.mark.parametrize("score", [float("nan"), 0.0])
+def test_an_episode_of_a_network_that_diverged_can_be_drawn(score: float) -> None:
+    shown = build.shown_episode(0)
+    broken = replace(shown, scores=tuple(replace(each, score=score) for each in shown.scores))
+    evaluation = replace(build.evaluation(), shown=(broken,))
+    assert pixels(drawn(build.study(evaluate=evaluation))["episode_0"]).size

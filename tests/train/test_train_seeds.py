@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tiny_data import PACKED_EPISODES, tiny_params
 
-from parashot.records import EpisodeAccuracy, SeedAccuracy, read_rows, read_runs
+from parashot.records import EpisodeAccuracy, SeedAccuracy, TrainResult, read_rows, read_runs
 from parashot.train.job import Job
 from parashot.train.run import train
 from parashot.train.seeds import train_further_seeds
@@ -36,3 +36,29 @@ def test_a_training_is_run_again_with_each_further_seed(
     assert [each.name for each in others] == [f"train {strategy}, seed {seed}" for seed in (8, 9)]
     assert [each.params["seed"] for each in others] == ["8", "9"]
     assert all(each.parent == first.uuid and not each.artifacts and each.model is None for each in others)
+
+
+def test_a_finished_seed_is_not_trained_again(tiny_packed: Path, tmp_path: Path) -> None:
+    params = tiny_params({"seed": 7, "seeds_study.enabled": True, "seeds_study.seeds": 4})
+    job = Job("serial", params, tiny_packed, tmp_path / "out", {}, None, tmp_path / "scratch")
+    train(job)
+    trained: list[int] = []
+
+    def killed_at_the_third(again: Job) -> TrainResult | None:
+        if len(trained) == 2:
+            raise KeyboardInterrupt
+        trained.append(again.params.seed)
+        return train(again)
+
+    with pytest.raises(KeyboardInterrupt):
+        train_further_seeds(job, killed_at_the_third)
+    assert not (job.out / "seeds.csv").exists()
+
+    def counted(again: Job) -> TrainResult | None:
+        trained.append(again.params.seed)
+        return train(again)
+
+    train_further_seeds(job, counted)
+    assert trained == [8, 9, 10]
+    assert {row.seed for row in read_rows(SeedAccuracy, job.out / "seeds.csv")} == {7, 8, 9, 10}
+    assert list((tmp_path / "scratch/seeds").iterdir()) == []

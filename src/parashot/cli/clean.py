@@ -88,13 +88,16 @@ def _agreed(question: str) -> bool:
     if not sys.stdin.isatty():
         tell(f"{question} nobody is there to ask; --yes removes it")
         return False
-    return input(f"{question} [y/N] ").strip().lower() in {"y", "yes"}
+    try:
+        return input(f"{question} [y/N] ").strip().lower() in {"y", "yes"}
+    except EOFError:
+        return False
 
 
 def _bytes(place: Path) -> int:
-    """Bytes on the disk; a file that lies in several places by hard links counts its share."""
+    """Bytes that are free without it: a file that has other names, by hard links, stays there."""
     files = [place] if place.is_file() else [each for each in place.rglob("*") if each.is_file()]
-    return sum(each.lstat().st_size // max(each.lstat().st_nlink, 1) for each in files)
+    return sum(each.lstat().st_size for each in files if each.lstat().st_nlink == 1)
 
 
 def _remove(place: Path) -> None:

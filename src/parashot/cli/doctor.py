@@ -30,21 +30,30 @@ def add_parser(commands: Commands) -> None:
 
 
 def _run(command: argparse.Namespace) -> None:
+    from parashot.doctor.check import Check
     from parashot.doctor.checkout import checkout_checks, disk
     from parashot.doctor.forecast import measure_pace, stage_seconds, study_bytes
     from parashot.doctor.machine import machine_checks
+    from parashot.parallel.abilities import check_abilities
+    from parashot.parallel.context import place
     from parashot.params import load_params
 
     root = Path.cwd()
     params = load_params(root / "params.yaml")
     checks = [*machine_checks(), *checkout_checks(root, params), disk(root, study_bytes(params, root))]
-    seconds = stage_seconds(params, measure_pace(params))
+    seconds: dict[str, float] = {}
+    try:
+        check_abilities(params, place(params.parallel).device_type)
+        seconds = stage_seconds(params, measure_pace(params))
+    except DeviceError as error:
+        fix = "change it in params.yaml"
+        checks.append(Check("params", str(error), "trainings would stop", "problem", fix))
     if command.json:
         tree = {"checks": [vars(each) for each in checks], "forecast_seconds": seconds}
         print(json.dumps(tree, indent=2, ensure_ascii=False))
     else:
         print(_listed(checks), end="")
-        print(_forecast(seconds), end="")
+        print(_forecast(seconds) if seconds else "", end="")
     if problems := [each.topic for each in checks if each.verdict == "problem"]:
         raise DeviceError(f"a study would stop here: {', '.join(problems)}; see the fix beside each")
 

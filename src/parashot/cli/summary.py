@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from parashot.cli.arguments import Commands
+from parashot.errors import UsageError
 
 
 def add_parser(commands: Commands) -> None:
@@ -34,12 +35,25 @@ def _run(command: argparse.Namespace) -> None:
         print(markdown(summary, command.title), end="")
         return
     figures = sorted(_figures(summary), key=lambda path: (path.stem != "overview", path.name))
-    with replacing_folder(command.to) as folder:
+    _refuse_to_replace_others(command.to)
+    with replacing_folder(command.to.resolve()) as folder:
         for figure in figures:
             shutil.copyfile(figure, folder / figure.name)
         page = markdown(summary, command.title, [figure.name for figure in figures])
         (folder / "README.md").write_text(page, encoding="utf-8")
         shutil.copyfile("params.yaml", folder / "params.yaml")
+
+
+def _refuse_to_replace_others(folder: Path) -> None:
+    """The folder is replaced as a whole: it may hold nothing but what this command wrote there before."""
+    if folder.is_dir() and any(folder.iterdir()):
+        names = {each.name for each in folder.iterdir()}
+        written = {"README.md", "params.yaml"} <= names
+        others = {each for each in names - {"README.md", "params.yaml"} if not each.endswith(".png")}
+        if not written or others:
+            raise UsageError(f"--to {folder}: it holds other files; name a folder that is new or empty")
+    elif folder.exists() and not folder.is_dir():
+        raise UsageError(f"--to {folder}: a file has that name; name a folder")
 
 
 def _figures(summary: Mapping[str, Any]) -> list[Path]:

@@ -19,23 +19,23 @@ from parashot.params import Params
 FICLONE = 0x40049409
 """The request of ioctl(2) that lets a file share another one's blocks (linux/fs.h)."""
 
-GIB = 2**30
+_PREFIX = "import sys; print(sys.prefix)"
 
 
 def checkout_checks(root: Path, params: Params) -> list[Check]:
     """Look at the checkout in `root`."""
     return [
-        python(shutil.which("python"), sys.prefix),
+        python(shutil.which("python"), _output(root, "python", "-c", _PREFIX), sys.prefix),
         images(root, params),
         git(root),
-        cache(_cache_folder(root)),
+        cache(_cache_folder(root), root),
         store(root, params.tracking.experiment),
     ]
 
 
-def python(on_path: str | None, prefix: str) -> Check:
-    """Whether DVC's stages, which call `python`, call this one."""
-    if on_path is not None and Path(on_path).parent.parent.resolve() == Path(prefix).resolve():
+def python(on_path: str | None, its_prefix: str, prefix: str) -> Check:
+    """Whether DVC's stages, which call `python`, call this one; `its_prefix` is what that one says."""
+    if its_prefix and Path(its_prefix).resolve() == Path(prefix).resolve():
         return Check("python", prefix, "DVC's stages run in this environment")
     return Check(
         "python",
@@ -54,7 +54,7 @@ def images(root: Path, params: Params) -> Check:
             return Check(
                 "images", "no folder is named", "nothing to train on", "problem", "-S data.archive=PATH"
             )
-        where = "drawn by a program" if source == "synthetic" else "downloaded by `dvc repro`, about 3 GB"
+        where = "drawn by a program" if source == "synthetic" else "downloaded from one of several mirrors"
         return Check("images", source, where)
     path = root / archive
     if path.exists():
@@ -85,25 +85,26 @@ def git(root: Path) -> Check:
     )
 
 
-def cache(folder: Path) -> Check:
-    """How DVC's cache and the checkout share a file."""
+def cache(folder: Path, root: Path) -> Check:
+    """How DVC's cache in `folder` and the checkout in `root` share a file."""
     folder.mkdir(parents=True, exist_ok=True)
     ways: dict[str, Callable[[Path, Path], object]] = {
         "reflink": _reflink,
         "hardlink": os.link,
+        "symlink": os.symlink,
     }
-    with tempfile.TemporaryDirectory(dir=folder) as inside:
-        source = Path(inside) / "file"
+    with tempfile.TemporaryDirectory(dir=folder) as there, tempfile.TemporaryDirectory(dir=root) as here:
+        source = Path(there) / "file"
         source.write_bytes(b"x" * 4096)
         for name, make in ways.items():
             try:
-                make(source, Path(inside) / name)
+                make(source, Path(here) / name)
             except OSError:
                 continue
             return Check("DVC cache", f"{name}s", "every output is on the disk once, in checkout and cache")
     return Check(
         "DVC cache",
-        "copies: this file system has neither reflinks nor hard links",
+        "copies: this file system has no links of any kind",
         "every output takes its space twice",
         "warning",
         "put the checkout on ext4, xfs or btrfs, or the cache: `dvc cache dir --local PATH`",

@@ -87,7 +87,7 @@ def stage_seconds(params: Params, pace: Pace) -> dict[str, float]:
         study = params.warmup_study
         seconds["warmup"] = 2 * len(study.sizes) * study.seeds * study.episodes * together
     if params.seeds_study.enabled:
-        seconds["seeds"] = params.seeds_study.seeds * seconds["trainings"]
+        seconds["further seeds"] = (params.seeds_study.seeds - 1) * seconds["trainings"]
     return seconds
 
 
@@ -100,7 +100,8 @@ def study_bytes(params: Params, root: Path) -> int:
         images = sum(SPLIT_CLASSES.values()) * params.data.synthetic.images_per_class
         encoded = images * side**2 * _JPEG_BYTES_PER_PIXEL
     elif params.data.source == "folder" and params.data.archive:
-        files = [each for each in (root / params.data.archive).rglob("*") if each.is_file()]
+        place = root / params.data.archive
+        files = [each for each in [place, *place.rglob("*")] if each.is_file()]
         images, encoded = len(files), float(sum(each.stat().st_size for each in files))
     return int(2 * encoded + images * side**2 * 3)
 

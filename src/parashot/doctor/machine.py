@@ -167,9 +167,11 @@ def _driver() -> bool:
 def _topology() -> str:
     if shutil.which("nvidia-smi") is None:
         return ""
-    done = subprocess.run(
-        ["nvidia-smi", "topo", "-m"], capture_output=True, text=True, check=False, timeout=30
-    )
+    command = ["nvidia-smi", "topo", "-m"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
     return done.stdout if done.returncode == 0 else ""
 
 

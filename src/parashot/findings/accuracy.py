@@ -1,8 +1,8 @@
 """Accuracy over episodes, and whether two trainings reach the same.
 
 The episodes of a split are the same for every strategy, so two trainings are compared episode by episode.
-With one training each, the interval covers the choice of episodes and not the luck of a training; where
-several seeds were trained (`seeds_study`) it covers both.
+With one training each, the interval covers the choice of episodes and not the luck of a training. Where
+several seeds were trained (`seeds_study`) it covers the luck of trainings, on these episodes.
 """
 
 from __future__ import annotations

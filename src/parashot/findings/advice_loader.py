@@ -22,6 +22,9 @@ def advise_workers(evidence: Evidence) -> Advice:
     workers = min(tied)
     row = next(row for row in evidence.loader if (row.backend, row.workers) == (backend, workers))
     gain = "no workers are as fast as any number of them"
+    if not workers and ratios and len(tied) == 1:
+        following, behind = min(ratios.items(), key=lambda each: each[1].value)
+        gain = f"{times(behind)} the episodes per second of {counted(following, 'worker')}, the next best"
     if workers and row.speedup:
         gain = f"{times(row.speedup)} the episodes per second of none"
     others = [str(each) for each in sorted(tied) if each != workers]

@@ -7,7 +7,7 @@ from parashot.findings.advised import Advice, how_sure, is_decided
 from parashot.findings.evidence import Evidence, UntestableError
 from parashot.findings.statistics import tied_with_best
 from parashot.findings.strategies import BASE, StrategyRow, step_seconds
-from parashot.findings.text import points, ratio, times
+from parashot.findings.text import listed, points, ratio, times
 
 ALONE = {"serial": "one replica", "serial-all-cores": "one replica on all cores"}
 """What the variants of a single replica are called in a sentence."""
@@ -26,13 +26,16 @@ def advise_strategy(evidence: Evidence) -> Advice:
     row = rows[best]
     faster = row.speedup if best != BASE else None
     on = f"{best} on {row.replicas} replicas" if row.replicas > 1 else ALONE.get(best, best)
-    gain = f", {ratio(faster.value)}× as fast as {BASE}" if faster else ": nothing was faster"
+    nothing = "nothing was faster" if BASE in rows else f"nothing to compare it with: {BASE} was not timed"
+    gain = f", {ratio(faster.value)}× as fast as {BASE}" if faster else f": {nothing}"
+    tied = [name for name, each in ratios.items() if each.side_of(1) == "around" and name != BASE]
+    gain += f" (so {'is' if len(tied) == 1 else 'are'} {listed(tied)})" if faster and tied else ""
     return Advice(
         topic="strategy",
         choice=best,
         setting="",
         phrase=f"train with {on}{gain}",
-        buys=f"{times(faster)} as fast as one replica" if faster else "nothing was faster",
+        buys=f"{times(faster)} as fast as one replica" if faster else nothing,
         sure=how_sure(ratios, "strategy") + _accuracy_words(evidence, row),
         decided=is_decided(ratios),
     )

@@ -39,8 +39,9 @@ def accuracy_parity(evidence: Evidence) -> Finding:
     if outcome is None:
         raise UntestableError("the two trainings share no validation episodes; run `dvc repro`")
     each_seed = f" of each of {outcome.seeds} seeds" if outcome.seeds > 1 else ""
+    which = " (the first seed)" if outcome.seeds > 1 else ""
     measured = (
-        f"DP {_accuracy(dp)}, DDP {_accuracy(ddp)}; DDP minus DP {points(outcome.difference)} "
+        f"DP {_accuracy(dp)}, DDP {_accuracy(ddp)}{which}; DDP minus DP {points(outcome.difference)} "
         f"over {outcome.episodes} paired episodes{each_seed}"
     )
     margin = f"± {100 * outcome.margin:g} points"

@@ -26,6 +26,6 @@ def worst_confusions(counts: Iterable[Confusion]) -> list[ConfusionRow]:
     rows = [
         ConfusionRow(each.actual, each.taken_for, each.offered, each.taken, each.taken / each.offered)
         for each in counts
-        if each.offered and each.actual != each.taken_for
+        if each.taken and each.actual != each.taken_for
     ]
     return sorted(rows, key=lambda row: -row.share)[:_MOST]

@@ -109,6 +109,7 @@ def _method(params: Params) -> Tree:
         "batchsz": params.train.batchsz,
         "batch_per": params.train.batch_per,
         "seed": params.seed,
+        "seeds": params.seeds_study.seeds if params.seeds_study.enabled else 1,
         "loader_backend": params.loader.backend,
         "loader_workers": params.loader.workers,
         "loader_blocks": params.loader.bench.blocks,

@@ -43,14 +43,15 @@ def _episode(number: int, episode: ShownEpisode) -> Drawing:
     figure, axes = new_axes(1.1 + 0.42 * (len(queries) + 1))
     for offered in range(first.n_way):
         _show(axes, tiles[offered, 0], offered + 1, 0)
-    right, top = 0, max(scores.values())
+    right, top = 0, max([each for each in scores.values() if np.isfinite(each)], default=0.0)
     for line, (actual, query) in enumerate(queries, start=1):
         _show(axes, tiles[actual, first.k_shot + query], 0, line)
         row = [scores[actual, query, offered] for offered in range(first.n_way)]
         best = int(np.argmax(row))
         right += best == actual
         for offered, score in enumerate(row):
-            _score(axes, offered + 1, line, score, score / top, own=offered == actual, best=offered == best)
+            darkness = score / top if top > 0 and np.isfinite(score) else 0.0
+            _score(axes, offered + 1, line, score, darkness, own=offered == actual, best=offered == best)
     axes.set_xlim(-0.55, first.n_way + 0.55)
     axes.set_ylim(len(queries) + 0.55, -0.55)
     axes.set_xticks(range(1, first.n_way + 1), [f"class {each + 1}" for each in range(first.n_way)])

@@ -114,11 +114,13 @@ def _computed(facts: Mapping[str, Any]) -> list[str]:
 def _verdicts(facts: Mapping[str, Any]) -> list[str]:
     level = f"{100 * facts['confidence']:g}%"
     margin = f"± {100 * facts['accuracy_margin']:g} percentage points"
+    seeds = "one training per strategy says nothing of the luck of a seed"
+    if facts["seeds"] > 1:
+        seeds = f"strategies are compared over {facts['seeds']} seeds"
     return [
         f"Accuracy is the mean over episodes ± 1.96 standard errors: {facts['val_episodes']:,} validation "
         f"episodes choose, {facts['test_episodes']:,} test episodes are measured once, with "
-        f"{facts['eval_k_query']} queries per class. The interval is over episodes; one training per "
-        "strategy says nothing of the luck of a seed.",
+        f"{facts['eval_k_query']} queries per class. The interval is over episodes; {seeds}.",
         "“The same accuracy” is an equivalence test on paired episodes: two one-sided tests within "
         f"{margin}. Different means an interval wholly outside of it.",
         f"“Faster” needs a {level} interval of the ratio that excludes 1. Where the best of several settings "

@@ -6,11 +6,13 @@ the same for all seeds.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from parashot.data.packed import read_manifest
 from parashot.records import (
     EpisodeAccuracy,
     Run,
@@ -21,7 +23,9 @@ from parashot.records import (
     write_rows,
     write_runs,
 )
+from parashot.train.checkpoint import key
 from parashot.train.job import Job
+from parashot.train.knobs import params_of
 
 Train = Callable[[Job], TrainResult | None]
 
@@ -29,20 +33,30 @@ Train = Callable[[Job], TrainResult | None]
 def train_further_seeds(job: Job, train: Train) -> None:
     """Run the finished `job` again with each further seed of `params.seeds_study`.
 
-    Its folder gains seeds.csv and the runs of those trainings; their models are not kept.
+    Its folder gains seeds.csv and the runs of those trainings; their models are not kept. What is finished
+    lies in the job's scratch folder until all are, so that a killed study does not train it again.
     """
     first = read_runs(job.out / "records.jsonl")
-    rows, runs = _accuracies(job), []
-    for seed in range(job.params.seed + 1, job.params.seed + job.params.seeds_study.seeds):
-        with TemporaryDirectory() as folder:
-            again = replace(
-                job, params=replace(job.params, seed=seed), out=Path(folder) / "training", live=None
-            )
-            train(again)
+    rows, runs, done = _accuracies(job), [], []
+    with TemporaryDirectory() as temporary:
+        folder = (job.scratch or Path(temporary)) / "seeds"
+        for seed in range(job.params.seed + 1, job.params.seed + job.params.seeds_study.seeds):
+            again = replace(job, params=replace(job.params, seed=seed), live=None)
+            again = replace(again, out=folder / _name(again))
+            if not (again.out / "records.jsonl").exists():
+                train(again)
+            done.append(again.out)
             rows += _accuracies(again)
             runs.append(_below(first[0], read_runs(again.out / "records.jsonl")[0], seed))
-    write_rows(job.out / "seeds.csv", SeedAccuracy, rows)
-    write_runs(job.out / "records.jsonl", [*first, *runs])
+        write_rows(job.out / "seeds.csv", SeedAccuracy, rows)
+        write_runs(job.out / "records.jsonl", [*first, *runs])
+        for each in done:
+            shutil.rmtree(each)
+
+
+def _name(job: Job) -> str:
+    """A folder's name for one training: with other params or data it has another."""
+    return key(job.strategy, params_of(job.params, job.strategy), read_manifest(job.packed))
 
 
 def _accuracies(job: Job) -> list[SeedAccuracy]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from parashot.data.fetch import fetch
 from parashot.data.raw import Progress, RawManifest
 from parashot.errors import DataError
+from parashot.progress import passing
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def _fetch_checked(remote: RemoteFile, path: Path, progress: Progress, mirror: s
     if path.exists():
         return
     progress(f"downloading {remote.name} from {mirror}")
-    fetch(remote.url, path, lambda text: progress(f"{remote.name}: {text}"))
+    fetch(remote.url, path, lambda text: passing("%s: %s", remote.name, text))
     if remote.md5 is not None and _md5(path) != remote.md5:
         path.unlink()
         raise DataError(f"{remote.name} has another md5 than {remote.md5}")
