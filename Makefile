@@ -25,7 +25,7 @@ study: setup            ## the whole study, results into MLflow; BASELINE=no lea
 	@echo "report: reports/index.html    runs: $(BIN)/mlflow ui"
 
 test: setup            ## the tests
-	$(RUN) $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder -m "not slow"
+	$(RUN) $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder --durations 12 --durations-min 5 -m "not slow"
 
 test-all: setup            ## the slow tests too: several studies, many kills
 	$(RUN) $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder
