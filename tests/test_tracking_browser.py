@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
+import runpy
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +18,9 @@ from parashot.tracking import LoggableModel, Store, Study, publish
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
+
+SCREENSHOTS = Path(__file__).parents[1] / "docs/screenshots.py"
+"""Starts an `mlflow ui`, for the README's pictures as for these tests."""
 
 pytestmark = [needs_browser, pytest.mark.timeout(600)]
 
@@ -63,28 +62,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     (root / "reports/index.html").write_text("<h1>How to parallelise this training</h1>")
     study = Study("study on synthetic data", artifacts=[root / "reports"])
     publish(Store(root, "parashot"), study, folders, no_model)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "mlflow", "ui", "--port", str(port), "--workers", "1"]
-    server = subprocess.Popen(command, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        wait_for(f"http://127.0.0.1:{port}", server)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.terminate()
-        server.wait(30)
-
-
-def wait_for(address: str, server: subprocess.Popen[bytes]) -> None:
-    for _ in range(240):
-        assert server.poll() is None, "mlflow ui ended"
-        try:
-            urllib.request.urlopen(f"{address}/health", timeout=5).close()
-            return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.5)
-    raise AssertionError("mlflow ui does not answer")
+    with runpy.run_path(str(SCREENSHOTS))["mlflow_ui"](root) as found:
+        yield found
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -76,9 +77,9 @@ def test_too_little_to_choose_from(network: RelationNetwork, shots: dict[str, li
         Classifier(network, shots, "cpu")
 
 
-def test_a_trained_network_knows_colours_it_never_saw(weights: object) -> None:
+def test_a_trained_network_knows_colours_it_never_saw(weights: Path) -> None:
     examples = {name: [picture(colour, 1, 40, 31)] for name, colour in COLOURS.items()}
-    classifier = Classifier(load_network(weights), examples, "cpu")  # type: ignore[arg-type]
+    classifier = Classifier(load_network(weights), examples, "cpu")
     for number, colour in enumerate(COLOURS.values()):
         scores = classifier.scores([picture(colour, seed, 9, 50) for seed in range(20, 30)])
         assert (scores.argmax(1) == number).mean() >= 0.9

@@ -55,28 +55,20 @@ class Classifier:
 
         The highest of a row names the class. They compare classes for one picture and are no probabilities.
         """
-        parts = [
-            self._related(self._embedded(images[begin : begin + _IMAGES_AT_ONCE]))
-            for begin in range(0, len(images), _IMAGES_AT_ONCE)
-        ]
-        return np.concatenate([np.zeros((0, len(self.classes))), *parts])
+        return self._related(self._embedded(images)) if len(images) else np.zeros((0, len(self.classes)))
 
     @torch.inference_mode()
     def _class_map(self, images: Sequence[Pixels]) -> Tensor:
         """What stands for a class, [1, C, h, w]."""
-        parts = [
-            self._embedded(images[begin : begin + _IMAGES_AT_ONCE])
-            for begin in range(0, len(images), _IMAGES_AT_ONCE)
-        ]
-        total = torch.cat(parts).sum(0, keepdim=True)
+        total = self._embedded(images).sum(0, keepdim=True)
         return total / len(images) if self._network.shots == "mean" else total
 
     def _embedded(self, images: Sequence[Pixels]) -> Tensor:
-        """Maps [m, C, h, w]."""
+        """Maps [m, C, h, w], so many images at a time as memory bears."""
         size = self._network.image_size
-        pixels = np.stack([resize_square(each, size) for each in images])
-        batch = torch.from_numpy(pixels).to(self._device).movedim(-1, -3)
-        return self._network.embed(prepare(batch, size))
+        pixels = torch.from_numpy(np.stack([resize_square(each, size) for each in images])).movedim(-1, -3)
+        some = (each.to(self._device) for each in pixels.split(_IMAGES_AT_ONCE))
+        return torch.cat([self._network.embed(prepare(each, size)) for each in some])
 
     def _related(self, maps: Tensor) -> npt.NDArray[np.float64]:
         """Scores [m, n] of maps [m, C, h, w], so many at a time as memory bears."""
