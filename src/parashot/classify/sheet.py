@@ -12,7 +12,7 @@ from PIL import Image
 from parashot.classify.pictures import read_picture
 from parashot.classify.verdicts import Verdict
 from parashot.plain import printable
-from parashot.report.markup import Markup, element
+from parashot.report.markup import Markup, document, element
 from parashot.report.style import style_sheet
 
 _SIDE = 160
@@ -35,16 +35,9 @@ _RULES = """
 def sheet(verdicts: Sequence[Verdict], shots: Mapping[str, Sequence[Path]], weights: str) -> str:
     """Render the sheet; nothing in it is fetched from anywhere. `weights` says whose verdicts these are."""
     classes = list(shots)
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("title", "Pictures by class: parashot"),
-        element("style", Markup(style_sheet() + _RULES)),
-    )
-    body = element(
-        "body",
+    return document(
+        "Pictures by class: parashot",
+        style_sheet() + _RULES,
         element(
             "main",
             element("h1", f"{len(verdicts)} pictures, {len(classes)} classes"),
@@ -60,7 +53,6 @@ def sheet(verdicts: Sequence[Verdict], shots: Mapping[str, Sequence[Path]], weig
             [_examples(label, files) for label, files in shots.items()],
         ),
     )
-    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 
 
 def _picture(verdict: Verdict, classes: Sequence[str]) -> Markup:

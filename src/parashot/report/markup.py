@@ -23,6 +23,19 @@ def element(name: str, /, *content: object, **attributes: object) -> Markup:
     return Markup(opening) if name in VOID else Markup(f"{opening}{join(*content)}</{name}>")
 
 
+def document(title: str, style: str, *content: object) -> str:
+    """A whole page that fetches nothing, for screens of any width, light and dark."""
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("title", title),
+        element("style", Markup(style)),
+    )
+    return f"<!doctype html>\n{element('html', head, element('body', *content), lang='en')}\n"
+
+
 def join(*content: object) -> Markup:
     """Put pieces side by side; None is nothing, lists and tuples are put one after the other."""
     return Markup("".join(_text(piece) for piece in content))

@@ -8,7 +8,7 @@ from typing import Any
 
 from parashot.findings.text import accuracy, percent
 from parashot.report.canvas import Drawing, svg
-from parashot.report.markup import Markup, element, join
+from parashot.report.markup import Markup, document, element, join
 from parashot.report.methods import hardware_list, methods, scaling_caveats
 from parashot.report.style import style_sheet
 from parashot.report.tables import Table, as_html, badge
@@ -41,16 +41,9 @@ class Section:
 def render_page(material: Material) -> str:
     """Render the whole page; nothing in it is fetched from anywhere."""
     sections = _sections(material)
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("title", f"{TITLE}: parashot"),
-        element("style", Markup(style_sheet())),
-    )
-    body = element(
-        "body",
+    return document(
+        f"{TITLE}: parashot",
+        style_sheet(),
         element("a", "Skip to the content", href="#answer", class_="skip"),
         _navigation(sections),
         element("main", _answer(material), [_section(each) for each in sections]),
@@ -59,7 +52,6 @@ def render_page(material: Material) -> str:
             element("p", "Made by parashot from results/summary.json; every table is there in full."),
         ),
     )
-    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 
 
 def _sections(material: Material) -> list[Section]:
