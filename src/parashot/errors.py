@@ -33,6 +33,10 @@ class PeerError(DeviceError):
     """Another process of the run is gone or does not answer; starting again may help."""
 
 
+class NonfiniteError(ParashotError):
+    """A training has met NaN or infinity, and what it would go on with is worthless."""
+
+
 class TrackingError(ParashotError):
     """MLflow cannot be told; the results themselves are on disk."""
 

@@ -113,6 +113,7 @@ class TrainParams:
     validate_every: Positive
     val_episodes: Annotated[int, Bounds(2)]
     checkpoint_every: Positive
+    on_nonfinite: Literal["stop", "skip"]
 
 
 @dataclass(frozen=True)

@@ -261,6 +261,7 @@ class TrainResult:
     ranks_identical: bool | None = None  # after training, all replicas held the same parameters, bit for bit
     parameters: int = 0
     resumed: int = 0  # how often it was taken up again from a saved state
+    nonfinite_steps: int = 0  # left out, since loss or gradient held NaN or infinity
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,9 @@ class Fsdp(SplitStrategy):
                 parts[name] = distribute_tensor(value, self.mesh, mine.placements) if sharded else value
         return parts
 
+    def gradients(self) -> list[torch.Tensor]:
+        return [each.to_local() if isinstance(each, DTensor) else each for each in super().gradients()]
+
     def synchronise_buffers(self) -> None:
         send_from_first(self.network.buffers(), self.context)
 

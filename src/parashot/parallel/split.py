@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 
 import torch
+from torch import distributed as dist
 
 from parashot.data.batches import Plan
 from parashot.model.network import RelationNetwork
@@ -34,6 +35,11 @@ class SplitStrategy(RankStrategy):
 
     @abstractmethod
     def own_parts(self, whole: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]: ...
+
+    def on_any_rank(self, flag: torch.Tensor) -> bool:
+        everywhere = flag.clone()
+        dist.all_reduce(everywhere, dist.ReduceOp.MAX, group=self.context.group)
+        return bool(everywhere)
 
     def whole_network(self) -> RelationNetwork:
         whole = copy.deepcopy(self._shape).to_empty(device=self.context.device)

@@ -9,13 +9,14 @@ episodes: each replica's part is weighted by its share, so a batchsz that the re
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import nn
+from torch.nn.utils import get_total_norm
 
 from parashot.data.batches import Batch, Plan
 from parashot.model.network import RelationNetwork
@@ -36,12 +37,16 @@ MakeOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
 
 @dataclass(frozen=True)
 class Objective:
-    """What is minimised, what is reported beside it, and in how many parts a step is computed."""
+    """What is minimised, what is reported beside it, and in how many parts a step is computed.
+
+    With `skips_nonfinite`, a step whose gradient holds NaN or infinity leaves the network as it was.
+    """
 
     loss: Loss
     accuracy: Loss
     inputs: Inputs
     accumulate: int = 1
+    skips_nonfinite: bool = False
 
 
 class Strategy(ABC):
@@ -102,17 +107,26 @@ class Strategy(ABC):
         """
 
     def step(self, batch: Batch) -> torch.Tensor:
-        """Do one optimizer step; returns what `forward_backward` returns.
+        """Do one optimizer step.
 
-        Nothing here waits for the device.
+        Returns [3]: the two sums of `forward_backward`, and not 0 where the gradient holds NaN or infinity.
+        Nothing here waits for the device, unless such steps are left out.
         """
+        skips = self.objective.skips_nonfinite
+        statistics = [each.clone() for each in self.network.buffers()] if skips else []
         self.optimizer.zero_grad(set_to_none=True)
         *parts, last = batch.to(self.context.device).parts(self.objective.accumulate)
         with self.accumulating():
             sums = [self.forward_backward(part) for part in parts]
         sums.append(self.forward_backward(last))
-        self.optimizer.step()
-        return torch.stack(sums).sum(0)
+        total = torch.stack(sums).sum(0)
+        nonfinite = any_nonfinite(self.gradients()).to(total)
+        if skips and self.on_any_rank(nonfinite):
+            for each, value in zip(self.network.buffers(), statistics, strict=True):
+                each.copy_(value)
+        else:
+            self.optimizer.step()
+        return torch.cat([total, nonfinite[None]])
 
     def set_learning_rate(self, rate: float) -> None:
         """Use `rate` from the next step on; a group of parameters with a `scale` takes that part of it."""
@@ -143,6 +157,14 @@ class Strategy(ABC):
         """The whole network as it stands, on this rank's device: what is evaluated. Every rank calls it."""
         return self.network
 
+    def gradients(self) -> list[torch.Tensor]:
+        """What this rank holds of the step's gradient."""
+        return [each.grad for each in self.network.parameters() if each.grad is not None]
+
+    def on_any_rank(self, flag: torch.Tensor) -> bool:
+        """Whether `flag` [] is not 0 on any rank. Ranks that hold the whole gradient hold the same one."""
+        return bool(flag)
+
     def agree(self) -> bool:
         """Whether all replicas hold the same parameters, bit for bit. True where there is only one copy."""
         return True
@@ -165,6 +187,12 @@ class Strategy(ABC):
 def channels_last(network: Network) -> Network:
     """The same network with the weights of its convolutions in the memory order of images [..., h, w, 3]."""
     return network.to(memory_format=torch.channels_last)
+
+
+def any_nonfinite(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Whether any of `tensors` holds NaN or infinity, as bool []; one pass, and no wait for the device."""
+    filled = [each for each in tensors if each.numel()]  # a rank's share of a small parameter may be empty
+    return ~torch.isfinite(get_total_norm(filled, norm_type=torch.inf))
 
 
 def part_of_step(

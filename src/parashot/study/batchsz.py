@@ -35,7 +35,7 @@ from parashot.study.timed import TimedStrategy
 from parashot.train.assemble import new_strategy, ready_batches, training_batches, validate
 from parashot.train.evaluate import mean_and_ci95
 from parashot.train.knobs import KNOBS_BESIDE_SIZE
-from parashot.train.loop import Trace, train_steps
+from parashot.train.loop import Trace, naming, train_steps
 from parashot.train.objective import learning_rates
 
 log = logging.getLogger(__name__)
@@ -114,14 +114,15 @@ def _train(context: Context, params: Params, packed: Path, size: int, limit: flo
         return not _from_first(over, context.ranks, context.group)
 
     check_every = max(1, 2 * study.baseline // size)  # after as many episodes for every size
-    trace = train_steps(
-        strategy,
-        batches,
-        plan,
-        learning_rate=learning_rates(params, plan.steps, size),
-        pauses=lambda done: done % check_every == 0,
-        on_pause=within_limit,
-    )
+    with naming(f"batchsz {size}"):
+        trace = train_steps(
+            strategy,
+            batches,
+            plan,
+            learning_rate=learning_rates(params, plan.steps, size),
+            pauses=lambda done: done % check_every == 0,
+            on_pause=within_limit,
+        )
     done = len(trace.losses)
     episodes = min(done * size, study.episodes)
     strategy.synchronise_buffers()

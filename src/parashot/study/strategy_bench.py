@@ -65,6 +65,7 @@ KNOBS = (
     "train.compile",
     "train.accumulate",
     "train.recompute",
+    "train.on_nonfinite",
     "augment",
     "parallel",
     "claims",

@@ -42,6 +42,7 @@ KNOBS = (
     "train.compile",
     "train.accumulate",
     "train.recompute",
+    "train.on_nonfinite",
     "augment",
     "parallel.device",
     "parallel.replicas",

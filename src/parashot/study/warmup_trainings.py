@@ -16,7 +16,7 @@ from parashot.params import Params
 from parashot.progress import Progress
 from parashot.records import WarmupRun
 from parashot.train.assemble import new_strategy, training_batches, validate
-from parashot.train.loop import train_steps
+from parashot.train.loop import naming, train_steps
 from parashot.train.objective import learning_rates
 
 log = logging.getLogger(__name__)
@@ -66,14 +66,15 @@ def _train(context: Context, params: Params, packed: Path) -> WarmupRun:
     train = params.train
     plan = Plan(train.episodes, train.batchsz)
     strategy = new_strategy("serial", params, context)
-    train_steps(
-        strategy,
-        training_batches(params, packed, plan, context),
-        plan,
-        learning_rate=learning_rates(params, plan.steps, train.batchsz),
-        pauses=lambda done: False,
-        on_pause=lambda done, trace: True,
-    )
+    with naming(f"batchsz {train.batchsz}, seed {params.seed}"):
+        train_steps(
+            strategy,
+            training_batches(params, packed, plan, context),
+            plan,
+            learning_rate=learning_rates(params, plan.steps, train.batchsz),
+            pauses=lambda done: False,
+            on_pause=lambda done, trace: True,
+        )
     accuracies = validate(strategy.whole_network(), params, packed, params.evaluate.val_episodes, context)
     strategy.close()
     steady = replace(params, train=replace(train, schedule="constant", warmup_steps=0))

@@ -30,7 +30,7 @@ from parashot.train.loop import Trace
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 _KEPT = 2
 """Files of a training: the last, and the one before it, should the last turn out damaged."""
 
@@ -47,6 +47,8 @@ class Progress:
     validations: dict[int, tuple[float, float]] = field(default_factory=dict)
     resumed: int = 0
     """How often it was taken up again."""
+    drifted: bool = False
+    """Whether replicas were seen to hold different parameters; a state holds the first one's."""
 
 
 class Checkpoints:
@@ -200,8 +202,14 @@ def _read(file: Path) -> dict[str, Any] | None:
 
 def _progress(tree: Mapping[str, Any]) -> Progress:
     trace, times = tree["trace"], tree["trace"]["times"]
-    progress = Progress(tree["step"], validations=dict(tree["validations"]), resumed=tree["resumed"])
+    progress = Progress(
+        tree["step"],
+        validations=dict(tree["validations"]),
+        resumed=tree["resumed"],
+        drifted=tree["drifted"],
+    )
     progress.trace.losses, progress.trace.accuracies = list(trace["losses"]), list(trace["accuracies"])
+    progress.trace.nonfinite = list(trace["nonfinite"])
     progress.trace.times.step_seconds = list(times["step_seconds"])
     progress.trace.times.data_seconds = list(times["data_seconds"])
     return progress

@@ -34,6 +34,7 @@ KNOBS_BESIDE_SIZE = (
     "train.compile",
     "train.accumulate",
     "train.recompute",
+    "train.on_nonfinite",
     "augment",
     "loader.backend",
     "loader.workers",

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
 from torch import distributed as dist
 
 from parashot.data.batches import Batch, Plan
+from parashot.errors import NonfiniteError
 from parashot.parallel.context import Context
 from parashot.parallel.strategy import Strategy
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -34,6 +39,8 @@ class Trace:
     times: StepTimes = field(default_factory=StepTimes)
     losses: list[float] = field(default_factory=list)
     accuracies: list[float] = field(default_factory=list)
+    nonfinite: list[int] = field(default_factory=list)
+    """Steps, counted from 1, that met NaN or infinity and were left out."""
 
 
 def train_steps(
@@ -51,6 +58,9 @@ def train_steps(
     After so many steps as `pauses` holds for, and after the last, the clock stops and `on_pause` is called.
     `on_pause(steps done, trace so far)` may validate, save and report; it returns False to end the training.
     Losses stay on the device, without their graphs, until a pause: nothing waits for it within a step.
+
+    Raises `NonfiniteError`, on every rank and before `on_pause` is called, where a step since the last pause
+    had a loss or a gradient with NaN or infinity, unless the strategy leaves such steps out.
     """
     trace, pending = trace or Trace(), []
     strategy.network.train()
@@ -67,8 +77,10 @@ def train_steps(
         trace.times.data_seconds.append(arrived - before)
         trace.times.step_seconds.append(after - before)
         if pausing:
-            _settle(trace, pending, plan, strategy.context)
+            broken = _settle(trace, pending, plan, strategy.context)
             pending = []
+            if broken:
+                _answer_nonfinite(broken, trace, plan, strategy)
             if not on_pause(done, trace):
                 break
             synchronise(strategy.context)
@@ -83,8 +95,11 @@ def synchronise(context: Context) -> None:
         torch.cuda.synchronize(context.device)
 
 
-def _settle(trace: Trace, pending: list[torch.Tensor], plan: Plan, context: Context) -> None:
-    """Add up the sums of pending steps over all ranks and turn them into means."""
+def _settle(trace: Trace, pending: list[torch.Tensor], plan: Plan, context: Context) -> list[int]:
+    """Add up the sums of pending steps over all ranks and turn them into means.
+
+    Returns the steps among them, counted from 1, that met NaN or infinity.
+    """
     sums = torch.stack(pending).double()
     if context.ranks > 1:
         dist.all_reduce(sums, group=context.group)
@@ -93,3 +108,30 @@ def _settle(trace: Trace, pending: list[torch.Tensor], plan: Plan, context: Cont
     means = sums.cpu() / totals[:, None]
     trace.losses.extend(means[:, 0].tolist())
     trace.accuracies.extend(means[:, 1].tolist())
+    broken = (means[:, 2] != 0) | ~torch.isfinite(means[:, 0])
+    steps: list[int] = (first + 1 + broken.nonzero()[:, 0]).tolist()
+    return steps
+
+
+def _answer_nonfinite(steps: list[int], trace: Trace, plan: Plan, strategy: Strategy) -> None:
+    """End a training that has met NaN or infinity, or count the steps that it has left out."""
+    first = steps[0]
+    begin = (first - 1) * plan.batchsz
+    episodes = f"episodes {begin} to {begin + plan.total(first - 1) - 1}"
+    met = f"NaN or infinity in step {first} of {plan.steps} ({episodes}), loss {trace.losses[first - 1]:g}"
+    if not strategy.objective.skips_nonfinite:
+        raise NonfiniteError(
+            f"{met}; set a smaller train.learning_rate, or leave such steps out by train.on_nonfinite=skip"
+        )
+    trace.nonfinite.extend(steps)
+    if strategy.context.is_first:
+        log.warning("%s; left out, as %d of %d steps so far", met, len(trace.nonfinite), len(trace.losses))
+
+
+@contextmanager
+def naming(training: str) -> Iterator[None]:
+    """Say which training it was that met NaN or infinity."""
+    try:
+        yield
+    except NonfiniteError as error:
+        raise NonfiniteError(f"{training}: {error}") from error

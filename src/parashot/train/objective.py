@@ -24,7 +24,13 @@ def build_objective(params: Params) -> Objective:
         augmentation=Augmentation(augment.crop, augment.flip, augment.jitter),
         seed=params.seed,
     )
-    return Objective(LOSSES[params.train.loss], accuracy, inputs, params.train.accumulate)
+    return Objective(
+        LOSSES[params.train.loss],
+        accuracy,
+        inputs,
+        params.train.accumulate,
+        skips_nonfinite=params.train.on_nonfinite == "skip",
+    )
 
 
 def optimizer_maker(params: Params) -> MakeOptimizer:

@@ -102,6 +102,7 @@ def metrics_of(result: TrainResult) -> dict[str, float | int]:
         "replicas": result.replicas,
         "steps": result.steps,
         "resumed": result.resumed,
+        "nonfinite_steps": result.nonfinite_steps,
     }
     return {key: value for key, value in numbers.items() if value is not None}
 

@@ -41,7 +41,7 @@ from parashot.train.checkpoint import Checkpoints, Progress, key
 from parashot.train.evaluate import mean_and_ci95
 from parashot.train.job import Job
 from parashot.train.knobs import params_of
-from parashot.train.loop import Trace, synchronise, train_steps
+from parashot.train.loop import Trace, naming, synchronise, train_steps
 from parashot.train.objective import learning_rates
 from parashot.train.outcome import history_rows, training_run, write_training
 from parashot.train.skipped import skip
@@ -112,8 +112,6 @@ class _Training:
         finally:
             self.strategy.close()
             self.checkpoints.close()
-        if not result.ranks_identical:
-            log.warning("train %s: the replicas ended with different parameters", self.job.strategy)
         if self.context.is_first:
             history, run = self._history(trace), self._run(trace, result)
             write_training(self.job.out, result, history, self.val_accuracies, self.params.model, state, run)
@@ -127,15 +125,16 @@ class _Training:
         first = self.progress.step
         if first and self.context.is_first:
             log.info("train %s: goes on after step %d of %d", self.job.strategy, first, self.plan.steps)
-        return train_steps(
-            self.strategy,
-            training_batches(self.params, self.job.packed, self.plan, self.context, first),
-            self.plan,
-            learning_rate=learning_rates(self.params, self.plan.steps, self.plan.batchsz),
-            pauses=lambda done: self._validates(done) or self._saves(done),
-            on_pause=self._pause,
-            trace=self.progress.trace,
-        )
+        with naming(f"train {self.job.strategy}"):
+            return train_steps(
+                self.strategy,
+                training_batches(self.params, self.job.packed, self.plan, self.context, first),
+                self.plan,
+                learning_rate=learning_rates(self.params, self.plan.steps, self.plan.batchsz),
+                pauses=lambda done: self._validates(done) or self._saves(done),
+                on_pause=self._pause,
+                trace=self.progress.trace,
+            )
 
     def _validates(self, done: int) -> bool:
         return done % self.params.train.validate_every == 0 or done == self.plan.steps
@@ -169,13 +168,28 @@ class _Training:
         return tuple(peaks) if devices else (sum(peaks),)
 
     def _pause(self, done: int, trace: Trace) -> bool:
-        """Validate and report, save, or both."""
+        """Validate and report, save, or both; the last time, look once more whether replicas agree."""
         if self._validates(done):
             self._validate(done, trace)
+        if self._saves(done) or done == self.plan.steps:
+            self._compare_replicas(done)
         if self._saves(done):
             self.progress.step = done
             self.checkpoints.save(self.strategy, self.progress)
         return True
+
+    def _compare_replicas(self, done: int) -> None:
+        """Note where replicas have drifted apart. Every rank calls it."""
+        if self.progress.drifted or self.strategy.agree():
+            return
+        self.progress.drifted = True
+        if self.context.is_first:
+            log.warning(
+                "train %s: after step %d the replicas hold different parameters; "
+                "what comes of it is the first one's, and no longer one training",
+                self.job.strategy,
+                done,
+            )
 
     def _validate(self, done: int, trace: Trace) -> None:
         last = done == self.plan.steps
@@ -243,8 +257,9 @@ class _Training:
             val_episodes=len(self.val_accuracies),
             peak_memory_bytes=max(memory),
             memory_by_device=memory if context.device.type == "cuda" else (),
-            ranks_identical=self.strategy.agree(),
+            ranks_identical=not self.progress.drifted,
             resumed=self.progress.resumed,
+            nonfinite_steps=len(trace.nonfinite),
             parameters=sum(each.numel() for each in self.strategy.whole_network().parameters()),
         )
 
@@ -272,8 +287,9 @@ def _folder_of(job: Job, context: Context) -> Path | None:
     """Where this training is saved: its own among all others, by what it depends on."""
     if job.scratch is None:
         return None
-    manifest = read_manifest(job.packed)
-    return job.scratch / key(job.strategy, params_of(job.params, job.strategy), manifest, context.ranks)
+    knobs = params_of(job.params, job.strategy)
+    del knobs["train.on_nonfinite"]  # one that was stopped goes on, leaving such steps out
+    return job.scratch / key(job.strategy, knobs, read_manifest(job.packed), context.ranks)
 
 
 def _own_devices(context: Context, replicas: int) -> list[torch.device]:
