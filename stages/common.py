@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from parashot.command import guarded
+from parashot.lifetime import end_in_order, end_with_parent
 from parashot.params import Params, load_params
 from parashot.progress import OneLine
 
@@ -20,9 +21,15 @@ PACKED = Path("data/packed")
 RESULTS = Path("results")
 REPORTS = Path("reports")
 
+LAUNCHERS = {"DVC_STAGE", "TORCHELASTIC_RUN_ID"}
+"""Variables by which DVC and torchrun tell a stage that they started it."""
+
 
 def stage(main: Callable[[], object]) -> None:
     """Run a stage: progress on stderr; an error meant for the user is one line and exit code 1."""
+    end_in_order()
+    if LAUNCHERS & os.environ.keys():
+        end_with_parent()
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[OneLine()])
     sys.exit(guarded(main))
 

@@ -17,7 +17,18 @@ ROOT = Path(__file__).parents[1]
 DVC = ROOT / "dvc.yaml"
 
 LAYERS = [
-    {"errors", "command", "files", "plain", "progress", "params", "records", "recipes", "hardware"},
+    {
+        "errors",
+        "command",
+        "files",
+        "lifetime",
+        "plain",
+        "progress",
+        "params",
+        "records",
+        "recipes",
+        "hardware",
+    },
     {"data", "model", "parallel", "tracking"},
     {"train", "findings"},
     {"study", "report", "sweep"},
@@ -32,6 +43,7 @@ SIDEWAYS = {
     "plain": set(),
     "progress": set(),
     "files": set(),
+    "lifetime": set(),
     "params": {"errors"},
     "records": {"errors", "files"},
     "recipes": {"errors", "params"},

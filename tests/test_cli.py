@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -73,6 +74,16 @@ def test_what_the_user_can_mend_is_one_line(
     assert printed.err.startswith(line)
     assert printed.err.count("\n") == 1
     assert printed.out == ""
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda: torch.empty(2**50), lambda: np.empty(2**50), lambda: bytearray(2**50)]
+)
+def test_more_memory_than_there_is(ask: Callable[[], object], capsys: pytest.CaptureFixture[str]) -> None:
+    assert guarded(ask) == 1
+    line = capsys.readouterr().err
+    assert line.startswith("error: the memory is full; set a smaller train.batchsz")
+    assert line.count("\n") == 1
 
 
 def test_success_and_interrupt_have_their_status(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ def guarded(run: Callable[[], object]) -> int:
     except (ParashotError, OSError) as error:
         print(f"error: {one_line(error)}", file=sys.stderr)
         return 1
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         if (advice := _advice(error)) is None:
             raise
         print(f"error: {advice}", file=sys.stderr)
@@ -31,10 +31,13 @@ def guarded(run: Callable[[], object]) -> int:
     return 0
 
 
-def _advice(error: RuntimeError) -> str | None:
-    """What to do about the errors of torch that the user can mend."""
+def _advice(error: Exception) -> str | None:
+    """What to do about the errors of Python and torch that the user can mend."""
+    smaller = "set a smaller train.batchsz, episode.k_query or model.image_size"
     if type(error).__name__ == "OutOfMemoryError":
-        return "the GPU's memory is full; set a smaller train.batchsz, episode.k_query or model.image_size"
+        return f"the GPU's memory is full; {smaller}"
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return f"the memory is full; {smaller}, or use fewer loader workers"
     if "DataLoader worker" in str(error):
         return (
             f"{one_line(error)}; where shared memory is small (a container's --shm-size), "

@@ -21,7 +21,8 @@ from parashot.parallel.context import Context, Placement, control_group
 from parashot.parallel.registry import STRATEGIES
 from parashot.parallel.strategy import any_nonfinite
 from parashot.params import Params
-from parashot.records import HistoryRow, TrainResult, read_json, read_result, read_rows
+from parashot.recipes import Value
+from parashot.records import HistoryRow, Run, TrainResult, read_json, read_result, read_rows
 from parashot.train.assemble import new_strategy, ready_batches, training_batches
 from parashot.train.job import Job
 from parashot.train.loop import train_steps
@@ -189,15 +190,22 @@ def poisoned_data(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_stopped_training_keeps_its_last_good_state_and_goes_on_without_the_step(
     strategy: str, tiny_packed: Path, tmp_path: Path
 ) -> None:
-    knobs = {"train.episodes": EPISODES, "train.checkpoint_every": 1, "train.validate_every": 4}
+    seen: list[Run] = []
+    knobs: dict[str, Value] = {
+        "train.episodes": EPISODES,
+        "train.checkpoint_every": 1,
+        "train.validate_every": 1,
+        "tracking.live_seconds": 0,
+    }
     scratch = tmp_path / "scratch"
     stop = tiny_params(knobs)
     skip = tiny_params({**knobs, "train.on_nonfinite": "skip"})
-    job = Job(strategy, stop, tiny_packed, tmp_path / "out", scratch=scratch)
+    job = Job(strategy, stop, tiny_packed, tmp_path / "out", live=seen.append, scratch=scratch)
     with pytest.raises(NonfiniteError) as error:
         train(job)
     assert str(error.value).startswith(f"train {strategy}: NaN or infinity in step 3 of 5 (episodes 6 to 8)")
     assert not job.out.exists()
+    assert [each.status for each in seen] == ["running", "running", "failed"]
     assert sorted(path.name for path in scratch.glob("*/*.pt")) == [f"step-{step:012d}.pt" for step in (1, 2)]
     train(dataclasses.replace(job, params=skip))
     at_once = dataclasses.replace(job, params=skip, out=tmp_path / "at_once", scratch=None)

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,7 @@ class _Training:
         self.control = control
         self.context, self.job, self.params = context, job, params
         self.uuid, self.start_ms, self.last_live = uuid.uuid4().hex, now_ms(), time.monotonic()
+        self.is_shown = False
         self.idle_bytes = tree_memory_bytes(os.getpid()) if context.device.type == "cpu" else 0
         self.strategy = new_strategy(job.strategy, params, context)
         drawn = 1
@@ -109,6 +111,9 @@ class _Training:
             trace = self._train()
             result = self._result(trace, memory)
             state = self.strategy.state_dict()
+        except BaseException:
+            self._show_failed()
+            raise
         finally:
             self.strategy.close()
             self.checkpoints.close()
@@ -217,8 +222,14 @@ class _Training:
         )
         now = time.monotonic()
         if self.job.live and now - self.last_live >= self.params.tracking.live_seconds:
-            self.last_live = now
+            self.last_live, self.is_shown = now, True
             self.job.live(self._run(trace, None))
+
+    def _show_failed(self) -> None:
+        """Who watched the training sees that it has ended."""
+        if self.job.live and self.is_shown:
+            run = self._run(self.progress.trace, None)
+            self.job.live(replace(run, status="failed", end_ms=now_ms()))
 
     def _history(self, trace: Trace) -> list[HistoryRow]:
         return history_rows(trace, self.plan, self.progress.validations)

@@ -1,0 +1,34 @@
+"""A process that ends when it is asked to, and not later than the one that started it."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import sys
+from types import FrameType
+
+_PR_SET_PDEATHSIG = 1
+"""linux/prctl.h"""
+
+
+def end_in_order() -> None:
+    """Let SIGTERM and SIGHUP end this process as an error would: temporaries go, children are told.
+
+    A signal that is ignored (`nohup`) stays so.
+    """
+    for each in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(each) is signal.SIG_DFL:
+            signal.signal(each, _end)
+
+
+def end_with_parent() -> None:
+    """Be sent SIGTERM when the parent process ends, however it does. Linux only; elsewhere nothing happens.
+
+    Where DVC is killed, no stage trains on behind its back.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)

@@ -1,0 +1,238 @@
+"""A study whose processes are killed at random moments: the next `dvc repro` goes on, and nothing shows."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from conftest import TINY, Checkout, make_checkout
+
+from parashot.records import TrainResult, read_result
+
+SETTINGS = (
+    *TINY,
+    "train.episodes=1600",  # some seconds of training
+    "train.validate_every=100",
+    "train.checkpoint_every=10",
+    "loader.workers=2",
+    "parallel.dp.enabled=false",
+    "tracking.live_seconds=1",
+    # what is measured may be chosen another way the next time
+    "model.pairing=split",
+    "train.precision=fp32",
+    "train.compile=none",
+)
+TRAININGS = ("train-serial", "train-ddp")
+PATIENCE_SECONDS = 60
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are told apart by /proc")
+
+Chooser = Callable[[psutil.Process], list[psutil.Process]]
+
+
+def stages(dvc: psutil.Process) -> list[psutil.Process]:
+    return [each for each in dvc.children() if says(each, "stages.train")]
+
+
+def ranks(dvc: psutil.Process) -> list[psutil.Process]:
+    return [rank for stage in stages(dvc) for rank in stage.children() if says(rank, "spawn_main")]
+
+
+def workers(dvc: psutil.Process) -> list[psutil.Process]:
+    """Loader workers: what a fork server, which a stage or a rank has started, has forked."""
+    everyone = dvc.children(recursive=True)
+    servers = [each for each in everyone if says(each, "forkserver")]
+    return [worker for server in servers for worker in server.children()]
+
+
+def says(process: psutil.Process, word: str) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return any(word in each for each in process.cmdline())
+    return False
+
+
+@dataclass(frozen=True)
+class Way:
+    """Whom to send which signal; with `group`, everyone of DVC's process group, as Ctrl-C does."""
+
+    name: str
+    choose: Chooser
+    sent: signal.Signals
+    group: bool = False
+
+
+WAYS = (
+    Way("SIGKILL to dvc", lambda dvc: [dvc], signal.SIGKILL),
+    Way("SIGKILL to a stage", stages, signal.SIGKILL),
+    Way("SIGKILL to a rank", ranks, signal.SIGKILL),
+    Way("SIGKILL to a loader worker", workers, signal.SIGKILL),
+    Way("Ctrl-C", stages, signal.SIGINT, group=True),
+    Way("SIGTERM to dvc", lambda dvc: [dvc], signal.SIGTERM),
+    Way("SIGTERM to a stage", stages, signal.SIGTERM),
+)
+
+
+@contextlib.contextmanager
+def repro(checkout: Checkout, *targets: str) -> Iterator[psutil.Popen]:
+    """A running `dvc repro` in a session of its own; at the end nothing of it may be left."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("DVC_", "MLFLOW_"))}
+    with (checkout.root / "log.txt").open("ab") as log:
+        dvc = psutil.Popen(
+            ["dvc", "repro", *targets],
+            cwd=checkout.root,
+            env={**clean, "PATH": path, "DVC_NO_ANALYTICS": "1"},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield dvc
+    finally:
+        for each in session(dvc.pid):
+            with contextlib.suppress(psutil.Error):
+                each.kill()
+        dvc.wait()
+
+
+def session(leader: int) -> list[psutil.Process]:
+    """Every living process of a session, orphans too."""
+    found = []
+    for each in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if os.getsid(each.pid) == leader and each.status() != psutil.STATUS_ZOMBIE:
+                found.append(each)
+    return found
+
+
+def kill_once(checkout: Checkout, way: Way, chance: random.Random) -> bool:
+    """Start the trainings and kill at a random moment; False where they were done before it came.
+
+    Waits until everything that was started has ended, which it must by itself.
+    """
+    with repro(checkout, *TRAININGS) as dvc:
+        while not (victims := way.choose(dvc)) or not stages(dvc):
+            if dvc.poll() is not None:
+                return False
+            time.sleep(0.02)
+        time.sleep(chance.uniform(0, 10))
+        victims = way.choose(dvc) if dvc.poll() is None else []
+        if not victims:
+            return False
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            if way.group:
+                os.killpg(dvc.pid, way.sent)
+            else:
+                chance.choice(victims).send_signal(way.sent)
+        dvc.wait(timeout=PATIENCE_SECONDS)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while left := session(dvc.pid):
+            assert time.monotonic() < deadline, f"{way.name}: {[each.cmdline() for each in left]} live on"
+            time.sleep(0.05)
+    return True
+
+
+def forget_trainings(checkout: Checkout) -> None:
+    """Let the next `dvc repro` train anew, from the data that are there."""
+    lock = checkout.root / "dvc.lock"
+    tree = yaml.safe_load(lock.read_text(encoding="utf-8"))
+    for name in TRAININGS:
+        tree["stages"].pop(name, None)
+    lock.write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
+    shutil.rmtree(checkout.root / ".dvc/cache/runs", ignore_errors=True)
+    shutil.rmtree(checkout.root / "results/train")
+
+
+def leftovers(checkout: Checkout) -> list[Path]:
+    """Temporaries, and states of trainings that are over."""
+    tops = [checkout.root / each for each in ("data", "results", "reports", ".scratch")]
+    files = [path for top in tops for path in top.rglob("*")]
+    return [path for path in files if path.suffix in {".tmp", ".old", ".pt"} and path.name != "model.pt"]
+
+
+def assert_undisturbed(checkout: Checkout, calm: Checkout) -> int:
+    """The trainings have ended as if nothing had been; returns how often they were taken up again."""
+    resumed = 0
+    for name in ("serial", "ddp"):
+        here, there = (each.root / "results/train" / name for each in (checkout, calm))
+        for file in ("model.pt", "val_episodes.csv"):
+            assert (here / file).read_bytes() == (there / file).read_bytes()
+        result = read_result(TrainResult, here / "result.json")
+        assert (result.seconds is None) == bool(result.resumed)  # no window of time is its wall time
+        resumed += result.resumed
+    assert leftovers(checkout) == []
+    return resumed
+
+
+def statuses(checkout: Checkout) -> list[tuple[str, str]]:
+    """Uuid and status of every run in MLflow."""
+    query = "select value, status from runs join tags using (run_uuid) where key = 'parashot.uuid'"
+    with sqlite3.connect(checkout.root / "mlflow.db") as database:
+        return database.execute(query).fetchall()
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    checkout = make_checkout(tmp_path_factory.mktemp("calm"), *SETTINGS)
+    checkout.run("dvc", "repro", *TRAININGS)
+    return checkout
+
+
+def survive(checkout: Checkout, calm: Checkout, kills: int, seed: int) -> int:
+    """Kill so many times, each way in turn; returns how often trainings were taken up again."""
+    chance, killed, resumed = random.Random(seed), 0, 0
+    while killed < kills:
+        if kill_once(checkout, WAYS[killed % len(WAYS)], chance):
+            killed += 1
+        else:  # all done before it came
+            resumed += assert_undisturbed(checkout, calm)
+            forget_trainings(checkout)
+    checkout.run("dvc", "repro", *TRAININGS)
+    return resumed + assert_undisturbed(checkout, calm)
+
+
+def test_killed_trainings_go_on(
+    calm: Checkout, tmp_path: Path, record_property: Callable[[str, int], None]
+) -> None:
+    checkout = make_checkout(tmp_path, *SETTINGS)
+    assert survive(checkout, calm, len(WAYS), seed=0) > 0
+    record_property("kills_survived", len(WAYS))
+
+
+@pytest.mark.slow
+def test_fifty_kills_and_the_whole_study_after_them(
+    calm: Checkout, tmp_path: Path, record_property: Callable[[str, int], None]
+) -> None:
+    checkout = make_checkout(tmp_path, *SETTINGS)
+    assert survive(checkout, calm, 50, seed=1) > 0
+    checkout.run("dvc", "repro")
+    runs = statuses(checkout)
+    assert "RUNNING" not in {status for _, status in runs}
+    assert len({uuid for uuid, _ in runs}) == len(runs)
+    record_property("kills_survived", 50)
+
+
+def test_a_second_study_in_the_same_checkout_says_so_and_stops(calm: Checkout, tmp_path: Path) -> None:
+    checkout = make_checkout(tmp_path, *SETTINGS)
+    with repro(checkout, *TRAININGS) as first:
+        while not stages(first):
+            assert first.poll() is None
+            time.sleep(0.02)
+        second = checkout.run("dvc", "repro", *TRAININGS, check=False)
+        assert second.returncode != 0
+        assert f"PID {first.pid}" in second.stderr
+        assert first.wait(timeout=PATIENCE_SECONDS) == 0
+    assert_undisturbed(checkout, calm)
