@@ -203,7 +203,11 @@ def test_two_hosts_train_as_one(hosts: tuple[Host, Host], alone: Path) -> None:
     ("times", "seed"), [(1, 0), pytest.param(5, 1, marks=pytest.mark.slow)], ids=["1 kill", "5 kills"]
 )
 def test_a_killed_host_comes_back_and_nothing_has_changed(
-    hosts: tuple[Host, Host], alone: Path, times: int, seed: int
+    hosts: tuple[Host, Host],
+    alone: Path,
+    times: int,
+    seed: int,
+    record_property: Callable[[str, int], None],
 ) -> None:
     chance, commands = random.Random(seed), together(hosts, restarts=10)
     running = [host.train(*commands[host.name]) for host in hosts]
@@ -218,6 +222,7 @@ def test_a_killed_host_comes_back_and_nothing_has_changed(
         assert each.wait(SECONDS) == 0, f"{hosts[0].log()}\n---\n{hosts[1].log()}"
     result = assert_same(hosts, alone)
     assert result.resumed >= times
+    record_property("kills_survived", times)
 
 
 def test_a_peer_that_cannot_be_reached_ends_in_one_line(hosts: tuple[Host, Host]) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import random
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -118,7 +118,9 @@ def assert_undisturbed(disturbed: Job, calm: Job) -> TrainResult:
         pytest.param(10, 1, marks=pytest.mark.slow, id="10 kills"),
     ],
 )
-def test_killed_ranks_change_nothing(tiny_packed: Path, tmp_path: Path, times: int, seed: int) -> None:
+def test_killed_ranks_change_nothing(
+    tiny_packed: Path, tmp_path: Path, times: int, seed: int, record_property: Callable[[str, int], None]
+) -> None:
     calm = job(tmp_path / "calm", tiny_packed)
     disturbed = job(tmp_path / "disturbed", tiny_packed)
     train(calm)
@@ -129,6 +131,7 @@ def test_killed_ranks_change_nothing(tiny_packed: Path, tmp_path: Path, times: i
     result = assert_undisturbed(disturbed, calm)
     assert result.resumed == times
     assert result.seconds is None  # no window of time is its wall time
+    record_property("kills_survived", times)
 
 
 @pytest.mark.slow

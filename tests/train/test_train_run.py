@@ -116,12 +116,17 @@ def test_the_saved_model_is_trained_and_has_the_accuracy_that_was_reported(job: 
     assert any(not torch.equal(value, untrained[name]) for name, value in network.state_dict().items())
 
 
-@pytest.mark.parametrize("strategy", ["serial", "dp"])
-def test_the_same_seed_gives_the_same_bytes_and_another_does_not(job: Job, strategy: str) -> None:
+@pytest.mark.parametrize("strategy", ["serial", "dp", "ddp"])
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not(
+    job: Job, strategy: str, ranks: StandingRanks
+) -> None:
     first, second = turned(job, {}, strategy, "first"), turned(job, {}, strategy, "second")
     other = turned(job, {"seed": 4}, strategy, "other")
     for each in (first, second, other):
-        run(each)
+        if strategy == "ddp":
+            ranks(2, train_rank, each)
+        else:
+            run(each)
     for name in ("model.pt", "val_episodes.csv"):
         assert (first.out / name).read_bytes() == (second.out / name).read_bytes()
     assert (first.out / "model.pt").read_bytes() != (other.out / "model.pt").read_bytes()

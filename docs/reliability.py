@@ -1,0 +1,101 @@
+"""`python docs/reliability.py`: the long versions of the tests behind docs/reliability.md, and its table.
+
+Some need root, mounts and network namespaces; what was skipped is in the table. `--from FILE` takes the JUnit
+XML of an earlier run instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+from parashot.files import write_text
+from parashot.hardware import inspect_hardware
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs/reliability.md"
+BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A figure: what it counts, the property by which tests tell it, and where those tests are."""
+
+    what: str
+    told_as: str
+    tests: Sequence[str]
+
+
+ROWS = (
+    Row(
+        "processes of a study killed at random moments (DVC, stages, ranks, loader workers, hosts); "
+        "each time the next run went on, and every result was the same, byte for byte",
+        "kills_survived",
+        ("tests/pipeline/test_kills.py", "tests/pipeline/test_hosts.py", "tests/train/test_train_elastic.py"),
+    ),
+    Row(
+        "writers killed in the middle of an output; readers found the old or the new, whole",
+        "writers_killed",
+        ("tests/test_files.py",),
+    ),
+    Row("bad inputs, each answered as expected, in one line", "inputs_answered", ("tests/hostile",)),
+    Row(
+        "processes that logged into one new MLflow store at once; every run and every point was there",
+        "processes_logging",
+        ("tests/test_tracking_failures.py",),
+    ),
+)
+
+
+def main() -> int:
+    """Run the tests or read what they said, write the table, and return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--from", dest="file", type=Path, help="JUnit XML of a run with all these tests")
+    file = parser.parse_args().file
+    if file is not None:
+        return _write(ElementTree.parse(file).getroot())
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "tests.xml")
+        tests = sorted({test for row in ROWS for test in row.tests})
+        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *tests]
+        status = subprocess.run(command, cwd=ROOT, check=False).returncode
+        return status or _write(ElementTree.parse(report).getroot())
+
+
+def _write(report: ElementTree.Element) -> int:
+    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+    _, after = rest.split(END)
+    write_text(PAGE, f"{before}{BEGIN}\n{table(report)}\n{END}{after}")
+    return 0
+
+
+def table(report: ElementTree.Element) -> str:
+    """The figures of the tests that passed, as Markdown."""
+    cases = list(report.iter("testcase"))
+    if failed := [each for each in cases if each.find("failure") is not None]:
+        raise SystemExit(f"error: {len(failed)} tests failed; mend them first")
+    skipped = sum(each.find("skipped") is not None for each in cases)
+    lines = ["| what | how many | tests |", "|---|---:|---|"]
+    for row in ROWS:
+        where = ", ".join(f"`{test}`" for test in row.tests)
+        lines.append(f"| {row.what} | {_total(cases, row.told_as):,} | {where} |")
+    date = (report.find("testsuite") or report).get("timestamp", "")[:10]
+    machine = inspect_hardware()
+    tests = f"{len(cases) - skipped} tests passed, {skipped} skipped"
+    lines += ["", f"*{machine.cpu_model}, {machine.threads} hardware threads; {tests}; {date}.*"]
+    return "\n".join(lines)
+
+
+def _total(cases: Sequence[ElementTree.Element], name: str) -> int:
+    told = (each.iterfind(f"properties/property[@name='{name}']") for each in cases)
+    return sum(int(found.attrib["value"]) for each in told for found in each)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
