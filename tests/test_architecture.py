@@ -22,6 +22,7 @@ LAYERS = [
         "command",
         "files",
         "lifetime",
+        "opcodes",
         "plain",
         "progress",
         "params",
@@ -40,6 +41,8 @@ LAYERS = [
 
 SIDEWAYS = {
     "command": {"errors"},
+    "errors": {"plain"},
+    "opcodes": set(),
     "plain": set(),
     "progress": set(),
     "files": set(),

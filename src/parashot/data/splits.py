@@ -15,7 +15,6 @@ from parashot.data.raw import RawManifest, RawStore, Splits
 from parashot.errors import DataError
 from parashot.files import replacing_folder
 from parashot.params import SPLIT_CLASSES
-from parashot.plain import printable
 
 COLUMNS = ("filename", "label")
 
@@ -59,9 +58,7 @@ def read_split(folder: Path) -> dict[str, dict[str, list[str]]]:
             raise DataError(f"{path}: not UTF-8 text; run the stage `split` again") from error
         for member, label in read_rows(lines, str(path)):
             if home.setdefault(label, split) != split:
-                raise DataError(
-                    f"{path}: class {printable(label)} is in {home[label]}.csv too; keep it in one split"
-                )
+                raise DataError(f"{path}: class {label} is in {home[label]}.csv too; keep it in one split")
             classes.setdefault(label, []).append(member)
         splits[split] = classes
     return splits
@@ -73,9 +70,7 @@ def read_rows(lines: Iterable[str], where: str) -> Iterator[tuple[str, str]]:
     found = [name.strip() for name in reader.fieldnames or ()]
     for column in COLUMNS:
         if column not in found:
-            raise DataError(
-                f"{where}: no column {column!r}, only {', '.join(map(printable, found)) or 'nothing'}"
-            )
+            raise DataError(f"{where}: no column {column!r}, only {', '.join(found) or 'nothing'}")
     reader.fieldnames = found
     try:
         for row in reader:
@@ -115,7 +110,7 @@ def _check_enough(manifest: RawManifest, splits: Splits, n_way: int, images_need
             found = counts.get(label, 0)
             if found < images_needed:
                 raise DataError(
-                    f"class {printable(label)} of split {split} has {found} images, "
+                    f"class {label} of split {split} has {found} images, "
                     f"episodes need {images_needed}; "
                     "add images, or lower episode.k_shot, episode.k_query or evaluate.k_query"
                 )

@@ -28,7 +28,6 @@ from parashot.data.sources.ravi import SPLIT_WORDS, class_splits, split_of, whol
 from parashot.data.splits import read_rows
 from parashot.errors import DataError
 from parashot.params import IMAGES_PER_CLASS
-from parashot.plain import printable
 
 _WORDNET_ID = re.compile(r"n\d{8}")
 _FILE_NAME = re.compile(r"(n\d{8})(\d{8}|_.*)?\.\w+")
@@ -94,7 +93,7 @@ def _listings(path: Path, tables: Mapping[str, tuple[str, str]]) -> dict[str, di
         for filename, label in read_rows(text.splitlines(), where):
             if split_of().get(label) != split:
                 raise DataError(
-                    f"{where}: class {printable(label)} does not belong to {split} in the split of Ravi and "
+                    f"{where}: class {label} does not belong to {split} in the split of Ravi and "
                     "Larochelle; remove the CSVs to have the images regrouped by their classes"
                 )
             rows[PurePosixPath(filename).name] = label
@@ -114,12 +113,12 @@ def _images(path: Path, listings: Listings) -> Iterator[RawImage]:
             if listed is None:
                 continue
             if listed != label:
-                raise DataError(f"{path}: {member.name} is listed as {printable(listed)}; correct the CSV")
+                raise DataError(f"{path}: {member.name} is listed as {listed}; correct the CSV")
         missing.discard((split_of().get(label, ""), member.path.name))
         yield RawImage(label, _name(member.path, label), member.read())
     if missing:
         split, name = min(missing)
-        example = f"{printable(name)} of {split}.csv"
+        example = f"{name} of {split}.csv"
         raise DataError(
             f"{path}: {len(missing)} images that the CSVs list are missing, as {example}; get it anew"
         )
