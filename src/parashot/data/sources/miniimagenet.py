@@ -39,7 +39,7 @@ Listings = Mapping[str, Mapping[str, str]]
 class _Layout:
     """What a first walk over the names finds."""
 
-    tables: dict[str, tuple[str, str]] = field(default_factory=dict)  # split -> name and text of its CSV
+    tables: dict[str, tuple[str, bytes]] = field(default_factory=dict)  # split -> name and bytes of its CSV
     flat: bool = False  # images whose file name alone tells the class
     foldered: bool = False  # images in a folder named after the class
     cached: bool = False
@@ -78,19 +78,19 @@ def _survey(path: Path) -> _Layout:
             layout.flat |= label is not None and not is_foldered
         elif member.path.suffix.lower() == ".csv" and member.path.stem.lower() in SPLIT_WORDS:
             split = SPLIT_WORDS[member.path.stem.lower()]
-            layout.tables[split] = (member.name, member.read().decode("utf-8-sig", "replace"))
+            layout.tables[split] = (member.name, member.read())
         layout.cached |= is_cache(member.path.name)
         layout.categories |= is_category(member.path.name)
     return layout
 
 
-def _listings(path: Path, tables: Mapping[str, tuple[str, str]]) -> dict[str, dict[str, str]]:
+def _listings(path: Path, tables: Mapping[str, tuple[str, bytes]]) -> dict[str, dict[str, str]]:
     """Split -> file name -> class, as the CSVs say. Raises `DataError` where their split is not Ravi's."""
     listings: dict[str, dict[str, str]] = {}
-    for split, (name, text) in tables.items():
+    for split, (name, data) in tables.items():
         where = f"{path}: {name}"
         rows = listings[split] = {}
-        for filename, label in read_rows(text.splitlines(), where):
+        for filename, label in read_rows(data, where):
             if split_of().get(label) != split:
                 raise DataError(
                     f"{where}: class {label} does not belong to {split} in the split of Ravi and "

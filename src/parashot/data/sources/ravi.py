@@ -42,6 +42,8 @@ def whole(images: Iterable[RawImage], splits: Splits, per_class: int, where: str
                 f"{len(known)} of miniImageNet; remove it, or use data.source=folder"
             )
         counts[image.label] += 1
+        if counts[image.label] > per_class:
+            raise DataError(f"{where}: class {image.label} has more than {per_class} images; get it anew")
         yield image
     for split, labels in splits.items():
         if not any(counts[label] for label in labels):
