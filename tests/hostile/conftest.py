@@ -6,8 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from answers import Answered, Refused
+
+from parashot.data.images import encode_jpeg
 
 LONGEST = 2_500
 
@@ -38,3 +41,9 @@ def refused(tmp_path: Path, answered: Answered) -> Refused:
 
 def _contents(folder: Path) -> dict[str, int]:
     return {str(path): path.lstat().st_size for path in folder.rglob("*") if not path.is_dir()}
+
+
+@pytest.fixture(scope="session")
+def jpeg() -> bytes:
+    """A small image like any other."""
+    return encode_jpeg(np.zeros((8, 8, 3), np.uint8))
