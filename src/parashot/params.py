@@ -359,7 +359,7 @@ def parse(kind: type[T], value: object, key: str = "") -> T:
     if not isinstance(value, Mapping):
         raise ParamsError(f"{key or 'params.yaml'}: {_shown(value)} found, a section with keys is needed")
     hints = typing.get_type_hints(kind, include_extras=True)
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # "a dataclass" has no public type
     prefix = f"{key}." if key else ""
     for name in value:
         if name not in names:
@@ -376,7 +376,9 @@ def knobs(kind: type[Any] | None = None, prefix: str = "") -> dict[str, str]:
     found: dict[str, str] = {}
     for name, hint in typing.get_type_hints(kind or Params, include_extras=True).items():
         key = f"{prefix}{name}"
-        found |= knobs(hint, f"{key}.") if is_dataclass(hint) else {key: _allowed(hint)}  # type: ignore[arg-type]
+        found |= (
+            knobs(typing.cast("type[Any]", hint), f"{key}.") if is_dataclass(hint) else {key: _allowed(hint)}
+        )
     return found
 
 

@@ -6,6 +6,7 @@ import logging
 import shutil
 import sys
 import time
+from typing import TextIO
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ def span(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:.1f} h"
 
 
-class OneLine(logging.StreamHandler):  # type: ignore[type-arg]
+class OneLine(logging.StreamHandler[TextIO]):
     """Writes to stderr; a line that passes is replaced by the next one, and left out where nobody looks."""
 
     def __init__(self) -> None:
