@@ -49,6 +49,7 @@ class Bounds:
 Positive = Annotated[int, Bounds(1)]
 Auto = Literal["auto"]
 Pairing = Literal["concat", "split", "auto"]
+Head = Literal["relation", "residual"]
 Precision = Literal["fp32", "bf16", "auto"]
 Compile = Literal["none", "default", "reduce-overhead", "auto"]
 
@@ -89,6 +90,7 @@ class ModelParams:
     image_size: Annotated[int, Bounds(16, 1024)]
     pairing: Pairing
     shots: Literal["mean", "sum"]
+    head: Head
     init: Literal["kaiming", "xavier", "normal", "orthogonal"]
 
 
@@ -278,8 +280,10 @@ class EvaluateParams:
     """Episodes behind every reported accuracy."""
 
     k_query: Positive
+    k_shots: tuple[Positive, ...]
     val_episodes: Annotated[int, Bounds(2)]
     test_episodes: Annotated[int, Bounds(2)]
+    transductive_episodes: Annotated[int, Bounds(0)]
 
 
 @dataclass(frozen=True)
@@ -492,6 +496,8 @@ def _check_fit(params: Params) -> None:
             f"train.batchsz: {params.train.batchsz}, but train.episodes is {params.train.episodes}; "
             "it must be at most that"
         )
+    if params.model.head == "residual" and params.model.shots == "sum":
+        raise ParamsError("model.shots: sum, but model.head residual compares means; set it to mean")
     _check_step(params)
     _check_meeting(params.parallel.init_method)
     _check_batchsz_study(params.batchsz_study)

@@ -319,7 +319,7 @@ class WarmupRun:
     val_accuracy: float
 
 
-# --- evaluate: results/evaluate/{result.json,test_episodes.csv} -----------------------------------
+# --- evaluate: results/evaluate/{result.json,tasks.csv,test_episodes.csv} ---------------------------------
 
 
 @dataclass(frozen=True)
@@ -343,6 +343,31 @@ class EvaluateResult:
     episodes: int
     test_accuracy: float
     test_accuracy_ci95: float  # half width
+
+
+@dataclass(frozen=True)
+class TaskAccuracy:
+    """A network on episodes of one shape: a row of tasks.csv. `ci95` are half widths.
+
+    All but the last are of the same episodes. Transductive: batch norm by an episode's own images, so that
+    its queries help each other.
+    """
+
+    n_way: int
+    k_shot: int
+    k_query: int
+    episodes: int
+    accuracy: float
+    accuracy_ci95: float
+    cosine_accuracy: float  # of the mean maps, without the relation head
+    cosine_accuracy_ci95: float
+    relation_accuracy: float  # of the relation head alone
+    relation_accuracy_ci95: float
+    margin: float  # accuracy less cosine accuracy, episode by episode
+    margin_ci95: float
+    transductive_episodes: int  # 0: not measured
+    transductive_accuracy: float
+    transductive_accuracy_ci95: float
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from parashot.files import replacing_file
 from parashot.model.network import RelationNetwork
 from parashot.params import ModelParams, parse
 
-FORMAT = 1
+FORMAT = 2
 ADVICE = "give the file that a training has written"
 
 
