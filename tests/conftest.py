@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 from standing_ranks import StandingRanks
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 settings.register_profile("parashot", deadline=None)  # no test asserts a time
 settings.load_profile("parashot")
@@ -56,6 +59,15 @@ def ranks() -> Iterator[StandingRanks]:
     standing = StandingRanks()
     yield standing
     standing.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A real one."""
+    from browser import chromium
+
+    with chromium() as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")

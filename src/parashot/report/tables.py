@@ -178,7 +178,7 @@ def _step(summary: Mapping[str, Any]) -> Table:
         _words("compile", "compile"),
         _column("seconds_per_step", "seconds per step", text.number),
         _column("speedup", "speedup", _times),
-        Column("chosen", "", lambda row: "chosen" if row["chosen"] else "", number=False),
+        Column("chosen", "chosen", lambda row: "yes" if row["chosen"] else "", number=False),
     )
     caption = "Ways to compute a step, tried in turn on one replica: speedup is over the slowest"
     return Table("step", caption, columns, tuple(summary["step"]))
