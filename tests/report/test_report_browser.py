@@ -67,6 +67,7 @@ def test_tables_equal_the_summary(browser: Browser, report: tuple[Path, dict[str
         ("strategies", list(summary["strategies"].values())),
         ("batchsz", summary["batchsz"]),
         ("accuracy", summary["accuracy"]),
+        ("tasks", summary["tasks"]),
         ("confusion", summary["confusion"]),
     ):
         assert len(cells[name]) == len(rows)
