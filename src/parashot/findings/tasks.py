@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, dataclass
 
 from parashot.records import TaskAccuracy
 
@@ -21,7 +21,7 @@ class TaskRow(TaskAccuracy):
 
 def task_rows(tasks: Iterable[TaskAccuracy]) -> list[TaskRow]:
     """Judge every task."""
-    return [TaskRow(*astuple(task), _verdict(task)) for task in tasks]
+    return [TaskRow(**asdict(task), verdict=_verdict(task)) for task in tasks]
 
 
 def _verdict(task: TaskAccuracy) -> str:
