@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 
 from parashot.data.episodes import EpisodeSpec
-from parashot.data.packed import PackedSplit, read_manifest
+from parashot.data.manifest import read_manifest
+from parashot.data.packed import PackedSplit
 from parashot.errors import RecordError
 from parashot.files import replacing_folder
 from parashot.model.losses import accuracy
