@@ -72,10 +72,8 @@ def _temporary(path: Path, make: Callable[[Path], object]) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with _naming(path, temporary):
         _make_folder(path.parent)
-        with _locked(path.parent):  # no other writer sweeps between the making and the lock
-            _sweep(path)
-            make(temporary)
-            lock = _lock(temporary)
+        _sweep(path)
+        lock = _made_and_locked(temporary, make)
         try:
             yield temporary
         finally:
@@ -83,15 +81,31 @@ def _temporary(path: Path, make: Callable[[Path], object]) -> Iterator[Path]:
             _unlock(lock)
 
 
+def _made_and_locked(temporary: Path, make: Callable[[Path], object]) -> int:
+    """What `_unlock` takes. Another writer may sweep between the making and the lock: then once more."""
+    while True:
+        make(temporary)
+        with suppress(FileNotFoundError):
+            lock = _lock(temporary)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(lock), temporary.stat()):
+                    return lock
+            _unlock(lock)
+
+
 def _sweep(path: Path) -> None:
-    """Remove what killed writers of `path` left. The old folder that one had put aside comes back."""
+    """Remove what killed writers of `path` left. The old folder that one had put aside comes back.
+
+    The kernel lets go of a lock when its process ends, however it does: who can lock has found a remnant.
+    """
     name = re.compile(rf"\.{re.escape(path.name)}\.\d+\.(tmp|old)")
     for each in path.parent.iterdir():
-        if name.fullmatch(each.name) and _is_abandoned(each):
-            if each.suffix == ".old" and not path.exists():
-                each.replace(path)
-            else:
-                _remove(each)
+        if name.fullmatch(each.name):
+            with suppress(OSError), _abandoned(each):
+                if each.suffix == ".old" and not path.exists():
+                    each.replace(path)
+                else:
+                    _remove(each)
 
 
 def _remove(path: Path) -> None:
@@ -102,28 +116,15 @@ def _remove(path: Path) -> None:
             path.unlink()
 
 
-def _is_abandoned(path: Path) -> bool:
-    """Whether no process holds its lock: the kernel lets go of it when a process ends, however it does."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
-        return False
+@contextmanager
+def _abandoned(path: Path) -> Iterator[None]:
+    """Hold what no living process holds. Raises `OSError` where one does, or where there are no locks."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    lock = _lock(path)
-    try:
         yield
     finally:
-        _unlock(lock)
+        _unlock(descriptor)
 
 
 def _lock(path: Path) -> int:
@@ -170,7 +171,8 @@ def _exchange(one: Path, other: Path) -> None:
 def _put_after_stepping_aside(temporary: Path, path: Path) -> None:
     """In two steps, between which `path` is missing: for kernels and file systems that cannot exchange."""
     old = path.with_name(f".{path.name}.{os.getpid()}.old")
-    with _locked(path):
+    lock = _lock(path)
+    try:
         path.replace(old)
         try:
             temporary.replace(path)
@@ -178,6 +180,8 @@ def _put_after_stepping_aside(temporary: Path, path: Path) -> None:
             old.replace(path)
             raise
         _remove(old)
+    finally:
+        _unlock(lock)
 
 
 # --- disks --------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ import torch
 from tiny_data import EVALUATED, SEED, tiny_params
 
 from parashot.data.episodes import EpisodeSpec
-from parashot.data.packed import PackedSplit, read_manifest
+from parashot.data.manifest import read_manifest
+from parashot.data.packed import PackedSplit
 from parashot.data.pixels import prepare
 from parashot.errors import DataError
 from parashot.model.losses import cross_entropy

@@ -12,7 +12,8 @@ import numpy.typing as npt
 import torch
 
 from parashot.data.episodes import EpisodeSpec
-from parashot.data.packed import PackedSplit, read_manifest
+from parashot.data.manifest import read_manifest
+from parashot.data.packed import PackedSplit
 from parashot.errors import DataError, RecordError
 from parashot.files import replacing_folder
 from parashot.model.losses import accuracy
