@@ -22,6 +22,7 @@ LAYERS = [
         "command",
         "files",
         "lifetime",
+        "opcodes",
         "plain",
         "progress",
         "params",
@@ -40,12 +41,14 @@ LAYERS = [
 
 SIDEWAYS = {
     "command": {"errors"},
+    "errors": {"plain"},
+    "opcodes": set(),
     "plain": set(),
     "progress": set(),
     "files": set(),
     "lifetime": set(),
     "params": {"errors"},
-    "records": {"errors", "files"},
+    "records": {"errors", "files", "plain"},
     "recipes": {"errors", "params"},
     "hardware": {"errors", "records"},
     "parallel": {"data", "model"},  # the batch that a step is given, and the parts that some split
@@ -197,7 +200,13 @@ def test_what_reads_results_never_needs_torch(module: str) -> None:
 @pytest.mark.parametrize("module", _of("model"))
 def test_the_model_is_torch_alone(module: str) -> None:
     imports = _imported(module)
-    assert {_part(each) for each in imports if each in FILES} <= {"model", "params", "errors", "files"}
+    assert {_part(each) for each in imports if each in FILES} <= {
+        "model",
+        "params",
+        "errors",
+        "files",
+        "opcodes",
+    }
     assert _others(imports) - sys.stdlib_module_names <= {"torch"}
 
 

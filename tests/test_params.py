@@ -285,12 +285,12 @@ def test_numbers_are_read_as_dvc_reads_them(text: str, value: object, tmp_path: 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("train: [1, 2\nseed: 0\n", "params.yaml: not valid YAML at line 2; correct it there"),
-        ("a: b: c\n", "params.yaml: not valid YAML at line 1; correct it there"),
-        ("\ttrain: 1\n", "params.yaml: not valid YAML at line 1; correct it there"),
+        ("train: [1, 2\nseed: 0\n", "params.yaml: not valid YAML at line 2 ("),
+        ("a: b: c\n", "params.yaml: not valid YAML at line 1 ("),
+        ("\ttrain: 1\n", "params.yaml: not valid YAML at line 1 ("),
         (
             "a: !!python/object/apply:os.system [date]\n",
-            "params.yaml: not valid YAML at line 1; correct it there",
+            "params.yaml: not valid YAML at line 1 (",
         ),
         ("a: !!bool maybe\n", "params.yaml: not valid YAML; correct it there"),
         ("a: !!int ''\n", "params.yaml: not valid YAML; correct it there"),

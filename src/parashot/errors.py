@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import errno
 
+from parashot.plain import line
+
 
 class ParashotError(Exception):
-    """Base of every error whose message is meant for the user: it is shown without a traceback."""
+    """Base of every error whose message is meant for the user: it is shown without a traceback.
+
+    Whatever names and texts of others the message holds, it is one line, with what cannot be printed escaped.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(line(message))
 
 
 class ParamsError(ParashotError):
@@ -60,5 +68,5 @@ def one_line(error: BaseException) -> str:
         where = f" while writing {error.filename}" if error.filename else ""
         return f"the disk is full{where}; free some space and run again (nothing half-written is left behind)"
     if isinstance(error, OSError) and error.errno in _ADVICE and error.filename:
-        return _ADVICE[error.errno].format(error.filename)
-    return " ".join(str(error).split()) or type(error).__name__
+        return line(_ADVICE[error.errno].format(error.filename))
+    return line(" ".join(str(error).split())) or type(error).__name__

@@ -7,11 +7,12 @@ value found and what is allowed.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -29,6 +30,9 @@ IMAGES_PER_CLASS = 600
 """Images per class of miniImageNet."""
 
 _SHOWN_LENGTH = 100
+_MAX_TEXT = 2**18
+_MAX_NODES = 10_000
+"""Bounds of a file of params, far beyond what any needs."""
 
 
 @dataclass(frozen=True)
@@ -338,17 +342,56 @@ def read_yaml(path: Path) -> object:
     except (OSError, UnicodeDecodeError) as error:
         reason = one_line(error)
         raise ParamsError(f"{path}: cannot be read ({reason}); try `git checkout {path.name}`") from error
+    if len(text) > _MAX_TEXT:
+        raise ParamsError(f"{path.name}: {len(text)} characters, at most {_MAX_TEXT} are read; shorten it")
     try:
         return yaml.load(text, Loader=_Loader)
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
+    except Exception as error:
         # Beside its own errors, PyYAML lets through what Python raises over a value unfit for its tag.
-        where = getattr(error, "problem_mark", None)
+        where, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         line = f" at line {where.line + 1}" if where else ""
-        raise ParamsError(f"{path.name}: not valid YAML{line}; correct it there") from error
+        reason = f" ({problem})" if problem else ""
+        raise ParamsError(f"{path.name}: not valid YAML{line}{reason}; correct it there") from error
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1, except that 1e-05 is a number as in YAML 1.2: so DVC writes what `-S key=0.00001` gave it."""
+    """YAML 1.1, except that 1e-05 is a number as in YAML 1.2: so DVC writes what `-S key=0.00001` gave it.
+
+    A key stands once in its section, and aliases grow to `_MAX_NODES` values at most.
+    """
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        if node is not None:
+            self._count(node, {})
+        return node
+
+    def _count(self, node: yaml.Node, known: dict[yaml.Node, int]) -> int:
+        """How many values `node` stands for, each alias counted as what it repeats."""
+        if node not in known:
+            known[node] = _MAX_NODES  # for what lies within: a node that holds itself has no end
+            known[node] = 1 + sum(self._count(each, known) for each in _children(node))
+        if known[node] > _MAX_NODES:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"aliases grow to more than {_MAX_NODES} values", node.start_mark
+            )
+        return known[node]
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in seen:
+                problem = f"the key {_shown(key.value)} comes twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add((key.tag, str(key.value)))
+        return super().construct_mapping(node, deep)
+
+
+def _children(node: yaml.Node) -> Iterator[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        yield from itertools.chain.from_iterable(node.value)
+    elif isinstance(node, yaml.SequenceNode):
+        yield from node.value
 
 
 _Loader.add_implicit_resolver(

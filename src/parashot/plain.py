@@ -1,8 +1,12 @@
-"""Text for a terminal: tables of aligned columns, and names that cannot disturb a line."""
+"""Text for a terminal or a spreadsheet: aligned columns, and names that can disturb neither."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+
+_LONGEST = 2_000
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
@@ -14,4 +18,23 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 def printable(text: str) -> str:
     """`text` with everything that could disturb a terminal or a line escaped."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def line(text: str) -> str:
+    """`text` as one line of bounded length; of a longer one the middle is left out."""
+    if len(text) > _LONGEST:
+        text = f"{text[: _LONGEST * 3 // 4]} … {text[-_LONGEST // 4 :]}"
+    return printable(text)
+
+
+def cell(text: str) -> str:
+    """A text of a CSV: a spreadsheet takes one that begins like a formula for text, by the `'` before it."""
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def from_cell(text: str) -> str:
+    """What `cell` was given."""
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text

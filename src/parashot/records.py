@@ -25,6 +25,7 @@ from typing import Any, Literal, TypeVar
 
 from parashot.errors import RecordError, one_line
 from parashot.files import replacing_file, write_text
+from parashot.plain import cell, from_cell
 
 T = TypeVar("T")
 
@@ -424,7 +425,7 @@ def read_rows(kind: type[T], path: Path) -> list[T]:
     try:
         with path.open(newline="", encoding="utf-8") as file:
             header, *rows = csv.reader(file)
-        trees = [dict(zip(header, row, strict=True)) for row in rows]
+        trees = [dict(zip(header, map(from_cell, row), strict=True)) for row in rows]
     except (OSError, ValueError, csv.Error) as error:
         raise RecordError(f"{path}: cannot be read ({one_line(error)}); {_remedy(path)}") from error
     if header != _names(kind):
@@ -446,8 +447,8 @@ def write_runs(path: Path, runs: Sequence[Run]) -> None:
 def read_runs(path: Path) -> list[Run]:
     """Read records.jsonl. Raises `RecordError`."""
     try:
-        trees = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError) as error:
+        trees = [_parsed(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError, RecursionError) as error:
         raise RecordError(f"{path}: cannot be read ({one_line(error)}); {_remedy(path)}") from error
     return [_build(Run, tree, path) for tree in trees]
 
@@ -455,9 +456,18 @@ def read_runs(path: Path) -> list[Run]:
 def read_json(path: Path) -> Any:
     """Read any JSON result. Raises `RecordError`."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return _parsed(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise RecordError(f"{path}: cannot be read ({one_line(error)}); {_remedy(path)}") from error
+
+
+def _parsed(text: str) -> Any:
+    """Read JSON as the standard has it. Raises `ValueError`, and `RecursionError` where it is too deep."""
+    return json.loads(text, parse_constant=_no_number)
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")
 
 
 def _write_json(path: Path, tree: Mapping[str, Any]) -> None:
@@ -482,9 +492,11 @@ def _names(kind: type[Any]) -> list[str]:
 
 
 def _cell(value: Any) -> Any:
-    """Floats keep their full precision; None becomes an empty cell."""
+    """Floats keep their full precision; None becomes an empty cell, and no text a formula."""
     if value is None:
         return ""
+    if isinstance(value, str):
+        return cell(value)
     return repr(value) if isinstance(value, float) else value
 
 
@@ -492,7 +504,7 @@ def _build(kind: type[T], tree: Any, path: Path) -> T:
     """Make a `kind` from JSON values or CSV cells. Raises `RecordError`."""
     try:
         return _convert(kind, tree)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise RecordError(f"{path}: not a {kind.__name__} ({one_line(error)}); {_remedy(path)}") from error
 
 

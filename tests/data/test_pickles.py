@@ -91,7 +91,7 @@ def test_codecs_other_than_the_one_are_refused() -> None:
         (b"hello", "not a whole pickle"),
         (pickle.dumps(TREE)[:-40], "not a whole pickle"),
         (b"\n<!DOCTYPE html><html>", "HTML page"),
-        (b"cnumpy\nx\x00\n\n.", "refused"),
+        (b"cnumpy\nx\x00\n.", "refused"),
     ],
 )
 def test_damaged_says_so_in_one_line(data: bytes, message: str) -> None:

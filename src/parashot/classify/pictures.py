@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
+from parashot.data.archives import MAX_FILE_BYTES
 from parashot.data.images import SUFFIXES, Pixels, decode, resize_square
 from parashot.errors import DataError
-from parashot.plain import printable
 
 Shots = dict[str, list[Path]]
 """Class -> the files of its examples."""
@@ -20,24 +19,18 @@ def find_shots(folder: Path) -> Shots:
     Raises `DataError` where there are fewer than two classes, or a class has no image.
     """
     if not folder.is_dir():
-        raise DataError(
-            f"{_name(folder)}: no such folder; --shots takes one with a folder of images per class"
-        )
+        raise DataError(f"{folder}: no such folder; --shots takes one with a folder of images per class")
     shots = {
         each.name: _images_in(each)
         for each in sorted(folder.iterdir())
         if each.is_dir() and not each.name.startswith(".")
     }
     if len(shots) < 2:
-        found = f"only the class {printable(next(iter(shots)))}" if shots else "no folder of a class"
-        raise DataError(
-            f"{_name(folder)}: {found} in it; make a folder of images for each of 2 or more classes"
-        )
+        found = f"only the class {next(iter(shots))}" if shots else "no folder of a class"
+        raise DataError(f"{folder}: {found} in it; make a folder of images for each of 2 or more classes")
     for label, files in shots.items():
         if not files:
-            raise DataError(
-                f"{_name(folder / label)}: no image in it; add at least one, or remove the folder"
-            )
+            raise DataError(f"{folder / label}: no image in it; add at least one, or remove the folder")
     return shots
 
 
@@ -51,27 +44,26 @@ def find_images(places: Iterable[Path]) -> list[Path]:
         if place.is_dir():
             files = _images_in(place)
             if not files:
-                raise DataError(f"{_name(place)}: no image in it ({', '.join(sorted(SUFFIXES))})")
+                raise DataError(f"{place}: no image in it ({', '.join(sorted(SUFFIXES))})")
             found += files
         elif place.exists():
             found.append(place)
         else:
-            raise DataError(f"{_name(place)}: no such file or folder")
+            raise DataError(f"{place}: no such file or folder")
     return list(dict.fromkeys(found))
 
 
 def read_picture(path: Path) -> Pixels:
     """Decode a file to uint8 RGB [h, w, 3]. Raises `DataError`, which names the file, where it cannot be."""
     try:
-        data = path.read_bytes()
+        size = path.stat().st_size
+        if not path.is_file() or size > MAX_FILE_BYTES:
+            raise DataError(f"no plain file, or {size} bytes, more than an image can have")
+        return decode(path.read_bytes())
     except OSError as error:
-        raise DataError(f"{_name(path)}: cannot be read ({error.strerror})") from error
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # decoders remark on odd but readable files
-        try:
-            return decode(data)
-        except DataError as error:
-            raise DataError(f"{_name(path)}: {error}") from error
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
 
 
 def read_square(path: Path, side: int) -> Pixels:
@@ -87,7 +79,3 @@ def _images_in(folder: Path) -> list[Path]:
         and path.is_file()
         and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
-
-
-def _name(path: Path) -> str:
-    return printable(str(path))

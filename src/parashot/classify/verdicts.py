@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from parashot.plain import aligned, printable
+from parashot.plain import aligned, cell, printable
 
 _COLUMNS = 8
 """With more classes, the table for people shows each picture's best ones only."""
@@ -47,13 +47,17 @@ def as_table(verdicts: Sequence[Verdict], classes: Sequence[str]) -> str:
 
 
 def as_csv(verdicts: Sequence[Verdict], classes: Sequence[str]) -> str:
-    """The same with every digit."""
+    """The same with every digit; no name is a formula to a spreadsheet."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["picture", "class", *map(printable, classes)])
+    writer.writerow(["picture", "class", *map(_cell, classes)])
     for each in verdicts:
-        writer.writerow([printable(str(each.path)), printable(each.best(classes)), *each.scores])
+        writer.writerow([_cell(str(each.path)), _cell(each.best(classes)), *each.scores])
     return buffer.getvalue()
+
+
+def _cell(name: str) -> str:
+    return cell(printable(name))
 
 
 def as_json(verdicts: Sequence[Verdict], classes: Sequence[str]) -> str:

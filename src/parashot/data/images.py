@@ -27,6 +27,11 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", 
 """Endings, in lower case, of files that are taken for images."""
 
 
+# Remarks on odd but readable files would drown the one line that matters. Several threads decode, so they are
+# silenced once and for all.
+warnings.filterwarnings("ignore", module=r"PIL\.")
+
+
 def decode(data: bytes) -> Pixels:
     """Decode one image to uint8 [h, w, 3].
 
@@ -39,6 +44,8 @@ def decode(data: bytes) -> Pixels:
             width, height = image.size
             if width * height > MAX_PIXELS:
                 raise DataError(f"{width}×{height} pixels, more than {MAX_PIXELS // 10**6} million: refused")
+            if not width * height:
+                raise DataError("an image without pixels")
             return np.asarray(_to_rgb(image))
     except DataError:
         raise
@@ -48,15 +55,6 @@ def decode(data: bytes) -> Pixels:
         raise DataError("not an image in a known format") from error
     except Exception as error:  # on malformed bytes, decoders raise almost anything
         raise DataError(f"damaged image ({' '.join(str(error).split()) or type(error).__name__})") from error
-
-
-def verify(data: bytes) -> None:
-    """Decode `data` wholly and forget it. Raises `DataError` with the reason."""
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # remarks on odd but readable files would drown the one line that matters
-        decode(data)
 
 
 def resize_square(pixels: Pixels, size: int) -> Pixels:

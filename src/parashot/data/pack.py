@@ -16,7 +16,6 @@ from parashot.data.manifest import VERSION, PackManifest, SplitManifest, sha256,
 from parashot.data.raw import RawStore
 from parashot.errors import DataError
 from parashot.files import replacing_folder
-from parashot.plain import printable
 
 _CHUNK = 512
 _DECODING_THREADS = 4
@@ -139,14 +138,12 @@ def _decoded(
 
     def one(member: str) -> tuple[bytes, npt.NDArray[np.uint8]]:
         if member not in entries:
-            raise DataError(
-                f"{printable(member)}: in the split, but not in {store.tar}; run `dvc repro split`"
-            )
+            raise DataError(f"{member}: in the split, but not in {store.tar}; run `dvc repro split`")
         data = store.read(entries[member])
         try:
             pixels = decode(data)
         except DataError as error:
-            raise DataError(f"{printable(member)}: {error}") from error
+            raise DataError(f"{member}: {error}") from error
         return data, pixels if side is None else resize_square(pixels, side)
 
     with ThreadPoolExecutor(_DECODING_THREADS) as pool:

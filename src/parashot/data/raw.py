@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
 
-from parashot.data.images import verify
+from parashot.data.images import decode
 from parashot.errors import DataError
 from parashot.files import replacing_folder
-from parashot.plain import printable
 
 IMAGES = "images.tar"
 MANIFEST = "manifest.json"
@@ -34,6 +33,7 @@ OnBadImage = Literal["fail", "skip"]
 Progress = Callable[[str], None]
 Splits = Mapping[str, Sequence[str]]
 
+_LONGEST_NAME = 255
 _PROGRESS_EVERY = 5_000
 _ADVICE = "run the stage `download` again"
 
@@ -137,7 +137,7 @@ def read_manifest(folder: Path) -> RawManifest:
         return RawManifest(**tree)
     except FileNotFoundError as error:
         raise DataError(f"{path}: missing; {_ADVICE}") from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise DataError(f"{path}: not a manifest of a raw store; {_ADVICE}") from error
 
 
@@ -184,13 +184,13 @@ def _fill_spool(
     for image in images:
         entry = RawEntry(_component(image.label), _component(image.name), offset, len(image.data))
         if entry.member in entries:
-            raise DataError(f"{printable(entry.member)}: this image comes twice; keep one of the two")
+            raise DataError(f"{entry.member}: this image comes twice; keep one of the two")
         try:
-            verify(image.data)
+            decode(image.data)
         except DataError as error:
             if on_bad_image == "fail":
                 advice = "replace it, or leave such images out with data.on_bad_image=skip"
-                raise DataError(f"{printable(entry.member)}: {error}; {advice}") from error
+                raise DataError(f"{entry.member}: {error}; {advice}") from error
             skipped.append(Skipped(entry.member, str(error)))
             continue
         spool.write(image.data)
@@ -219,7 +219,7 @@ def _scan(path: Path) -> tuple[RawEntry, ...]:
             entries = tuple(_entries(tar))
     except FileNotFoundError as error:
         raise DataError(f"{path}: missing; {_ADVICE}") from error
-    except tarfile.TarError as error:
+    except (tarfile.TarError, ValueError, OverflowError) as error:
         raise DataError(f"{path}: damaged ({error}); {_ADVICE}") from error
     if entries and entries[-1].offset + entries[-1].size > path.stat().st_size:
         raise DataError(f"{path}: cut short; {_ADVICE}")
@@ -234,9 +234,11 @@ def _entries(tar: tarfile.TarFile) -> Iterator[RawEntry]:
 
 def _component(name: str) -> str:
     """Return `name` if it can stand as one part of a path anywhere, else raise `DataError`."""
-    if not name.isprintable() or set(name) & set("/\\") or name in {"", ".", ".."}:
+    is_plain = name.isprintable() and not set(name) & set("/\\") and name not in {"", ".", ".."}
+    if not is_plain or len(name.encode()) > _LONGEST_NAME:
         raise DataError(
-            f"'{printable(name)}' is not a plain file name; rename it without slashes and control characters"
+            f"'{name}' is not a plain file name; rename it without slashes and control characters, "
+            f"at most {_LONGEST_NAME} bytes long"
         )
     return name
 

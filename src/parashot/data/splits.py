@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from parashot.data.raw import RawManifest, RawStore, Splits
 from parashot.errors import DataError
 from parashot.files import replacing_folder
 from parashot.params import SPLIT_CLASSES
-from parashot.plain import printable
+from parashot.plain import cell, from_cell
 
 COLUMNS = ("filename", "label")
 
@@ -36,7 +37,7 @@ def write_split(raw_folder: Path, out_folder: Path, seed: int, n_way: int, image
         members[entry.label].append(entry.member)
     with replacing_folder(out_folder) as folder:
         for split in SPLIT_CLASSES:
-            rows = [(name, label) for label in sorted(splits[split]) for name in members[label]]
+            rows = [(cell(name), cell(label)) for label in sorted(splits[split]) for name in members[label]]
             with (folder / f"{split}.csv").open("w", encoding="utf-8", newline="") as file:
                 csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows])
 
@@ -52,39 +53,46 @@ def read_split(folder: Path) -> dict[str, dict[str, list[str]]]:
         path = folder / f"{split}.csv"
         classes: dict[str, list[str]] = {}
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            data = path.read_bytes()
         except FileNotFoundError as error:
             raise DataError(f"{path}: missing; run the stage `split` again") from error
-        except UnicodeDecodeError as error:
-            raise DataError(f"{path}: not UTF-8 text; run the stage `split` again") from error
-        for member, label in read_rows(lines, str(path)):
+        for member, label in read_rows(data, str(path)):
             if home.setdefault(label, split) != split:
-                raise DataError(
-                    f"{path}: class {printable(label)} is in {home[label]}.csv too; keep it in one split"
-                )
+                raise DataError(f"{path}: class {label} is in {home[label]}.csv too; keep it in one split")
             classes.setdefault(label, []).append(member)
         splits[split] = classes
     return splits
 
 
-def read_rows(lines: Iterable[str], where: str) -> Iterator[tuple[str, str]]:
-    """Yield (filename, label) of each row of a CSV. Raises `DataError`, naming `where`, if it lacks one."""
-    reader = csv.DictReader(lines)
-    found = [name.strip() for name in reader.fieldnames or ()]
-    for column in COLUMNS:
-        if column not in found:
-            raise DataError(
-                f"{where}: no column {column!r}, only {', '.join(map(printable, found)) or 'nothing'}"
-            )
-    reader.fieldnames = found
+def read_rows(data: bytes, where: str) -> Iterator[tuple[str, str]]:
+    """Yield (filename, label) of each row of a CSV in UTF-8. Raises `DataError`, naming `where`."""
     try:
-        for row in reader:
-            filename, label = row["filename"], row["label"]
-            if not filename or not label:
-                raise DataError(f"{where}: line {reader.line_num} lacks a filename or a label")
-            yield filename, label
+        text = io.StringIO(data.decode("utf-8-sig"), newline="")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: not UTF-8 text; write it anew in this encoding") from error
+    reader = csv.reader(text, strict=True)
+    try:
+        places = _places([name.strip() for name in next(reader, [])], where)
+        for row in filter(None, reader):
+            line = f"{where}: line {reader.line_num}"
+            cells = [from_cell(row[place]) for place in places if place < len(row)]
+            if len(cells) < len(COLUMNS) or not all(cells):
+                raise DataError(f"{line} lacks a filename or a label")
+            if not all(map(str.isprintable, cells)):
+                raise DataError(f"{line} holds control characters; rename what it names")
+            yield cells[0], cells[1]
     except csv.Error as error:
         raise DataError(f"{where}: line {reader.line_num} is not CSV ({error})") from error
+
+
+def _places(header: Sequence[str], where: str) -> list[int]:
+    """Where `COLUMNS` are among the names of the first line."""
+    for column in COLUMNS:
+        if (count := header.count(column)) != 1:
+            found = "more than one" if count else "no"
+            names = ", ".join(header) or "nothing"
+            raise DataError(f"{where}: {found} column {column!r}, only {names}")
+    return [header.index(column) for column in COLUMNS]
 
 
 def seeded_splits(labels: Iterable[str], seed: int, n_way: int) -> dict[str, tuple[str, ...]]:
@@ -115,7 +123,7 @@ def _check_enough(manifest: RawManifest, splits: Splits, n_way: int, images_need
             found = counts.get(label, 0)
             if found < images_needed:
                 raise DataError(
-                    f"class {printable(label)} of split {split} has {found} images, "
+                    f"class {label} of split {split} has {found} images, "
                     f"episodes need {images_needed}; "
                     "add images, or lower episode.k_shot, episode.k_query or evaluate.k_query"
                 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +13,7 @@ from torch import Tensor
 from parashot.errors import ParashotError
 from parashot.files import replacing_file
 from parashot.model.network import RelationNetwork
+from parashot.model.tensorfile import load_tensors
 from parashot.params import ModelParams, parse
 
 FORMAT = 2
@@ -42,16 +42,28 @@ def load_network(path: Path) -> RelationNetwork:
     if found != FORMAT:
         raise ParashotError(f"{path}: its format is {found!r}, not {FORMAT}; train again with this version")
     state = content.get("state")
-    if not isinstance(state, Mapping):
+    if not isinstance(state, Mapping) or not all(_is_weight(*each) for each in state.items()):
         raise ParashotError(f"{path}: it holds no weights; {ADVICE}")
     _refuse_wrapper_names(path, state)
     with torch.random.fork_rng(devices=[]):
         network = RelationNetwork(parse(ModelParams, content.get("model"), f"{path}: model"))
-    try:
-        network.load_state_dict(state)
-    except RuntimeError as error:
-        raise ParashotError(f"{path}: its weights are not those of the network it names; {ADVICE}") from error
+    if _shapes(state) != _shapes(network.state_dict()):
+        raise ParashotError(f"{path}: its weights are not those of the network it names; {ADVICE}")
+    broken = next((name for name, value in state.items() if not value.isfinite().all()), None)
+    if broken is not None:
+        raise ParashotError(f"{path}: {broken} holds NaN or infinity; train again, or {ADVICE}")
+    network.load_state_dict(state)
     return network.eval()
+
+
+def _is_weight(name: object, value: object) -> bool:
+    """Whether it is a named, plain tensor: no sparse one, and none without storage."""
+    is_tensor = isinstance(value, Tensor) and value.layout is torch.strided and value.device.type == "cpu"
+    return isinstance(name, str) and is_tensor
+
+
+def _shapes(state: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    return {name: (value.shape, value.dtype) for name, value in state.items()}
 
 
 def _plain_copy(tensor: Tensor) -> Tensor:
@@ -62,10 +74,10 @@ def _plain_copy(tensor: Tensor) -> Tensor:
 def _read(path: Path) -> dict[str, Any]:
     """Return the file's content, a dict, or raise `ParashotError`."""
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        content = load_tensors(path)
     except OSError as error:
         raise ParashotError(f"{path}: cannot be read ({error.strerror}); {ADVICE}") from error
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except ValueError as error:
         raise ParashotError(f"{path}: not a model of parashot, or damaged; {ADVICE}") from error
     if not isinstance(content, dict):
         raise ParashotError(f"{path}: not a model of parashot; {ADVICE}")

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from parashot.report.markup import Markup
 from parashot.report.tables import Table, all_tables
 
 _SECTIONS = {
@@ -34,7 +35,7 @@ def markdown(summary: Mapping[str, Any], title: str, pictures: Sequence[str] = (
     tables = all_tables(summary)
     parts = [f"# {title}", summary["answer"], _circumstances(summary)]
     parts += [f"![{_caption(each)}]({each})" for each in pictures]
-    parts += [f"*Missing: {name}. {reason}*" for name, reason in summary["missing"].items()]
+    parts += [f"*Missing: {name}. {escaped(reason)}*" for name, reason in summary["missing"].items()]
     for name, heading in _SECTIONS.items():
         if name in tables:
             parts += [f"## {heading}", f"{tables[name].caption}.", as_markdown(tables[name])]
@@ -77,9 +78,16 @@ def _test_line(test: Mapping[str, Any]) -> str:
 
 def _text(cell: object) -> str:
     """Plain words of a table cell."""
-    words = re.sub(r"<small>(.*?)</small>", r" (\1)", str(cell))
-    words = html.unescape(re.sub(r"<[^>]*>", "", words))
-    return " ".join(words.split()).replace("|", "\\|")
+    words = str(cell)
+    if isinstance(cell, Markup):
+        words = re.sub(r"<small>(.*?)</small>", r" (\1)", words)
+        words = html.unescape(re.sub(r"<[^>]*>", "", words))
+    return escaped(" ".join(words.split()))
+
+
+def escaped(words: str) -> str:
+    """`words` as they are: no link, picture, HTML or end of a cell comes of them."""
+    return re.sub(r"([\\|\[]|<(?=[a-zA-Z/!?]))", r"\\\1", words)
 
 
 def _caption(path: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from parashot.findings import text
 from parashot.findings.study import TABLE_2
+from parashot.plain import cell, printable
 from parashot.report.markup import Markup, element, join
 
 Row = Mapping[str, Any]
@@ -62,11 +63,15 @@ def all_tables(summary: Mapping[str, Any]) -> dict[str, Table]:
 
 
 def as_csv(table: Table) -> str:
-    """Every key of the rows, unrounded; None is an empty cell."""
+    """Every key of the rows, unrounded; None is an empty cell, and no text a formula."""
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, list(table.rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(table.rows)
+    rows = (
+        {key: cell(value) if isinstance(value, str) else value for key, value in row.items()}
+        for row in table.rows
+    )
+    writer.writerows(rows)
     return buffer.getvalue()
 
 
@@ -147,7 +152,11 @@ def _download(table: Table) -> Markup:
 
 
 def _plain(key: str) -> Callable[[Row], object]:
-    return lambda row: NOTHING if row[key] is None else row[key]
+    def say(row: Row) -> object:
+        value = NOTHING if row[key] is None else row[key]
+        return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+    return say
 
 
 def _with(key: str, say: Callable[[float], str]) -> Callable[[Row], object]:

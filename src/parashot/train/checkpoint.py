@@ -11,7 +11,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import logging
-import pickle
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
@@ -31,6 +30,7 @@ from parashot.train.loop import Trace
 log = logging.getLogger(__name__)
 
 FORMAT = 2
+_CONTENT = {"format", "network", "moments", "counts", "progress"}
 _KEPT = 2
 """Files of a training: the last, and the one before it, should the last turn out damaged."""
 
@@ -193,10 +193,11 @@ def _locked(folder: Path) -> IO[bytes]:
 
 def _read(file: Path) -> dict[str, Any] | None:
     """The content of a file, or None where it is damaged or of another format. Nothing in it is executed."""
-    with suppress(OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError):
+    with suppress(Exception):  # on malformed bytes, torch raises almost anything
         content = torch.load(file, map_location="cpu", weights_only=True)
-        if isinstance(content, dict) and content.get("format") == FORMAT:
-            return content
+        if content["format"] == FORMAT and content.keys() == _CONTENT:
+            _progress(content["progress"])
+            return dict(content)
     return None
 
 

@@ -13,7 +13,6 @@ from parashot.data.images import SUFFIXES
 from parashot.data.raw import ImageStream, RawImage
 from parashot.data.sources.ravi import SPLIT_WORDS
 from parashot.errors import DataError
-from parashot.plain import printable
 
 
 def folder(path: Path) -> ImageStream:
@@ -49,11 +48,11 @@ def _splits(path: Path, files: list[PurePosixPath], depth: int) -> dict[str, tup
         split = SPLIT_WORDS.get(word.lower())
         if split is None:
             raise DataError(
-                f"{path}: {printable(word)} lies beside train, val and test folders; move it into one of them"
+                f"{path}: {word} lies beside train, val and test folders; move it into one of them"
             )
         if homes.setdefault(label, split) != split:
             raise DataError(
-                f"{path}: class {printable(label)} is in {homes[label]} and in {split}; "
+                f"{path}: class {label} is in {homes[label]} and in {split}; "
                 "keep it in one, as the splits must hold different classes, or give a folder of classes alone"
             )
     splits = {

@@ -28,7 +28,6 @@ from parashot.data.sources.ravi import SPLIT_WORDS, class_splits, split_of, whol
 from parashot.data.splits import read_rows
 from parashot.errors import DataError
 from parashot.params import IMAGES_PER_CLASS
-from parashot.plain import printable
 
 _WORDNET_ID = re.compile(r"n\d{8}")
 _FILE_NAME = re.compile(r"(n\d{8})(\d{8}|_.*)?\.\w+")
@@ -40,7 +39,7 @@ Listings = Mapping[str, Mapping[str, str]]
 class _Layout:
     """What a first walk over the names finds."""
 
-    tables: dict[str, tuple[str, str]] = field(default_factory=dict)  # split -> name and text of its CSV
+    tables: dict[str, tuple[str, bytes]] = field(default_factory=dict)  # split -> name and bytes of its CSV
     flat: bool = False  # images whose file name alone tells the class
     foldered: bool = False  # images in a folder named after the class
     cached: bool = False
@@ -79,22 +78,22 @@ def _survey(path: Path) -> _Layout:
             layout.flat |= label is not None and not is_foldered
         elif member.path.suffix.lower() == ".csv" and member.path.stem.lower() in SPLIT_WORDS:
             split = SPLIT_WORDS[member.path.stem.lower()]
-            layout.tables[split] = (member.name, member.read().decode("utf-8-sig", "replace"))
+            layout.tables[split] = (member.name, member.read())
         layout.cached |= is_cache(member.path.name)
         layout.categories |= is_category(member.path.name)
     return layout
 
 
-def _listings(path: Path, tables: Mapping[str, tuple[str, str]]) -> dict[str, dict[str, str]]:
+def _listings(path: Path, tables: Mapping[str, tuple[str, bytes]]) -> dict[str, dict[str, str]]:
     """Split -> file name -> class, as the CSVs say. Raises `DataError` where their split is not Ravi's."""
     listings: dict[str, dict[str, str]] = {}
-    for split, (name, text) in tables.items():
+    for split, (name, data) in tables.items():
         where = f"{path}: {name}"
         rows = listings[split] = {}
-        for filename, label in read_rows(text.splitlines(), where):
+        for filename, label in read_rows(data, where):
             if split_of().get(label) != split:
                 raise DataError(
-                    f"{where}: class {printable(label)} does not belong to {split} in the split of Ravi and "
+                    f"{where}: class {label} does not belong to {split} in the split of Ravi and "
                     "Larochelle; remove the CSVs to have the images regrouped by their classes"
                 )
             rows[PurePosixPath(filename).name] = label
@@ -114,12 +113,12 @@ def _images(path: Path, listings: Listings) -> Iterator[RawImage]:
             if listed is None:
                 continue
             if listed != label:
-                raise DataError(f"{path}: {member.name} is listed as {printable(listed)}; correct the CSV")
+                raise DataError(f"{path}: {member.name} is listed as {listed}; correct the CSV")
         missing.discard((split_of().get(label, ""), member.path.name))
         yield RawImage(label, _name(member.path, label), member.read())
     if missing:
         split, name = min(missing)
-        example = f"{printable(name)} of {split}.csv"
+        example = f"{name} of {split}.csv"
         raise DataError(
             f"{path}: {len(missing)} images that the CSVs list are missing, as {example}; get it anew"
         )

@@ -14,7 +14,6 @@ from parashot.data.pickles import load_arrays
 from parashot.data.raw import RawImage
 from parashot.errors import DataError
 from parashot.params import SPLIT_CLASSES
-from parashot.plain import printable
 
 _CACHE = re.compile(r"mini-?imagenet-cache-(train|val|validation|test)\.(pkl|pickle)", re.IGNORECASE)
 _CATEGORY = re.compile(
@@ -44,7 +43,7 @@ def cache_images(member: Member) -> Iterator[RawImage]:
     for label, indices in classes.items():
         for place, index in enumerate(indices):
             if not 0 <= int(index) < len(data):
-                raise _wrong(member, f"class {printable(str(label))} asks for image {index} of {len(data)}")
+                raise _wrong(member, f"class {label} asks for image {index} of {len(data)}")
             yield RawImage(str(label), f"{place:04d}.png", encode_png(data[int(index)]))
 
 
@@ -75,9 +74,7 @@ def _load(member: Member, *keys: str) -> dict[str, Any]:
     with member.open() as file:
         tree = load_arrays(file, f"{member.archive}: {member.name}")
     if not isinstance(tree, dict) or any(key not in tree for key in keys):
-        found = (
-            ", ".join(printable(str(key)) for key in tree) if isinstance(tree, dict) else type(tree).__name__
-        )
+        found = ", ".join(str(key) for key in tree) if isinstance(tree, dict) else type(tree).__name__
         raise _wrong(member, f"{' and '.join(keys)} wanted, {found} found")
     return tree
 

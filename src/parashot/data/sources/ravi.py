@@ -9,7 +9,6 @@ from pathlib import Path
 
 from parashot.data.raw import RawImage, Splits
 from parashot.errors import DataError
-from parashot.plain import printable
 
 SPLIT_WORDS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 """What people call the three splits in file and folder names."""
@@ -39,10 +38,12 @@ def whole(images: Iterable[RawImage], splits: Splits, per_class: int, where: str
     for image in images:
         if image.label not in known:
             raise DataError(
-                f"{where}: {printable(image.label)}/{printable(image.name)}: this class is none of the "
+                f"{where}: {image.label}/{image.name}: this class is none of the "
                 f"{len(known)} of miniImageNet; remove it, or use data.source=folder"
             )
         counts[image.label] += 1
+        if counts[image.label] > per_class:
+            raise DataError(f"{where}: class {image.label} has more than {per_class} images; get it anew")
         yield image
     for split, labels in splits.items():
         if not any(counts[label] for label in labels):
