@@ -24,6 +24,7 @@ LAYERS = [
         "lifetime",
         "plain",
         "progress",
+        "secrets",
         "params",
         "records",
         "recipes",
@@ -41,11 +42,13 @@ LAYERS = [
 SIDEWAYS = {
     "command": {"errors"},
     "plain": set(),
-    "progress": set(),
+    "secrets": set(),
+    "errors": {"secrets"},
+    "progress": {"secrets"},
     "files": set(),
     "lifetime": set(),
     "params": {"errors"},
-    "records": {"errors", "files"},
+    "records": {"errors", "files", "secrets"},
     "recipes": {"errors", "params"},
     "hardware": {"errors", "records"},
     "parallel": {"data", "model"},  # the batch that a step is given, and the parts that some split
@@ -242,6 +245,7 @@ def test_to_skip_a_strategy_takes_no_torch() -> None:
 # --- what the library leaves to others ----------------------------------------------------------------
 
 ENVIRONMENT = {
+    "parashot.secrets",  # values that must not be shown
     "parashot.parallel.context",  # torchrun's variables
     "parashot.parallel.torchrun",
     "parashot.parallel.launch",

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import errno
 
+from parashot.secrets import without_secrets
+
 
 class ParashotError(Exception):
-    """Base of every error whose message is meant for the user: it is shown without a traceback."""
+    """Base of every error whose message is meant for the user: it is shown without a traceback.
+
+    Secrets are cut out of the message: it may end up in a log, a record or the report.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(without_secrets(message))
 
 
 class ParamsError(ParashotError):
@@ -51,4 +59,4 @@ def one_line(error: BaseException) -> str:
         return f"the disk is full{where}; free some space and run again (nothing half-written is left behind)"
     if isinstance(error, OSError) and error.errno in _FORBIDDEN and error.filename:
         return f"no permission for {error.filename}; change its mode or owner, or work in another folder"
-    return " ".join(str(error).split()) or type(error).__name__
+    return " ".join(without_secrets(str(error)).split()) or type(error).__name__
