@@ -89,6 +89,8 @@ def opened(store: Store, patience: Patience) -> Iterator[Experiment]:
     try:
         with _locked(root / "mlruns" / ".lock", patience.others), _quiet():
             if file := file_of(uri):
+                # A connection that is kept goes on with a file that has been moved or deleted.
+                os.environ.setdefault("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "NullPool")
                 prepare(file, patience.database)
             with at_most(patience.answers):
                 client = MlflowClient(tracking_uri=uri)
@@ -153,12 +155,12 @@ def _try_lock(file: IO[str]) -> bool:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """MLflow tells of its tables, of versions and of its own deprecations: nothing that a user could mend."""
+    """MLflow tells of its tables and versions, which a user cannot mend, and of failures that it raises."""
     loggers = [logging.getLogger(name) for name in ("mlflow", "alembic")]
     levels = [logger.level for logger in loggers]
     try:
         for logger in loggers:
-            logger.setLevel(logging.ERROR)
+            logger.setLevel(logging.CRITICAL)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
@@ -169,5 +171,9 @@ def _quiet() -> Iterator[None]:
 
 def _gist(error: Exception) -> str:
     """What the database driver says is in `orig`; around it stand statements and links."""
-    cause = getattr(error, "orig", None) or error
-    return one_line(cause)[:300]
+    cause: BaseException | None = error
+    while cause is not None:
+        if orig := getattr(cause, "orig", None):
+            return one_line(orig)
+        cause = cause.__cause__ or cause.__context__
+    return one_line(error)[:300]
