@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from standing_ranks import StandingRanks
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+    from tracked import Checkout
 
 settings.register_profile("parashot", deadline=None)  # no test asserts a time
 settings.load_profile("parashot")
@@ -84,3 +86,25 @@ def one_core() -> Iterator[None]:
         patch.setattr("parashot.parallel.context.usable_cores", lambda: 1)
         yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MLflow's tables, made once: making them takes seconds."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    from parashot.tracking import database, store
+
+    file = tmp_path_factory.mktemp("template") / "mlflow.db"
+    with store._quiet():
+        database.prepare(file, 1)
+    return file
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Checkout]:
+    """A checkout with an empty store. No test may see one that an earlier one told other libraries of."""
+    from tracked import Checkout
+
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    yield Checkout(tmp_path / "a checkout", empty_database)
+    assert "MLFLOW_TRACKING_URI" not in os.environ

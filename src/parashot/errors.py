@@ -5,16 +5,18 @@ from __future__ import annotations
 import errno
 
 from parashot.plain import line
+from parashot.secrets import without_secrets
 
 
 class ParashotError(Exception):
     """Base of every error whose message is meant for the user: it is shown without a traceback.
 
-    Whatever names and texts of others the message holds, it is one line, with what cannot be printed escaped.
+    Whatever names and texts of others the message holds, it is one line, with what cannot be printed escaped
+    and secrets cut out: it may end up in a log, a record or the report.
     """
 
-    def __init__(self, message: str) -> None:
-        super().__init__(line(message))
+    def __init__(self, message: str = "") -> None:
+        super().__init__(line(without_secrets(message)))
 
 
 class ParamsError(ParashotError):
@@ -69,4 +71,4 @@ def one_line(error: BaseException) -> str:
         return f"the disk is full{where}; free some space and run again (nothing half-written is left behind)"
     if isinstance(error, OSError) and error.errno in _ADVICE and error.filename:
         return line(_ADVICE[error.errno].format(error.filename))
-    return line(" ".join(str(error).split())) or type(error).__name__
+    return line(" ".join(without_secrets(str(error)).split())) or type(error).__name__

@@ -8,6 +8,8 @@ import sys
 import time
 from typing import TextIO
 
+from parashot.secrets import without_secrets
+
 log = logging.getLogger(__name__)
 
 _BACK_AND_CLEAR = "\r\x1b[K"
@@ -63,8 +65,8 @@ class OneLine(logging.StreamHandler[TextIO]):
         super().emit(record)
 
     def format(self, record: logging.LogRecord) -> str:
-        """A line that passes must not wrap: it could not be taken back."""
-        text = super().format(record)
+        """A line without secrets. One that passes must not wrap: it could not be taken back."""
+        text = without_secrets(super().format(record))
         return text[: shutil.get_terminal_size().columns - 1] if self.terminator == "" else text
 
     def close(self) -> None:

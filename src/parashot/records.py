@@ -26,6 +26,7 @@ from typing import Any, Literal, TypeVar
 from parashot.errors import RecordError, one_line
 from parashot.files import replacing_file, write_text
 from parashot.plain import cell, from_cell
+from parashot.secrets import without_secrets
 
 T = TypeVar("T")
 
@@ -67,6 +68,10 @@ class Run:
     model: str | None = None
     parent: str | None = None
     uuid: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def __post_init__(self) -> None:
+        clean = {key: without_secrets(value) for key, value in self.tags.items()}
+        object.__setattr__(self, "tags", clean)
 
 
 def now_ms() -> int:
