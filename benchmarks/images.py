@@ -15,6 +15,7 @@ import numpy as np
 from PIL import Image
 
 from parashot.data.images import Pixels, encode_jpeg
+from parashot.data.manifest import VERSION, PackManifest, SplitManifest, write_manifest
 
 CLASSES = 64
 """As the training split of miniImageNet has."""
@@ -56,6 +57,8 @@ def pack_photos(photos: Path, out: Path) -> None:
     (out / "train.encoded.bin").write_bytes(b"".join(encoded))
     np.save(out / "train.offsets.npy", np.cumsum([0, *map(len, encoded)], dtype=np.int64))
     np.save(out / "train.sizes.npy", np.array([len(each) for each in classes], dtype=np.int64))
+    with Image.open(classes[0][0]) as first:
+        _describe(out, len(encoded), first.width)
 
 
 def pack_noise(out: Path, images: int, size: int) -> None:
@@ -65,6 +68,7 @@ def pack_noise(out: Path, images: int, size: int) -> None:
     """
     out.mkdir()
     np.save(out / "train.sizes.npy", np.full(CLASSES, images // CLASSES, dtype=np.int64))
+    _describe(out, images, size)
     left = packed_bytes(images, size)
     block = np.random.default_rng(0).bytes(min(left, _BLOCK_BYTES))
     with (out / "train.images.npy").open("wb") as file:
@@ -72,6 +76,12 @@ def pack_noise(out: Path, images: int, size: int) -> None:
         while left > 0:
             left -= file.write(block[:left])
         os.fsync(file.fileno())  # the kernel is done with it before anything is timed
+
+
+def _describe(out: Path, images: int, size: int) -> None:
+    """Write the manifest, without checksums: of these files none is kept."""
+    split = SplitManifest(tuple(map(str, range(CLASSES))), images, size, size, episodes=0)
+    write_manifest(out, PackManifest(VERSION, "noise", "made up", 0, None, {"train": split}, {}))
 
 
 def packed_bytes(images: int, size: int) -> int:

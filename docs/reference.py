@@ -19,6 +19,7 @@ import yaml
 
 import parashot
 from parashot import cli, records
+from parashot.files import write_text
 from parashot.params import knobs
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -54,7 +55,7 @@ def main() -> int:
     text = page()
     if check:
         return int(PAGE.read_text(encoding="utf-8") != text)
-    PAGE.write_text(text, encoding="utf-8")
+    write_text(PAGE, text)
     return 0
 
 

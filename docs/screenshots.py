@@ -63,7 +63,8 @@ def mlflow_ui(root: Path) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "mlflow", "ui", "--port", str(port), "--workers", "1"]
+    here = ["--host", "127.0.0.1", "--port", str(port)]
+    command = [sys.executable, "-m", "mlflow", "ui", *here, "--workers", "1"]
     server = subprocess.Popen(command, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     address = f"http://127.0.0.1:{port}"
     try:

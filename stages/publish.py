@@ -12,11 +12,12 @@ from parashot.params import Params, flatten
 from parashot.records import read_json
 from parashot.tracking import LoggableModel, Study, publish
 from stages.common import REPORTS, RESULTS, params, stage
-from stages.store import store
+from stages.store import sparing_the_study, store
 from stages.swept import publish_sweeps
 from stages.tags import tags
 
 
+@sparing_the_study()
 def main() -> None:
     settings = params()
     publish_sweeps(settings, lambda path: model(path, settings))

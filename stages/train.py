@@ -6,11 +6,12 @@ Also under torchrun: `torchrun ... -m stages.train ddp`.
 import sys
 
 from parashot.parallel.torchrun import joined_by_torchrun
+from parashot.tracking import Live
 from parashot.train.job import Job
 from parashot.train.skipped import skip
 from stages.common import PACKED, RESULTS, scratch, stage
-from stages.live import publish_live
 from stages.settled import settled_params
+from stages.store import store
 from stages.tags import tags
 
 
@@ -23,7 +24,8 @@ def main() -> None:
     strategy = sys.argv[1]
     if params.seeds_study.enabled and joined_by_torchrun():
         sys.exit("error: seeds_study.enabled: true, but torchrun's processes train once; set it to false")
-    job = Job(strategy, params, PACKED, RESULTS / "train" / strategy, tags(), publish_live, scratch())
+    out, live = RESULTS / "train" / strategy, Live(store(params))
+    job = Job(strategy, params, PACKED, out, tags(), live, scratch())
     if reason := params.parallel.switched_off(strategy):
         skip(job, reason)
     else:

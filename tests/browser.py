@@ -6,7 +6,8 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +19,8 @@ CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
 needs_browser = pytest.mark.skipif(
     CHROMIUM is None or find_spec("playwright") is None, reason="no chromium on the path, or no playwright"
 )
+WIDTHS = (390, 1440)
+"""Pixels of a phone's screen, and of a wide one."""
 
 
 @contextmanager
@@ -29,6 +32,26 @@ def chromium() -> Iterator[Browser]:
         browser = player.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+def opened(browser: Browser, path: Path, width: int, scheme: Any = "light") -> tuple[Page, Watched]:
+    """A page of `path`, on a screen `width` pixels wide that asks for light or dark."""
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    watched = Watched(page)
+    page.goto(path.as_uri())
+    return page, watched
+
+
+def barriers(page: Page) -> list[str]:
+    """What axe-core, with all its rules, finds in a page that not everyone can see, hear or reach.
+
+    The inside of figures is hidden from it: they are images with a text instead, and it takes long there.
+    """
+    from axe_playwright_python.sync_playwright import Axe
+
+    page.add_style_tag(content="svg > * {display: none}")
+    found = Axe().run(page, options={"resultTypes": ["violations"]}).response
+    return [f"{each['id']}: {node['html'][:90]}" for each in found["violations"] for node in each["nodes"]]
 
 
 class Watched:

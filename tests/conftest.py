@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 from standing_ranks import StandingRanks
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+    from tracked import Checkout
 
 settings.register_profile("parashot", deadline=None)  # no test asserts a time
 settings.load_profile("parashot")
@@ -59,6 +64,15 @@ def ranks() -> Iterator[StandingRanks]:
 
 
 @pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A real one."""
+    from browser import chromium
+
+    with chromium() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
 def one_core() -> Iterator[None]:
     """A machine of one core: tensors here are so small that several threads would only wait for each other.
 
@@ -72,3 +86,25 @@ def one_core() -> Iterator[None]:
         patch.setattr("parashot.parallel.context.usable_cores", lambda: 1)
         yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MLflow's tables, made once: making them takes seconds."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    from parashot.tracking import database, store
+
+    file = tmp_path_factory.mktemp("template") / "mlflow.db"
+    with store._quiet():
+        database.prepare(file, 1)
+    return file
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Checkout]:
+    """A checkout with an empty store. No test may see one that an earlier one told other libraries of."""
+    from tracked import Checkout
+
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    yield Checkout(tmp_path / "a checkout", empty_database)
+    assert "MLFLOW_TRACKING_URI" not in os.environ

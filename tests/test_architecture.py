@@ -25,6 +25,7 @@ LAYERS = [
         "opcodes",
         "plain",
         "progress",
+        "secrets",
         "params",
         "records",
         "recipes",
@@ -41,14 +42,15 @@ LAYERS = [
 
 SIDEWAYS = {
     "command": {"errors"},
-    "errors": {"plain"},
     "opcodes": set(),
     "plain": set(),
-    "progress": set(),
+    "secrets": set(),
+    "errors": {"plain", "secrets"},
+    "progress": {"secrets"},
     "files": set(),
     "lifetime": set(),
     "params": {"errors"},
-    "records": {"errors", "files", "plain"},
+    "records": {"errors", "files", "plain", "secrets"},
     "recipes": {"errors", "params"},
     "hardware": {"errors", "records"},
     "parallel": {"data", "model"},  # the batch that a step is given, and the parts that some split
@@ -251,6 +253,7 @@ def test_to_skip_a_strategy_takes_no_torch() -> None:
 # --- what the library leaves to others ----------------------------------------------------------------
 
 ENVIRONMENT = {
+    "parashot.secrets",  # values that must not be shown
     "parashot.parallel.context",  # torchrun's variables
     "parashot.parallel.torchrun",
     "parashot.parallel.launch",

@@ -57,6 +57,8 @@ SETTINGS: dict[str, Value] = {
     "batchsz_study.blocks": 7,
     "batchsz_study.block_episodes": 4,
     "evaluate.k_query": EVALUATED.k_query,
+    "evaluate.k_shots": [3, 5],  # of 6 images there are not enough for 5
+    "evaluate.transductive_episodes": 2,
     "evaluate.val_episodes": PACKED_EPISODES,
     "evaluate.test_episodes": PACKED_EPISODES,
     "tracking.live_seconds": 3600,

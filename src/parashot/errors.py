@@ -5,16 +5,18 @@ from __future__ import annotations
 import errno
 
 from parashot.plain import line
+from parashot.secrets import without_secrets
 
 
 class ParashotError(Exception):
     """Base of every error whose message is meant for the user: it is shown without a traceback.
 
-    Whatever names and texts of others the message holds, it is one line, with what cannot be printed escaped.
+    Whatever names and texts of others the message holds, it is one line, with what cannot be printed escaped
+    and secrets cut out: it may end up in a log, a record or the report.
     """
 
-    def __init__(self, message: str) -> None:
-        super().__init__(line(message))
+    def __init__(self, message: str = "") -> None:
+        super().__init__(line(without_secrets(message)))
 
 
 class ParamsError(ParashotError):
@@ -49,14 +51,24 @@ class TrackingError(ParashotError):
     """MLflow cannot be told; the results themselves are on disk."""
 
 
-_FORBIDDEN = {errno.EACCES, errno.EROFS, errno.EPERM}
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_ADVICE = {
+    errno.EACCES: "no permission for {}; change its mode or owner, or work in another folder",
+    errno.EPERM: "no permission for {}; change its mode or owner, or work in another folder",
+    errno.EROFS: "{} is on a read-only file system; mount it for writing, or work in another folder",
+    errno.EFBIG: "{} grows larger than a file may be here; raise the limit (ulimit -f) and run again",
+    errno.EISDIR: "{} is a folder, and a file is needed there; move it away, or name another place",
+    errno.ENOTDIR: "{}: a folder is needed there, and a file is in its place; move that away",
+    errno.EEXIST: "{} is there already; move it away, or name another place",
+}
+"""What to do about an error of the system that names a file."""
 
 
 def one_line(error: BaseException) -> str:
     """Say `error` in one line; system errors get the advice their errno calls for."""
-    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
+    if isinstance(error, OSError) and error.errno in _FULL:
         where = f" while writing {error.filename}" if error.filename else ""
         return f"the disk is full{where}; free some space and run again (nothing half-written is left behind)"
-    if isinstance(error, OSError) and error.errno in _FORBIDDEN and error.filename:
-        return f"no permission for {error.filename}; change its mode or owner, or work in another folder"
-    return line(" ".join(str(error).split())) or type(error).__name__
+    if isinstance(error, OSError) and error.errno in _ADVICE and error.filename:
+        return line(_ADVICE[error.errno].format(error.filename))
+    return line(" ".join(without_secrets(str(error)).split())) or type(error).__name__

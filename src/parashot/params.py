@@ -54,6 +54,7 @@ class Bounds:
 Positive = Annotated[int, Bounds(1)]
 Auto = Literal["auto"]
 Pairing = Literal["concat", "split", "auto"]
+Head = Literal["relation", "residual"]
 Precision = Literal["fp32", "bf16", "auto"]
 Compile = Literal["none", "default", "reduce-overhead", "auto"]
 
@@ -94,6 +95,7 @@ class ModelParams:
     image_size: Annotated[int, Bounds(16, 1024)]
     pairing: Pairing
     shots: Literal["mean", "sum"]
+    head: Head
     init: Literal["kaiming", "xavier", "normal", "orthogonal"]
 
 
@@ -283,8 +285,10 @@ class EvaluateParams:
     """Episodes behind every reported accuracy."""
 
     k_query: Positive
+    k_shots: tuple[Positive, ...]
     val_episodes: Annotated[int, Bounds(2)]
     test_episodes: Annotated[int, Bounds(2)]
+    transductive_episodes: Annotated[int, Bounds(0)]
 
 
 @dataclass(frozen=True)
@@ -416,7 +420,7 @@ def parse(kind: type[T], value: object, key: str = "") -> T:
     if not isinstance(value, Mapping):
         raise ParamsError(f"{key or 'params.yaml'}: {_shown(value)} found, a section with keys is needed")
     hints = typing.get_type_hints(kind, include_extras=True)
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # "a dataclass" has no public type
     prefix = f"{key}." if key else ""
     for name in value:
         if name not in names:
@@ -433,7 +437,9 @@ def knobs(kind: type[Any] | None = None, prefix: str = "") -> dict[str, str]:
     found: dict[str, str] = {}
     for name, hint in typing.get_type_hints(kind or Params, include_extras=True).items():
         key = f"{prefix}{name}"
-        found |= knobs(hint, f"{key}.") if is_dataclass(hint) else {key: _allowed(hint)}  # type: ignore[arg-type]
+        found |= (
+            knobs(typing.cast("type[Any]", hint), f"{key}.") if is_dataclass(hint) else {key: _allowed(hint)}
+        )
     return found
 
 
@@ -547,6 +553,8 @@ def _check_fit(params: Params) -> None:
             f"train.batchsz: {params.train.batchsz}, but train.episodes is {params.train.episodes}; "
             "it must be at most that"
         )
+    if params.model.head == "residual" and params.model.shots == "sum":
+        raise ParamsError("model.shots: sum, but model.head residual compares means; set it to mean")
     _check_step(params)
     _check_meeting(params.parallel.init_method)
     _check_batchsz_study(params.batchsz_study)

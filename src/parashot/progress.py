@@ -6,6 +6,9 @@ import logging
 import shutil
 import sys
 import time
+from typing import TextIO
+
+from parashot.secrets import without_secrets
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +44,7 @@ def span(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:.1f} h"
 
 
-class OneLine(logging.StreamHandler):  # type: ignore[type-arg]
+class OneLine(logging.StreamHandler[TextIO]):
     """Writes to stderr; a line that passes is replaced by the next one, and left out where nobody looks."""
 
     def __init__(self) -> None:
@@ -62,8 +65,8 @@ class OneLine(logging.StreamHandler):  # type: ignore[type-arg]
         super().emit(record)
 
     def format(self, record: logging.LogRecord) -> str:
-        """A line that passes must not wrap: it could not be taken back."""
-        text = super().format(record)
+        """A line without secrets. One that passes must not wrap: it could not be taken back."""
+        text = without_secrets(super().format(record))
         return text[: shutil.get_terminal_size().columns - 1] if self.terminator == "" else text
 
     def close(self) -> None:

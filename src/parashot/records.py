@@ -26,6 +26,7 @@ from typing import Any, Literal, TypeVar
 from parashot.errors import RecordError, one_line
 from parashot.files import replacing_file, write_text
 from parashot.plain import cell, from_cell
+from parashot.secrets import without_secrets
 
 T = TypeVar("T")
 
@@ -67,6 +68,10 @@ class Run:
     model: str | None = None
     parent: str | None = None
     uuid: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def __post_init__(self) -> None:
+        clean = {key: without_secrets(value) for key, value in self.tags.items()}
+        object.__setattr__(self, "tags", clean)
 
 
 def now_ms() -> int:
@@ -320,7 +325,7 @@ class WarmupRun:
     val_accuracy: float
 
 
-# --- evaluate: results/evaluate/{result.json,test_episodes.csv} -----------------------------------
+# --- evaluate: results/evaluate/{result.json,tasks.csv,test_episodes.csv} ---------------------------------
 
 
 @dataclass(frozen=True)
@@ -344,6 +349,31 @@ class EvaluateResult:
     episodes: int
     test_accuracy: float
     test_accuracy_ci95: float  # half width
+
+
+@dataclass(frozen=True)
+class TaskAccuracy:
+    """A network on episodes of one shape: a row of tasks.csv. `ci95` are half widths.
+
+    All but the last are of the same episodes. Transductive: batch norm by an episode's own images, so that
+    its queries help each other.
+    """
+
+    n_way: int
+    k_shot: int
+    k_query: int
+    episodes: int
+    accuracy: float
+    accuracy_ci95: float
+    cosine_accuracy: float  # of the mean maps, without the relation head
+    cosine_accuracy_ci95: float
+    relation_accuracy: float  # of the relation head alone
+    relation_accuracy_ci95: float
+    margin: float  # accuracy less cosine accuracy, episode by episode
+    margin_ci95: float
+    transductive_episodes: int  # 0: not measured
+    transductive_accuracy: float
+    transductive_accuracy_ci95: float
 
 
 @dataclass(frozen=True)

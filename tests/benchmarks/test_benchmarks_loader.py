@@ -134,7 +134,10 @@ def test_easyfsl_delivers_episodes_of_real_files(photos: Path) -> None:
 def test_a_side_that_fails_says_why_in_one_line(tmp_path: Path) -> None:
     arguments = {"shape": Shape(SIZE, 1, 2), "backend": "packed", "workers": 0, "block_seconds": 0.01}
     side = Side("packed", feeds.ours, {**arguments, "packed": tmp_path / "nowhere"})
-    with pytest.raises(DeviceError, match=r"'packed': DataError: .*train\.\w+\.npy") as caught, Turns([side]):
+    with (
+        pytest.raises(DeviceError, match=r"'packed': DataError: .*manifest\.json: missing") as caught,
+        Turns([side]),
+    ):
         pass
     assert "\n" not in str(caught.value)
 

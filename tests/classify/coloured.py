@@ -7,7 +7,7 @@ import numpy as np
 from parashot import ModelParams
 
 COLOURS = {"blue sky": (40, 60, 230), "grass": (30, 200, 40), "<b>fire</b>": (240, 40, 20)}
-MODEL = ModelParams("conv4", 16, "auto", "mean", "kaiming")
+MODEL = ModelParams("conv4", 16, "auto", "mean", "relation", "kaiming")
 
 
 def picture(

@@ -37,7 +37,8 @@ def test_scores_are_those_of_the_network_on_such_an_episode(
     support = torch.stack([tensors(each) for each in examples])[None]
     with torch.inference_mode():
         expected = network(support, tensors(pictures)[None])[0].sigmoid().double()
-    np.testing.assert_allclose(classifier.scores(pictures), expected.numpy(), atol=1e-6)
+    # sums of float32 in another order: some 1e-6
+    np.testing.assert_allclose(classifier.scores(pictures), expected.numpy(), atol=1e-5)
 
 
 def test_classes_may_have_unequal_numbers_of_examples_where_their_mean_counts(

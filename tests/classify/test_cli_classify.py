@@ -8,12 +8,17 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from browser import WIDTHS, barriers, needs_browser, opened
 from coloured import COLOURS
 
 from parashot.cli import main
 from parashot.records import EvaluateResult, write_result
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 def run(*words: object) -> int:
@@ -70,6 +75,17 @@ def test_a_sheet_stands_alone_and_escapes_names(
     assert "<i>" not in page and "<b>" not in page and "&lt;i&gt;" in page
     assert not re.search(r'(?:src|href)="(?!data:)', page)
     assert f"sheet: {sheet}" in capsys.readouterr().err
+
+
+@needs_browser
+def test_a_sheet_is_for_everyone(
+    weights: Path, shots: Path, images: Path, tmp_path: Path, browser: Browser
+) -> None:
+    sheet = tmp_path / "sheet.html"
+    assert run("--shots", shots, "--images", images, "--weights", weights, "--html", sheet) == 0
+    for width in WIDTHS:
+        for scheme in ("light", "dark"):
+            assert barriers(opened(browser, sheet, width, scheme)[0]) == []
 
 
 def test_what_cannot_be_read_is_told_and_the_rest_is_done(

@@ -42,6 +42,7 @@ from parashot.records import (
     StepShares,
     StrategyBlock,
     StrategyVariant,
+    TaskAccuracy,
     TrainResult,
     TuneBlock,
 )
@@ -339,7 +340,15 @@ def evaluation() -> Evaluation:
     half = 1.96 * float(accuracies.std(ddof=1)) / 1000**0.5
     result = EvaluateResult("ddp", "validation accuracy", 5, 1, 15, 1000, float(accuracies.mean()), half)
     rows = tuple(EpisodeAccuracy(i, float(each)) for i, each in enumerate(accuracies))
-    return Evaluation(result, rows, confusion_counts(), (shown_episode(0), shown_episode(1)))
+    shown = (shown_episode(0), shown_episode(1))
+    return Evaluation(result, rows, confusion_counts(), shown, (task(1, 0.02), task(5, 0.004)))
+
+
+def task(k_shot: int, margin: float) -> TaskAccuracy:
+    """1000 episodes on which the relation head is worth `margin`, give or take 0.01."""
+    ours, half = 0.44 + 0.04 * k_shot, 0.006
+    others = (ours - margin, half, ours - 0.1, half, margin, 0.01)
+    return TaskAccuracy(5, k_shot, 15, 1000, ours, half, *others, 100, ours + 0.03, 0.02)
 
 
 def confusion_counts() -> tuple[Confusion, ...]:

@@ -27,6 +27,7 @@ from parashot.records import (
     StepShares,
     StrategyBlock,
     StrategyVariant,
+    TaskAccuracy,
     TuneBlock,
     WarmupRun,
     write_metrics,
@@ -66,6 +67,7 @@ def write_study(root: Path, study: StudyResults) -> None:
     write_result(folder / "evaluate/result.json", study.evaluate.result)
     write_rows(folder / "evaluate/test_episodes.csv", EpisodeAccuracy, study.evaluate.test_episodes)
     write_rows(folder / "evaluate/confusion.csv", Confusion, study.evaluate.confusion)
+    write_rows(folder / "evaluate/tasks.csv", TaskAccuracy, study.evaluate.tasks)
     shown = [score for each in study.evaluate.shown for score in each.scores]
     write_rows(folder / "evaluate/shown.csv", ShownScore, shown)
     for number, each in enumerate(study.evaluate.shown):

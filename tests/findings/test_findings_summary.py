@@ -14,6 +14,7 @@ from parashot.errors import RecordError
 from parashot.findings.results import StudyResults
 from parashot.findings.study import CLAIMS
 from parashot.findings.summary import summarize, summary_metrics
+from parashot.findings.tasks import task_rows
 from parashot.params import Params
 
 
@@ -201,3 +202,13 @@ def test_missing_parts_are_told_and_the_rest_is_advised() -> None:
     assert (found["choice"], found["sure"]) == ("", "run it")
     summary = summarize(build.study(loader=None), build.params())
     assert "train with ddp" in summary["answer"] and "worker" not in summary["answer"]
+
+
+def test_only_an_interval_above_zero_is_a_gain() -> None:
+    one, five = summarize(build.study(), build.params())["tasks"]
+    assert [one["k_shot"], one["margin"], one["verdict"]] == [1, 0.02, "gain"]
+    assert [five["k_shot"], five["margin"], five["verdict"]] == [5, 0.004, "no gain"]
+    (worse,) = task_rows([build.task(1, -0.02)])
+    (untrained,) = task_rows([build.task(1, 0.0)])
+    assert (worse.verdict, untrained.verdict) == ("loss", "no gain")
+    assert summarize(build.study(evaluate=None), build.params())["tasks"] == []

@@ -12,7 +12,9 @@ from parashot.model.losses import cross_entropy, mse
 from parashot.model.network import EpisodeModel, RelationNetwork, build_network
 from parashot.params import ModelParams
 
-CONV4 = ModelParams(embedding="conv4", image_size=16, pairing="auto", shots="mean", init="kaiming")
+CONV4 = ModelParams(
+    embedding="conv4", image_size=16, pairing="auto", shots="mean", head="relation", init="kaiming"
+)
 BOTTLENECK = replace(CONV4, embedding="bottleneck")
 EMBEDDINGS = ("conv4", "bottleneck", "resnet12")
 

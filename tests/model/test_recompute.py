@@ -15,7 +15,7 @@ EMBEDDINGS = ["conv4", "bottleneck", "resnet12"]
 
 
 def networks(embedding: str) -> tuple[RelationNetwork, RelationNetwork]:
-    params = ModelParams(embedding, 32, "split", "mean", "kaiming")
+    params = ModelParams(embedding, 32, "split", "mean", "relation", "kaiming")
     usual = build_network(params, seed=0).double().train()
     frugal = copy.deepcopy(usual)
     keep_less(frugal)

@@ -14,7 +14,9 @@ from parashot.model.network import build_network
 from parashot.model.weights import load_network, save_weights
 from parashot.params import ModelParams
 
-PARAMS = ModelParams(embedding="conv4", image_size=16, pairing="split", shots="sum", init="xavier")
+PARAMS = ModelParams(
+    embedding="conv4", image_size=16, pairing="split", shots="sum", head="relation", init="xavier"
+)
 
 
 @pytest.fixture
@@ -69,7 +71,7 @@ def test_a_wrappers_names_are_refused(saved: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 2}, "its format is 2, not 1"),
+        ({"format": 3}, "its format is 3, not 2"),
         ({"state": None}, "holds no weights"),
         ({"state": {}}, "not those of the network"),
         ({"model": {**vars(replace(PARAMS, embedding="resnet12"))}}, "not those of the network"),
@@ -103,7 +105,7 @@ def test_code_in_a_file_is_not_run(tmp_path: Path) -> None:
         def __reduce__(self) -> tuple[Any, ...]:
             return (Path.touch, (trace,))
 
-    torch.save({"format": 1, "state": Harmful()}, path)
+    torch.save({"format": 2, "state": Harmful()}, path)
     _assert_refused(path, "not a model of parashot")
     assert not trace.exists()
 

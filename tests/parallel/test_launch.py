@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import signal
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -11,8 +16,17 @@ import torch
 from torch import distributed as dist
 
 from parashot.errors import DataError, DeviceError
-from parashot.parallel.context import Context, Placement, first_ranks, fit_to_batch, place
+from parashot.parallel.context import (
+    Context,
+    Meeting,
+    Placement,
+    choose_interface,
+    first_ranks,
+    fit_to_batch,
+    place,
+)
 from parashot.parallel.launch import launch
+from parashot.parallel.meeting import launch_folder, loopback
 from parashot.params import ParallelParams, load_params
 
 TWO = Placement("cpu", 2, 1, 2)
@@ -72,3 +86,81 @@ def test_a_step_of_few_episodes_uses_few_replicas() -> None:
 def test_cuda_without_a_device_is_refused_in_one_line() -> None:
     with pytest.raises(DeviceError, match=r"parallel\.device: cuda.*set it to cpu or auto"):
         place(parallel(device="cuda"))
+
+
+# --- who could connect ------------------------------------------------------------------------------------
+
+
+def addresses_listening(context: Context) -> set[str]:
+    """Of the launcher and all ranks, while every kind of group is open and has spoken."""
+    control = dist.new_group(backend="gloo")
+    dist.all_reduce(torch.ones(1))
+    dist.barrier(group=control)
+    found: list[set[str]] = [set()] * context.ranks
+    dist.all_gather_object(found, {*listening(os.getpid()), *listening(os.getppid())})
+    return set.union(*found)
+
+
+def listening(pid: int) -> set[str]:
+    found = psutil.Process(pid).net_connections("inet")
+    return {each.laddr.ip for each in found if each.status == psutil.CONN_LISTEN}
+
+
+def test_nothing_of_ranks_on_one_host_listens_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    for library in ("GLOO", "NCCL"):
+        monkeypatch.delenv(f"{library}_SOCKET_IFNAME", raising=False)
+    assert launch(addresses_listening, TWO, 2) == {"127.0.0.1"}
+
+
+@pytest.mark.parametrize(
+    ("named", "ranks_here", "chosen"),
+    [(None, 4, loopback()), (None, 2, None), ("eth7", 4, "eth7"), ("eth7", 2, "eth7")],
+    ids=["one host", "several hosts", "named for one host", "named for several hosts"],
+)
+def test_ranks_of_several_hosts_speak_where_they_are_told(
+    monkeypatch: pytest.MonkeyPatch, named: str | None, ranks_here: int, chosen: str | None
+) -> None:
+    for library in ("GLOO", "NCCL"):
+        monkeypatch.setenv(f"{library}_SOCKET_IFNAME", "of this host")
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME")
+    choose_interface(Context(0, 4, 0, ranks_here, Placement("cpu", 4, 1, 2, Meeting(interface=named))))
+    assert os.environ.get("GLOO_SOCKET_IFNAME") == chosen
+    assert os.environ["NCCL_SOCKET_IFNAME"] == "of this host"  # what a host says for itself comes first
+
+
+# --- what killed launchers leave --------------------------------------------------------------------------
+
+KILLED = """
+import os, signal
+from parashot.parallel.meeting import launch_folder, loopback
+
+with launch_folder() as folder:
+    print(folder, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_launcher_left_goes_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    foreign = tmp_path / "parashot-ranks-something"
+    foreign.mkdir()
+    elsewhere = killed_launcher()
+    held = os.open(elsewhere, os.O_RDONLY)  # as by a process that this one cannot see
+    fcntl.flock(held, fcntl.LOCK_EX)
+    left = killed_launcher()
+    assert set(tmp_path.iterdir()) == {left, elsewhere, foreign}
+    with launch_folder() as mine, launch_folder() as other:
+        assert set(tmp_path.iterdir()) == {mine, other, elsewhere, foreign}
+    os.close(held)
+    with launch_folder():
+        pass
+    assert list(tmp_path.iterdir()) == [foreign]
+
+
+def killed_launcher() -> Path:
+    done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    return Path(done.stdout.strip())

@@ -24,7 +24,7 @@ from parashot.parallel.context import Context, Placement
 from parashot.parallel.inputs import Inputs
 from parashot.parallel.registry import STRATEGIES, build_strategy, obstacle
 from parashot.parallel.strategy import Objective, Strategy
-from parashot.params import Pairing, Params, load_params
+from parashot.params import Head, Pairing, Params, load_params
 from parashot.study.anatomy import BytesSent, CollectiveCount
 
 TOLERANCE = 1e-10
@@ -45,11 +45,12 @@ class Case:
     accumulate: int = 1
     settings: tuple[tuple[str, Any], ...] = ()
     augmented: bool = False
+    head: Head = "relation"
 
     def __str__(self) -> str:
         told = [f"{key}={value}" for key, value in self.settings]
         parts = [self.strategy, str(self.ranks), self.embedding, self.pairing, f"b{self.batchsz}"]
-        return "-".join([*parts, f"k{self.accumulate}", *told])
+        return "-".join([*parts, f"k{self.accumulate}", self.head, *told])
 
 
 def params() -> Params:
@@ -58,7 +59,7 @@ def params() -> Params:
 
 def build(context: Context, case: Case, dtype: torch.dtype | None = None) -> Strategy:
     settings = params()
-    model = replace(settings.model, embedding=case.embedding, pairing=case.pairing)  # type: ignore[arg-type]
+    model = replace(settings.model, embedding=case.embedding, pairing=case.pairing, head=case.head)  # type: ignore[arg-type]
     dtype = dtype or (torch.float32 if case.augmented else torch.float64)
     network = build_network(model, seed=3).to(dtype).eval()
     varied = Augmentation(0.5, True, 0.3) if case.augmented else Augmentation()
@@ -122,6 +123,7 @@ CASES = [
     Case("ddp", 2, settings=(("static_graph", True), ("gradient_as_bucket_view", False))),
     Case("ddp", 3, settings=(("find_unused_parameters", True),)),
     Case("ddp", 2, accumulate=2, settings=(("bucket_mb", 0.01),)),
+    *(Case(name, 2, head="residual") for name in ("ddp", "allreduce", "fsdp", "layer_split")),
 ]
 
 
@@ -153,7 +155,7 @@ def serial_of(case: Case) -> Case:
 def test_a_step_is_the_one_that_serial_takes(results: Results, case: Case) -> None:
     state, sums, whole = results[case]
     expected, expected_sums, _ = results[serial_of(case)]
-    model = replace(params().model, embedding=case.embedding)  # type: ignore[arg-type]
+    model = replace(params().model, embedding=case.embedding, head=case.head)  # type: ignore[arg-type]
     first = build_network(model, seed=3).double().state_dict()
     assert state.keys() == expected.keys()
     moved = [name for name, value in expected.items() if not torch.equal(value, first[name])]
@@ -364,6 +366,8 @@ def test_what_a_strategy_cannot_run_on_is_refused_in_words() -> None:
     assert "2 to 8 devices" in said("channel_split", 1)
     assert [said(name, 2) for name in STRATEGIES] == [""] * len(STRATEGIES)
     compiled = replace(params(), train=replace(params().train, compile="default"))
+    residual = replace(params(), model=replace(params().model, head="residual"))
+    assert "cosine" in obstacle("channel_split", residual, Placement("cpu", 2, 1, 2), 0)
     words = [obstacle(name, compiled, Placement("cpu", 2, 1, 2), 0) for name in STRATEGIES]
     assert [not word for word in words] == [each.compiles for each in STRATEGIES.values()]
     section = replace(params().parallel.ddp, sync_batch_norm=True)

@@ -149,6 +149,7 @@ def test_cells_hold_the_numbers_of_the_summary(whole: tuple[Page, dict[str, Any]
         "scaling_published": summary["scaling"]["published"],
         "batchsz": summary["batchsz"],
         "accuracy": summary["accuracy"],
+        "tasks": summary["tasks"],
         "confusion": summary["confusion"],
         "claims": summary["claims"],
     }

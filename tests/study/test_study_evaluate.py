@@ -20,6 +20,7 @@ from parashot.records import (
     EpisodeAccuracy,
     EvaluateResult,
     ShownScore,
+    TaskAccuracy,
     TrainResult,
     read_json,
     read_result,
@@ -71,6 +72,13 @@ def test_the_best_on_validation_is_measured_on_test(
     assert (result.strategy, result.episodes) == (chosen, PACKED_EPISODES)
     assert (result.n_way, result.k_shot, result.k_query) == (2, 1, 3)
     assert (result.test_accuracy, result.test_accuracy_ci95) == pytest.approx((mean, ci95))
+    one, three = read_rows(TaskAccuracy, out / "tasks.csv")
+    assert (one.k_shot, one.accuracy, one.accuracy_ci95) == (
+        1,
+        result.test_accuracy,
+        result.test_accuracy_ci95,
+    )
+    assert (three.k_shot, three.episodes, three.transductive_episodes) == (3, PACKED_EPISODES, 2)
     assert read_json(out / "metrics.json")["test_accuracy"] == result.test_accuracy
     confused = read_rows(Confusion, out / "confusion.csv")
     own = sum(each.taken for each in confused if each.actual == each.taken_for)
@@ -84,7 +92,7 @@ def test_the_best_on_validation_is_measured_on_test(
     (record,) = read_runs(out / "records.jsonl")
     assert (record.stage, record.artifacts) == (
         "evaluate",
-        ("result.json", "test_episodes.csv", "confusion.csv"),
+        ("result.json", "tasks.csv", "test_episodes.csv", "confusion.csv"),
     )
 
 

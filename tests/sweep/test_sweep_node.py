@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parashot.data.packed import verify
+from parashot.data.manifest import verify
 from parashot.errors import DataError
 from parashot.sweep.cores import own_cores
 from parashot.sweep.delivery import Bytes, Delivery, receive, send

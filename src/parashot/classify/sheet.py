@@ -57,10 +57,7 @@ def sheet(verdicts: Sequence[Verdict], shots: Mapping[str, Sequence[Path]], weig
 
 def _picture(verdict: Verdict, classes: Sequence[str]) -> Markup:
     name, ranked = printable(verdict.path.name), verdict.ranked(classes)
-    bars = [
-        element("li", f"{printable(label)} {score:.3f}", element("meter", value=f"{score:.4f}", max=1))
-        for label, score in ranked[:_BARS]
-    ]
+    bars = [element("li", f"{printable(label)} {score:.3f}", _bar(score)) for label, score in ranked[:_BARS]]
     best = printable(ranked[0][0])
     return element(
         "figure",
@@ -69,6 +66,11 @@ def _picture(verdict: Verdict, classes: Sequence[str]) -> Markup:
         element("figcaption", name),
         element("ol", bars),
     )
+
+
+def _bar(score: float) -> Markup:
+    """A score as a bar, for the eyes alone: its number stands beside it."""
+    return element("meter", value=f"{score:.4f}", max=1, aria_hidden="true")
 
 
 def _examples(label: str, files: Sequence[Path]) -> Markup:

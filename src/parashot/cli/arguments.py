@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import TypeAlias
 
+from parashot.secrets import without_secrets
+
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
@@ -23,4 +25,4 @@ def at_least(low: int) -> Callable[[str], int]:
 
 def tell(line: str) -> None:
     """Progress, beside what the command prints."""
-    print(line, file=sys.stderr, flush=True)
+    print(without_secrets(line), file=sys.stderr, flush=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from parashot.data.episodes import SPLITS, EpisodeSpec, SplitName, draw_rows
 from parashot.data.images import decode, resize_square
-from parashot.data.packed import VERSION, PackManifest, SplitManifest, sha256, write_manifest
+from parashot.data.manifest import VERSION, PackManifest, SplitManifest, sha256, write_manifest
 from parashot.data.raw import RawStore
 from parashot.errors import DataError
 from parashot.files import replacing_folder
@@ -54,10 +54,10 @@ def pack(
         for name in SPLITS:
             count = episodes.get(name, 0)
             sizes = np.array([len(members) for members in split[name].values()], dtype=np.int64)
-            np.save(folder / f"{name}.sizes.npy", sizes)
+            _save(folder / f"{name}.sizes.npy", sizes)
             if count:
                 rows = draw_rows(seed, name, np.arange(count, dtype=np.int64), sizes, spec)
-                np.save(folder / f"{name}.episodes.npy", rows.astype(np.int32))
+                _save(folder / f"{name}.episodes.npy", rows.astype(np.int32))
             manifests[name] = SplitManifest(tuple(split[name]), int(sizes.sum()), *shape, episodes=count)
         manifest = PackManifest(
             version=VERSION,
@@ -102,24 +102,27 @@ def _write_images(
                 if pixels.shape != shape or shape[0] != shape[1]:
                     raise _MixedSizesError
                 if row == 0:
-                    _write_header(out, (len(members), *shape))
+                    _write_header(out, pixels.dtype, (len(members), *shape))
                 out.write(pixels.tobytes())
                 encoded.write(data)
                 offsets[row + 1] = offsets[row] + len(data)
                 if row % 10_000 == 0:
                     progress(f"pack {name}: {row} of {len(members)} images")
-        np.save(folder / f"{name}.offsets.npy", offsets)
+        _save(folder / f"{name}.offsets.npy", offsets)
     assert shape is not None
     return shape[0], shape[1]
 
 
-def _write_header(file: BinaryIO, shape: tuple[int, ...]) -> None:
-    """Begin a .npy file of uint8 whose rows follow one by one."""
-    header = {
-        "descr": np.lib.format.dtype_to_descr(np.dtype(np.uint8)),
-        "fortran_order": False,
-        "shape": shape,
-    }
+def _save(path: Path, array: npt.NDArray[np.int64] | npt.NDArray[np.int32]) -> None:
+    """As np.save, which would not say that the disk is full."""
+    with path.open("wb") as file:
+        _write_header(file, array.dtype, array.shape)
+        file.write(array.tobytes())
+
+
+def _write_header(file: BinaryIO, kind: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    """Begin a .npy file, whose rows follow."""
+    header = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, header)
 
 

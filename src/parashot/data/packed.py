@@ -7,16 +7,14 @@ A folder of packed data holds, for each split,
     SPLIT.offsets.npy     int64 [images + 1], where each begins in SPLIT.encoded.bin
     SPLIT.sizes.npy       int64 [classes], images per class
     SPLIT.episodes.npy    int32 [episodes, n_way, per_class], rows of the packed episodes (val and test only)
-and manifest.json with version, class names, shapes and a checksum of every file. The folder appears whole or
-not at all.
+and manifest.json (`manifest.py`). The folder appears whole or not at all.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
+import math
+import re
 import warnings
-from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,41 +24,17 @@ import numpy.typing as npt
 import torch
 
 from parashot.data.episodes import SplitName
-from parashot.errors import DataError
-from parashot.files import write_text
-
-VERSION = 1
-
-
-@dataclass(frozen=True)
-class SplitManifest:
-    """What one packed split holds."""
-
-    classes: tuple[str, ...]
-    images: int
-    height: int
-    width: int
-    episodes: int  # packed episodes; 0 for train, whose episodes are drawn when asked
-
-
-@dataclass(frozen=True)
-class PackManifest:
-    """manifest.json of a packed folder."""
-
-    version: int
-    source: str
-    encoding: str
-    skipped: int
-    resized_to: int | None  # None: every image is as large as it came
-    splits: dict[str, SplitManifest]
-    sha256: dict[str, str]  # file name -> checksum
+from parashot.data.manifest import AGAIN, MANIFEST, SplitManifest, read_manifest
+from parashot.errors import DataError, one_line
 
 
 class PackedSplit:
     """One split of a packed folder.
 
-    Cheap to make and to pickle: arrays open on first use, in whichever process.
-    images: uint8 [images, height, width, 3]; class_sizes: int64 [classes].
+    Cheap to make and to pickle: arrays open on first use, in whichever process. There each is compared with
+    the manifest by its header and its size; of the contents only what leads to other places, which is little.
+    images: uint8 [images, height, width, 3]; class_sizes: int64 [classes]. Raises `DataError` where something
+    is not as it should be.
     """
 
     def __init__(self, folder: Path, name: SplitName) -> None:
@@ -71,9 +45,18 @@ class PackedSplit:
         return PackedSplit, (self.folder, self.name)
 
     @cached_property
+    def manifest(self) -> SplitManifest:
+        """What the split is to hold."""
+        try:
+            return read_manifest(self.folder).splits[self.name]
+        except KeyError as error:
+            raise DataError(f"{self.folder / MANIFEST}: it has no split {self.name}; {AGAIN}") from error
+
+    @cached_property
     def images(self) -> npt.NDArray[np.uint8]:
         """Decoded pixels, memory-mapped; never written to."""
-        return self._open("images")
+        there = self.manifest
+        return self._open("images", np.uint8, (there.images, there.height, there.width, 3))
 
     @cached_property
     def pixels(self) -> torch.Tensor:
@@ -86,12 +69,21 @@ class PackedSplit:
     @cached_property
     def class_sizes(self) -> npt.NDArray[np.int64]:
         """Images per class."""
-        return np.asarray(self._open("sizes"))
+        sizes = self._open("sizes", np.int64, (len(self.manifest.classes),))
+        most = self.manifest.images
+        if not (sizes.min() >= 1 and sizes.max() <= most and sum(sizes.tolist()) == most):
+            raise self._unfit("sizes.npy", f"not the sizes of classes of {most} images")
+        return sizes
 
     @cached_property
     def episodes(self) -> npt.NDArray[np.int32]:
         """Rows of the packed episodes, int32 [episodes, n_way, per_class]."""
-        return np.asarray(self._open("episodes"))
+        if not self.manifest.episodes:
+            raise DataError(f"{self.folder / MANIFEST}: no episodes are packed of {self.name}; {AGAIN}")
+        rows = self._open("episodes", np.int32, (self.manifest.episodes, None, None))
+        if rows.min() < 0 or rows.max() >= self.manifest.images:
+            raise self._unfit("episodes.npy", f"it has rows beyond the {self.manifest.images} images")
+        return rows
 
     def encoded(self, row: int) -> bytes:
         """The encoded bytes of one image."""
@@ -100,58 +92,55 @@ class PackedSplit:
 
     @cached_property
     def _offsets(self) -> npt.NDArray[np.int64]:
-        return self._open("offsets")
+        offsets = self._open("offsets", np.int64, (self.manifest.images + 1,))
+        if offsets[0] != 0 or (offsets[1:] <= offsets[:-1]).any():
+            raise self._unfit("offsets.npy", "it does not ascend from 0")
+        return offsets
 
     @cached_property
     def _encoded(self) -> npt.NDArray[np.uint8]:
-        return np.asarray(np.memmap(self.folder / f"{self.name}.encoded.bin", dtype=np.uint8, mode="r"))
+        return self._map("encoded.bin", np.uint8, (int(self._offsets[-1]),), 0)
 
-    def _open(self, part: str) -> npt.NDArray[Any]:
-        path = self.folder / f"{self.name}.{part}.npy"
+    def _open(self, part: str, kind: type[np.generic], shape: tuple[int | None, ...]) -> npt.NDArray[Any]:
+        """The array of a .npy file, whose header must say this type and shape; None is any length."""
+        name = f"{part}.npy"
         try:
-            return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-        except (OSError, ValueError) as error:
-            raise DataError(f"{path}: not a packed array; run `dvc repro pack` to make it again") from error
+            with (self.folder / f"{self.name}.{name}").open("rb") as file:
+                header = _HEADER.match(file.read(_LONGEST_HEADER))
+        except OSError as error:
+            raise self._unfit(name, one_line(error)) from error
+        if header is None or header["kind"].decode() != np.dtype(kind).str:
+            raise self._unfit(name, f"not a packed array of {np.dtype(kind)}")
+        found = tuple(map(int, _NUMBER.findall(header["shape"])))
+        if len(found) != len(shape) or any(
+            want not in {None, length} or not length for want, length in zip(shape, found, strict=True)
+        ):
+            raise self._unfit(name, f"its shape is {found}, and the manifest says {shape}")
+        return self._map(name, kind, found, _LENGTH_ENDS + int.from_bytes(header["length"], "little"))
+
+    def _map(
+        self, name: str, kind: type[np.generic], shape: tuple[int, ...], offset: int
+    ) -> npt.NDArray[Any]:
+        path = self.folder / f"{self.name}.{name}"
+        needed = offset + math.prod(shape) * np.dtype(kind).itemsize
+        try:
+            if (size := path.stat().st_size) != needed:
+                raise self._unfit(name, f"{size} bytes long, and {needed} are needed")
+            return np.asarray(np.memmap(path, kind, "r", offset, shape))
+        except OSError as error:
+            raise self._unfit(name, one_line(error)) from error
+
+    def _unfit(self, name: str, reason: str) -> DataError:
+        return DataError(f"{self.folder / self.name}.{name}: {reason}; {AGAIN}")
 
 
-def write_manifest(folder: Path, manifest: PackManifest) -> None:
-    """Write manifest.json of a packed folder."""
-    write_text(folder / "manifest.json", json.dumps(asdict(manifest), indent=2) + "\n")
-
-
-def read_manifest(folder: Path) -> PackManifest:
-    """Read and check manifest.json of a packed folder. Raises `DataError`."""
-    path = folder / "manifest.json"
-    try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
-        splits = {
-            name: SplitManifest(**{**each, "classes": tuple(each["classes"])})
-            for name, each in tree["splits"].items()
-        }
-        manifest = PackManifest(**{**tree, "splits": splits})
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: not a packed data set; run `dvc repro pack` to make it") from error
-    if manifest.version != VERSION:
-        raise DataError(
-            f"{path}: format {manifest.version}, {VERSION} is needed; run `dvc repro pack` to make it again"
-        )
-    return manifest
-
-
-def verify(folder: Path) -> None:
-    """Compare every file of a packed folder with its checksum.
-
-    Raises `DataError` naming the first that differs.
-    """
-    for name, expected in read_manifest(folder).sha256.items():
-        path = folder / name
-        if not path.is_file() or sha256(path) != expected:
-            raise DataError(
-                f"{path}: damaged or missing; run `dvc checkout` or `dvc repro -f pack` to restore it"
-            )
-
-
-def sha256(path: Path) -> str:
-    """Checksum of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+_LONGEST_HEADER = 512
+_LENGTH_ENDS = 10
+_NUMBER = re.compile(rb"\d+")
+_HEADER = re.compile(
+    rb"\x93NUMPY\x01\x00(?P<length>..)"
+    rb"\{'descr': '(?P<kind>[^']{1,9})', 'fortran_order': False, "
+    rb"'shape': \((?P<shape>\d{1,15}(, \d{1,15}){0,3},?)\), \} *\n",
+    re.DOTALL,
+)
+"""How numpy begins a file. Its own reader believes any type and shape, and evaluates Python literals."""

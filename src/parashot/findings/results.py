@@ -30,6 +30,7 @@ from parashot.records import (
     StepShares,
     StrategyBlock,
     StrategyVariant,
+    TaskAccuracy,
     TrainResult,
     TuneBlock,
     WarmupRun,
@@ -105,6 +106,7 @@ class Evaluation:
     test_episodes: tuple[EpisodeAccuracy, ...]
     confusion: tuple[Confusion, ...] = ()
     shown: tuple[ShownEpisode, ...] = ()
+    tasks: tuple[TaskAccuracy, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -224,6 +226,7 @@ def _evaluation(folder: Path) -> Evaluation:
         tuple(read_rows(EpisodeAccuracy, folder / "test_episodes.csv")),
         _rows_if_there(Confusion, folder / "confusion.csv"),
         _shown(folder),
+        _rows_if_there(TaskAccuracy, folder / "tasks.csv"),
     )
 
 

@@ -20,6 +20,7 @@ from parashot.findings.scaling import Predictor, checked_rows, shown_rows
 from parashot.findings.statistics import Interval, Resampling
 from parashot.findings.step import step_rows
 from parashot.findings.strategies import BASE
+from parashot.findings.tasks import task_rows
 from parashot.params import Params
 from parashot.records import Hardware
 
@@ -53,6 +54,7 @@ def summarize(results: StudyResults, params: Params) -> Tree:
         "scaling": _scaling(results, evidence.resampling),
         "batchsz": [flat(row) for _, row in sorted(evidence.batchsz.items())],
         "evaluate": dataclasses.asdict(results.evaluate.result) if results.evaluate else None,
+        "tasks": [flat(row) for row in task_rows(results.evaluate.tasks if results.evaluate else ())],
         "confusion": _confusion(results),
         "table1": [flat(row) for row in comparison_rows(results)],
         "claims": [flat(claim) for claim in judge_claims(evidence)],

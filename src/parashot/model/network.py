@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from parashot.model.embeddings import EMBEDDINGS
 from parashot.model.init import initialise
-from parashot.model.pairing import PAIRINGS, choose_pairing
+from parashot.model.pairing import PAIRINGS, Pairs, choose_pairing
 from parashot.model.relation import HEADS
+from parashot.model.residual import ResidualHead, cosines
 from parashot.params import ModelParams
 
 
@@ -25,7 +26,8 @@ class RelationNetwork(nn.Module):
         super().__init__()
         embedding = EMBEDDINGS[params.embedding]()
         self.embedding = embedding
-        self.relation = HEADS[params.embedding](embedding.channels)
+        head = HEADS[params.embedding](embedding.channels)
+        self.relation = ResidualHead(head, embedding.channels) if params.head == "residual" else head
         self.pairing = params.pairing
         self.shots = params.shots
         self.image_size = params.image_size  # pixels it is trained at; its layers take others too
@@ -46,12 +48,34 @@ class RelationNetwork(nn.Module):
 
     def relate(self, support_maps: Tensor, query_maps: Tensor) -> Tensor:
         """Scores [b, q, n] of support maps [b, n, k, C, h', w'] and query maps [b, q, C, h', w']."""
-        (b, n, k), q = support_maps.shape[:3], query_maps.shape[1]
+        (b, n), q = support_maps.shape[:2], query_maps.shape[1]
+        scores: Tensor = self.relation(self._pairs(support_maps, query_maps))
+        return scores.view(b, q, n)
+
+    def judge(self, support_maps: Tensor, query_maps: Tensor) -> Tensor:
+        """Scores of `relate`, cosines of the same maps, and scores of the relation head alone: [b, 3, q, n].
+
+        support_maps and query_maps: as for `relate`.
+        """
+        pairs = self._pairs(support_maps, query_maps)
+        if isinstance(self.relation, ResidualHead):
+            cosine, alone = self.relation.parts(pairs)
+            scores = self.relation.join(cosine, alone)
+        else:
+            cosine, scores = cosines(pairs), self.relation(pairs)
+            alone = scores
+        parts = [
+            each.view(pairs.query.shape[0], pairs.query.shape[1], -1) for each in (scores, cosine, alone)
+        ]
+        return torch.stack([each.to(scores.dtype) for each in parts], dim=1)
+
+    def _pairs(self, support_maps: Tensor, query_maps: Tensor) -> Pairs:
+        """Every class of support maps [b, n, k, C, h', w'] with every query of [b, q, C, h', w']."""
+        (n, k), q = support_maps.shape[1:3], query_maps.shape[1]
         total = reduce(torch.add, support_maps.unbind(2))  # unlike sum(2), it keeps the memory format
         classes = total / k if self.shots == "mean" else total
         pairing = choose_pairing(n, q) if self.pairing == "auto" else self.pairing
-        scores: Tensor = self.relation(PAIRINGS[pairing](classes, query_maps))
-        return scores.view(b, q, n)
+        return PAIRINGS[pairing](classes, query_maps)
 
 
 def all_images(support: Tensor, query: Tensor) -> Tensor:
@@ -86,4 +110,6 @@ def build_network(params: ModelParams, seed: int) -> RelationNetwork:
     with torch.random.fork_rng(devices=[]):  # modules draw first weights when they are made
         network = RelationNetwork(params)
     initialise(network, params.init, torch.Generator().manual_seed(seed))
+    if isinstance(network.relation, ResidualHead):
+        network.relation.begin_with_cosine()
     return network

@@ -21,6 +21,9 @@ from torch.nn import functional as F
 class Pairs(Protocol):
     """All pairs of support [b, n, C, h, w] and query [b, q, C, h, w], ready to be convolved."""
 
+    support: Tensor
+    query: Tensor
+
     def convolve(self, conv: nn.Conv2d) -> Tensor:
         """Return [b q n, out_channels, h', w'] of a `conv` of 2C input channels, without groups."""
         ...
@@ -30,6 +33,7 @@ class ConcatPairs:
     """Pairs that are built once, for all convolutions over them."""
 
     def __init__(self, support: Tensor, query: Tensor) -> None:
+        self.support, self.query = support, query
         left = support.unsqueeze(1).expand(-1, query.shape[1], -1, -1, -1, -1)
         right = query.unsqueeze(2).expand(-1, -1, support.shape[1], -1, -1, -1)
         if _is_channels_last(query):  # torch.cat would not keep it: it knows the format of 4 dimensions only

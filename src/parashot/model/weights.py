@@ -16,7 +16,7 @@ from parashot.model.network import RelationNetwork
 from parashot.model.tensorfile import load_tensors
 from parashot.params import ModelParams, parse
 
-FORMAT = 1
+FORMAT = 2
 ADVICE = "give the file that a training has written"
 
 

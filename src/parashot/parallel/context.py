@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 from torch import distributed as dist
@@ -20,6 +21,7 @@ from torch._C._distributed_c10d import HashStore
 from parashot.errors import DeviceError, PeerError, one_line
 from parashot.hardware import usable_cores
 from parashot.parallel.allocator import keep_freed_memory
+from parashot.parallel.meeting import loopback
 from parashot.parallel.torchrun import joined_by_torchrun
 from parashot.params import ParallelParams
 
@@ -142,6 +144,17 @@ def starting_again(placement: Placement, times: int) -> Placement:
     return dataclasses.replace(placement, meeting=dataclasses.replace(placement.meeting, max_restarts=times))
 
 
+def by_file(placement: Placement, path: Path) -> Placement:
+    """The same for ranks of one host: unless the user has named another way, they find each other by a file.
+
+    A store that listens would listen to every network.
+    """
+    if placement.meeting.init_method != "env://":
+        return placement
+    meeting = dataclasses.replace(placement.meeting, init_method=path.as_uri())
+    return dataclasses.replace(placement, meeting=meeting)
+
+
 def alone(context: Context) -> Context:
     """The same process without its peers, for a strategy that needs one process."""
     return Context(0, 1, context.local_rank, 1, context.placement)
@@ -177,6 +190,15 @@ def ensure_group(context: Context) -> None:
     """Give a lone process the process group of one that DistributedDataParallel asks for."""
     if not dist.is_initialized():
         dist.init_process_group(context.placement.backend, store=HashStore(), rank=0, world_size=1)
+
+
+def choose_interface(context: Context) -> None:
+    """Let this process speak to the others on the interface that is named, or on none but this host's own."""
+    one_host = context.local_ranks == context.ranks
+    interface = context.placement.meeting.interface or (loopback() if one_host else None)
+    if interface is not None:
+        for library in ("GLOO", "NCCL"):  # what this host says for itself comes first
+            os.environ.setdefault(f"{library}_SOCKET_IFNAME", interface)
 
 
 @contextmanager
@@ -221,9 +243,7 @@ def _meet(context: Context) -> None:
     again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
     if again and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and meeting.init_method == "env://":
         raise DeviceError(f"to start ranks again torchrun needs {FRESH_STORE}=1 in its environment; set it")
-    if meeting.interface is not None:
-        for library in ("GLOO", "NCCL"):  # what this host says for itself comes first
-            os.environ.setdefault(f"{library}_SOCKET_IFNAME", meeting.interface)
+    choose_interface(context)
     method = meeting.init_method
     if method.startswith("file:"):  # a file serves one meeting: what it holds would mislead the next
         method += "." + os.environ.get("TORCHELASTIC_RUN_ID", os.environ["MASTER_PORT"])

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,7 +17,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from parashot.errors import DeviceError, ParashotError, PeerError, one_line
 from parashot.files import write_text
-from parashot.parallel.context import FRESH_STORE, Context, Placement, process_context
+from parashot.parallel.context import FRESH_STORE, Context, Placement, by_file, process_context
+from parashot.parallel.meeting import launch_folder
 from parashot.parallel.torchrun import joined_by_torchrun
 from parashot.progress import OneLine
 
@@ -68,22 +68,24 @@ def _start(
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
     os.environ[FRESH_STORE] = "1"
     verbosity = logging.getLogger().getEffectiveLevel()
-    with tempfile.TemporaryDirectory(prefix="parashot-ranks-") as folder:
+    with launch_folder() as folder:
         config = LaunchConfig(
             min_nodes=1,
             max_nodes=1,
             nproc_per_node=processes,
             run_id=uuid.uuid4().hex,
             rdzv_backend="c10d",
-            rdzv_endpoint="localhost:0",
+            rdzv_endpoint=str(folder / "launcher"),
+            rdzv_configs={"store_type": "file"},
             local_addr="localhost",
             start_method="spawn",
             max_restarts=placement.meeting.max_restarts,
             monitor_interval=0.1,
-            logs_specs=DefaultLogsSpecs(log_dir=folder),
+            logs_specs=DefaultLogsSpecs(log_dir=str(folder)),
         )
-        notes = Path(folder, "failures")
+        notes = folder / "failures"
         notes.mkdir()
+        placement = by_file(placement, folder / "ranks")
         try:
             results = elastic_launch(config, _rank)(function, placement, verbosity, notes, args, kwargs)
         except SignalException as error:  # the launcher has ended the ranks

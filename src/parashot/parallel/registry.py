@@ -42,6 +42,8 @@ def obstacle(name: str, params: Params, placement: Placement, gpus: int) -> str:
     strategy = STRATEGIES[name]
     if params.train.compile in {"default", "reduce-overhead"} and not strategy.compiles:
         return f"{name} cannot run a compiled network; set train.compile=none to compare it"
+    if params.model.head == "residual" and name == ChannelSplit.name:
+        return f"{name} knows no cosine beside the relation head; set model.head=relation to compare it"
     if placement.device_type == "cuda" and name != "serial" and placement.replicas > gpus:
         return (
             f"{placement.replicas} replicas need as many GPUs and {gpus} is here; "

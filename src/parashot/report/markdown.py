@@ -24,6 +24,7 @@ _SECTIONS = {
     "scaling_published": "The model of cost, against published scalings",
     "batchsz": "Batch sizes",
     "accuracy": "Does the accuracy survive?",
+    "tasks": "Few-shot accuracy on unseen classes",
     "confusion": "What is mistaken for what",
     "claims": "The study's claims",
 }

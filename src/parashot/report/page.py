@@ -84,7 +84,7 @@ def _section(section: Section) -> Markup:
 def _answer(material: Material) -> Markup:
     summary = material.summary
     cards = element("div", [_card(each) for each in summary["advice"]], class_="cards")
-    key = _figure(material.key) if material.key else None
+    key = _figure(material.key, heading="h2") if material.key else None
     return element(
         "header",
         element("h1", TITLE, id="answer"),
@@ -141,10 +141,11 @@ def _notes(summary: Summary) -> list[Markup]:
     return [element("div", element("p", note), class_="note", role="note") for note in notes]
 
 
-def _figure(drawing: Drawing) -> Markup:
+def _figure(drawing: Drawing, heading: str = "h3") -> Markup:
+    """A figure with its title, which is a `heading` of the level below what it stands under."""
     return element(
         "figure",
-        element("h3", drawing.title),
+        element(heading, drawing.title),
         svg(drawing),
         element("figcaption", drawing.caption),
         id=f"figure-{drawing.name}",
@@ -234,7 +235,7 @@ def _accuracy(material: Material) -> Markup:
     drawn = _figures(material, "accuracy", "accuracy_difference", "accuracy_episodes", "curves_loss")
     if not parts and not drawn:
         return _missing(material, "Accuracy was")
-    return join(parts, drawn, _tables(material, "accuracy"))
+    return join(parts, _tables(material, "tasks"), drawn, _tables(material, "accuracy"))
 
 
 def _episodes(material: Material) -> Markup:

@@ -15,7 +15,7 @@ body{margin:0;background:var(--paper);color:var(--ink);
 main,nav>ul,footer{max-width:1120px;margin:0 auto;padding:0 20px}
 h1{font-size:1.05rem;font-weight:600;color:var(--muted);margin:28px 0 6px;scroll-margin-top:56px}
 h2{font-size:1.45rem;line-height:1.25;margin:52px 0 8px;scroll-margin-top:56px}
-h3{font-size:1.02rem;margin:0 0 4px}
+h3,figure h2{font-size:1.02rem;line-height:inherit;margin:0 0 4px}
 p{max-width:72ch;margin:.6em 0}
 li{max-width:76ch;margin:.35em 0}
 a{color:var(--blue)}

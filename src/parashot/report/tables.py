@@ -54,6 +54,7 @@ def all_tables(summary: Mapping[str, Any]) -> dict[str, Table]:
         _published(summary),
         _batchsz(summary),
         _accuracy(summary),
+        _tasks(summary),
         _confusion(summary),
         _claims(summary),
         _advice(summary),
@@ -104,12 +105,16 @@ def badge(word: str) -> Markup:
         "undecided": "?",
         "ok": "✓",
         "equivalent": "✓",
+        "gain": "✓",
+        "loss": "✗",
         "different": "✗",
     }
     kind = {
         "holds": "yes",
         "ok": "yes",
         "equivalent": "yes",
+        "gain": "yes",
+        "loss": "no",
         "does not hold": "no",
         "different": "no",
         "stopped": "no",
@@ -187,7 +192,7 @@ def _step(summary: Mapping[str, Any]) -> Table:
         _words("compile", "compile"),
         _column("seconds_per_step", "seconds per step", text.number),
         _column("speedup", "speedup", _times),
-        Column("chosen", "", lambda row: "chosen" if row["chosen"] else "", number=False),
+        Column("chosen", "chosen", lambda row: "yes" if row["chosen"] else "", number=False),
     )
     caption = "Ways to compute a step, tried in turn on one replica: speedup is over the slowest"
     return Table("step", caption, columns, tuple(summary["step"]))
@@ -398,6 +403,38 @@ def _accuracy(summary: Mapping[str, Any]) -> Table:
         _column("seeds", "seeds"),
     )
     return Table("accuracy", "Equivalence of validation accuracy", columns, tuple(summary["accuracy"]))
+
+
+def _tasks(summary: Mapping[str, Any]) -> Table:
+    columns = (
+        Column("k_shot", "episodes", lambda row: f"{row['n_way']}-way {row['k_shot']}-shot", number=False),
+        Column("accuracy", "accuracy", _task_accuracy("")),
+        Column("cosine_accuracy", "cosine of the same embedding", _task_accuracy("cosine_")),
+        Column("margin", "margin over the cosine, points", _task_margin),
+        Column("verdict", "a gain?", lambda row: badge(row["verdict"]), number=False),
+        Column("relation_accuracy", "relation head alone", _task_accuracy("relation_")),
+        Column("transductive_accuracy", "transductive", _transductive),
+    )
+    caption = (
+        "Accuracy on the test split, the margin paired by episode. Transductive: batch norm by the episode's "
+        "own images, which is another task"
+    )
+    return Table("tasks", caption, columns, tuple(summary.get("tasks", ())))
+
+
+def _task_accuracy(kind: str) -> Callable[[Row], object]:
+    return lambda row: text.accuracy(row[f"{kind}accuracy"], row[f"{kind}accuracy_ci95"])
+
+
+def _task_margin(row: Row) -> object:
+    return f"{100 * row['margin'] + 0.0:+.1f} ± {100 * row['margin_ci95']:.1f}"
+
+
+def _transductive(row: Row) -> object:
+    if not row["transductive_episodes"]:
+        return NOTHING
+    said = text.accuracy(row["transductive_accuracy"], row["transductive_accuracy_ci95"])
+    return join(said, element("small", f"{row['transductive_episodes']:,} episodes"))
 
 
 def _confusion(summary: Mapping[str, Any]) -> Table:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from parashot.data.episodes import EpisodeSpec
-from parashot.data.packed import PackedSplit, read_manifest
-from parashot.errors import RecordError
+from parashot.data.manifest import read_manifest
+from parashot.data.packed import PackedSplit
+from parashot.errors import DataError, RecordError
 from parashot.files import replacing_folder
 from parashot.model.losses import accuracy
+from parashot.model.network import RelationNetwork
 from parashot.model.weights import load_network
 from parashot.parallel.allocator import keep_freed_memory
 from parashot.parallel.context import place
@@ -23,6 +28,7 @@ from parashot.records import (
     Confusion,
     EpisodeAccuracy,
     EvaluateResult,
+    TaskAccuracy,
     TrainResult,
     read_result,
     write_metrics,
@@ -33,11 +39,22 @@ from parashot.records import (
 from parashot.study.confusion import confusions
 from parashot.study.runs import StageRuns
 from parashot.study.shown import write_shown
-from parashot.train.evaluate import episode_scores, mean_and_ci95
+from parashot.train.tasks import draw_task, judge_episodes, task_accuracy, transductive_accuracies
 
 log = logging.getLogger(__name__)
 
-KNOBS = ("episode", "model.image_size", "evaluate.k_query", "parallel.device", "parallel.replicas")
+KNOBS = (
+    "seed",
+    "episode",
+    "model.image_size",
+    "evaluate.k_query",
+    "evaluate.k_shots",
+    "evaluate.test_episodes",
+    "evaluate.transductive_episodes",
+    "parallel.device",
+    "parallel.replicas",
+)
+ARTIFACTS = ("result.json", "tasks.csv", "test_episodes.csv", "confusion.csv")
 
 
 def evaluate_chosen(
@@ -47,51 +64,117 @@ def evaluate_chosen(
 
     Raises `RecordError` if none ran.
     """
-    runs = StageRuns(
-        "evaluate", "evaluate", params, KNOBS, tags, ["result.json", "test_episodes.csv", "confusion.csv"]
+    runs = StageRuns("evaluate", "evaluate", params, KNOBS, tags, ARTIFACTS)
+    chosen = _chosen(trainings)
+    placement = place(params.parallel)
+    keep_freed_memory()
+    torch.set_num_threads(placement.cores)
+    device = torch.device(placement.device_type)
+    network = channels_last(load_network(trainings / chosen / "model.pt").to(device))
+    split, names = PackedSplit(packed, "test"), read_manifest(packed).splits["test"].classes
+    found = []
+    for spec, rows in _tasks(params, split, names):
+        found.append(_measured(network, split, spec, rows, params, device))
+        _tell(chosen, found[-1].accuracy)
+    own = next(each for each in found if each.spec.k_shot == params.episode.k_shot)
+    metrics = _metrics(own.accuracy, [each.accuracy for each in found])
+    with replacing_folder(out) as folder:
+        write_result(folder / "result.json", _result(chosen, own.accuracy))
+        write_rows(folder / "tasks.csv", TaskAccuracy, [each.accuracy for each in found])
+        accuracies = enumerate(accuracy(own.scores).double().tolist())
+        write_rows(
+            folder / "test_episodes.csv", EpisodeAccuracy, [EpisodeAccuracy(*each) for each in accuracies]
+        )
+        confused = confusions(own.scores.numpy(), own.rows, split.class_sizes, names)
+        write_rows(folder / "confusion.csv", Confusion, confused)
+        write_shown(folder, split, own.rows, own.scores.numpy(), own.spec)
+        write_metrics(folder / "metrics.json", metrics)
+        write_runs(folder / "records.jsonl", runs.all(metrics))
+
+
+class _Measured(NamedTuple):
+    """Episodes of one shape: image rows [e, n, per_class], scores [e, q, n], and what they sum up to."""
+
+    spec: EpisodeSpec
+    rows: npt.NDArray[np.integer[Any]]
+    scores: torch.Tensor
+    accuracy: TaskAccuracy
+
+
+def _measured(
+    network: RelationNetwork,
+    split: PackedSplit,
+    spec: EpisodeSpec,
+    rows: npt.NDArray[np.integer[Any]],
+    params: Params,
+    device: torch.device,
+) -> _Measured:
+    size, apart = params.model.image_size, params.evaluate.transductive_episodes
+    judged = judge_episodes(network, split, rows, spec, size, device)
+    transductive = transductive_accuracies(network, split, rows[:apart], spec, size, device)
+    return _Measured(spec, rows, judged[0], task_accuracy(judged, transductive, spec))
+
+
+def _result(chosen: str, own: TaskAccuracy) -> EvaluateResult:
+    return EvaluateResult(
+        strategy=chosen,
+        chosen_by="the highest validation accuracy after the last step",
+        n_way=own.n_way,
+        k_shot=own.k_shot,
+        k_query=own.k_query,
+        episodes=own.episodes,
+        test_accuracy=own.accuracy,
+        test_accuracy_ci95=own.accuracy_ci95,
     )
+
+
+def _chosen(trainings: Path) -> str:
+    """The strategy whose training validation prefers."""
     results = [read_result(TrainResult, trainings / name / "result.json") for name in STRATEGIES]
     trained = {each.strategy: each.val_accuracy for each in results if each.val_accuracy is not None}
     if not trained:
         raise RecordError(
             f"{trainings}: no strategy was trained; enable one with parallel.serial.enabled=true"
         )
-    chosen = max(trained, key=lambda name: trained[name])
-    spec = EpisodeSpec(params.episode.n_way, params.episode.k_shot, params.evaluate.k_query)
-    placement = place(params.parallel)
-    keep_freed_memory()
-    torch.set_num_threads(placement.cores)
-    device = torch.device(placement.device_type)
-    network = channels_last(load_network(trainings / chosen / "model.pt").to(device))
-    split = PackedSplit(packed, "test")
-    scores = episode_scores(network, split, split.episodes, spec, params.model.image_size, device)
-    accuracies = accuracy(scores).double().numpy()
-    mean, ci95 = mean_and_ci95(accuracies)
+    return max(trained, key=lambda name: trained[name])
+
+
+def _tasks(
+    params: Params, split: PackedSplit, names: Sequence[str]
+) -> Iterator[tuple[EpisodeSpec, npt.NDArray[np.integer[Any]]]]:
+    """The packed episodes, and others like them with as many shots as `evaluate.k_shots` says."""
+    evaluate, episode = params.evaluate, params.episode
+    for k_shot in sorted({episode.k_shot, *evaluate.k_shots}):
+        spec = EpisodeSpec(episode.n_way, k_shot, evaluate.k_query)
+        if k_shot == episode.k_shot:
+            yield spec, split.episodes
+            continue
+        try:
+            yield spec, draw_task(split, names, spec, evaluate.test_episodes, params.seed)
+        except DataError as reason:
+            log.info("evaluate: %d-shot is left out: %s", k_shot, reason)
+
+
+def _tell(chosen: str, task: TaskAccuracy) -> None:
     log.info(
-        "evaluate: %s on test, %.2f ± %.2f%%, %d episodes",
+        "evaluate: %s on test, %d-shot %.2f ± %.2f%%, its cosine %.2f%%, %d episodes",
         chosen,
-        100 * mean,
-        100 * ci95,
-        len(accuracies),
+        task.k_shot,
+        100 * task.accuracy,
+        100 * task.accuracy_ci95,
+        100 * task.cosine_accuracy,
+        task.episodes,
     )
-    result = EvaluateResult(
-        strategy=chosen,
-        chosen_by="the highest validation accuracy after the last step",
-        n_way=spec.n_way,
-        k_shot=spec.k_shot,
-        k_query=spec.k_query,
-        episodes=len(accuracies),
-        test_accuracy=mean,
-        test_accuracy_ci95=ci95,
-    )
-    metrics = {"test_accuracy": mean, "test_accuracy_ci95": ci95, "episodes": len(accuracies)}
-    with replacing_folder(out) as folder:
-        write_result(folder / "result.json", result)
-        rows = [EpisodeAccuracy(index, float(each)) for index, each in enumerate(accuracies)]
-        write_rows(folder / "test_episodes.csv", EpisodeAccuracy, rows)
-        names = read_manifest(packed).splits["test"].classes
-        confused = confusions(scores.numpy(), split.episodes, split.class_sizes, names)
-        write_rows(folder / "confusion.csv", Confusion, confused)
-        write_shown(folder, split, split.episodes, scores.numpy(), spec)
-        write_metrics(folder / "metrics.json", metrics)
-        write_runs(folder / "records.jsonl", runs.all(metrics))
+
+
+def _metrics(own: TaskAccuracy, tasks: Sequence[TaskAccuracy]) -> dict[str, float | int | str]:
+    metrics: dict[str, float | int | str] = {
+        "test_accuracy": own.accuracy,
+        "test_accuracy_ci95": own.accuracy_ci95,
+        "cosine_accuracy": own.cosine_accuracy,
+        "margin": own.margin,
+        "margin_ci95": own.margin_ci95,
+        "episodes": own.episodes,
+    }
+    others = (each for each in tasks if each is not own)
+    return metrics | {f"test_accuracy_{each.k_shot}_shot": each.accuracy for each in others}

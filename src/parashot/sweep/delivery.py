@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parashot.data.packed import read_manifest, sha256, verify
+from parashot.data.manifest import MANIFEST, read_manifest, sha256, verify
 from parashot.errors import DataError
 from parashot.files import replacing_folder
 
 Bytes = npt.NDArray[np.uint8]
-
-MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ def receive(delivery: Delivery, folder: Path, fetch: Callable[[Any], Bytes]) -> 
         if not _is_there(here, delivery.checksum):
             with replacing_folder(here) as unpacked:
                 for name, file in delivery.files.items():
-                    fetch(file).tofile(unpacked / name)
+                    (unpacked / name).write_bytes(fetch(file).data)
                 verify(unpacked)
     return here
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from parashot.data.packed import PackedSplit, read_manifest
+from parashot.data.manifest import read_manifest
+from parashot.data.packed import PackedSplit
 from parashot.errors import ParamsError, RecordError
 from parashot.files import replacing_folder
 from parashot.params import Params

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from parashot.errors import TrackingError
+from parashot.errors import RecordError
 from parashot.records import Metric, Run, now_ms
 from parashot.tracking.description import describe
 from parashot.tracking.process import ProcessIdentity
@@ -44,7 +44,10 @@ class Experiment:
         self.id = experiment_id
         self.made: set[str] = set()
         self._client = client
-        self.runs = {each.data.tags[UUID_TAG]: each for each in self._search() if UUID_TAG in each.data.tags}
+        self.runs: dict[str, mlflow.entities.Run] = {}
+        for each in self._search():
+            if uuid := each.data.tags.get(UUID_TAG):
+                self.runs[uuid] = self._one_of(self.runs[uuid], each) if uuid in self.runs else each
 
     def is_deleted(self, uuid: str) -> bool:
         """Whether the user has deleted the run in MLflow."""
@@ -118,9 +121,7 @@ class Experiment:
             folder = None if name.parent == Path() else name.parent.as_posix()
             self._client.log_artifact(self._id(run.uuid), str(path), folder)
         else:
-            raise TrackingError(
-                f"{path}: missing, but its record names it; run `dvc checkout` or `dvc repro`"
-            )
+            raise RecordError(f"{path}: missing, but its record names it; run `dvc checkout` or `dvc repro`")
 
     def attach_text(self, run: Run, text: str, name: str) -> None:
         """Write an artifact."""
@@ -171,8 +172,8 @@ class Experiment:
         """End the run as its record says; one that still runs stays open."""
         run_id = self._id(run.uuid)
         if run.status != "running":
-            self._client.delete_tag(run_id, PROCESS_TAG)
             self._client.set_terminated(run_id, _STATUS[run.status], run.end_ms)
+            self._client.delete_tag(run_id, PROCESS_TAG)  # at last: until then it can be given up
         self._look_again(run)
 
     def close_gone(self) -> int:
@@ -187,6 +188,16 @@ class Experiment:
         for key in run.data.metrics:
             times += [each.timestamp for each in self._client.get_metric_history(run.info.run_id, key)]
         return int(max(times))
+
+    def _one_of(self, *twins: mlflow.entities.Run) -> mlflow.entities.Run:
+        """The fuller of two runs with one uuid; the other one goes.
+
+        Where the answer to a request is lost, MLflow asks again: so a server may have made a run twice.
+        """
+        less, more = sorted(twins, key=_fullness)
+        if less.info.lifecycle_stage != "deleted":
+            self._client.delete_run(less.info.run_id)
+        return more
 
     def _look_again(self, run: Run) -> None:
         self.runs[run.uuid] = self._client.get_run(self._id(run.uuid))
@@ -204,6 +215,13 @@ class Experiment:
             yield from page
             if not (token := page.token):
                 return
+
+
+def _fullness(run: mlflow.entities.Run) -> tuple[bool, bool, int]:
+    """What is deleted counts least, what is closed most."""
+    data, info = run.data, run.info
+    size = len(data.metrics) + len(data.params) + len(data.tags)
+    return info.lifecycle_stage != "deleted", info.status in _STATUS.values(), size
 
 
 def _is_abandoned(run: mlflow.entities.Run) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from parashot.records import Run, read_runs
 from parashot.tracking.experiment import Experiment, LoggableModel
-from parashot.tracking.store import Store, opened
+from parashot.tracking.store import LIVE, PUBLISHING, Store, opened
 from parashot.tracking.study import Study, digest_of, run_of, study_json, study_note
 
 DIGEST_TAG = "parashot.digest"
@@ -34,19 +34,21 @@ def publish(store: Store, study: Study, folders: Iterable[Path], load_model: Mod
     missing; whatever is not there yet, a later call brings in.
     """
     records = [(folder, run) for folder in folders for run in read_runs(folder / "records.jsonl")]
-    with opened(store) as experiment:
+    with opened(store, PUBLISHING) as experiment:
         return _Publication(experiment, study, load_model).bring(_parents_first(records))
 
 
 def publish_live(store: Store, run: Run) -> None:
-    """Show `run`, which the calling process is still making, as far as it has come. Raises `TrackingError`.
+    """Show `run`, which the calling process is still making, as far as it has come.
 
-    Call it again as the run goes on; publishing the final record of the same uuid completes it.
+    Call it again as the run goes on; publishing the final record of the same uuid completes it. One that has
+    failed gets no record, and is closed. Raises `TrackingError`, within seconds where the store hangs.
     """
-    with opened(store) as experiment:
+    with opened(store, LIVE) as experiment:
         if not experiment.is_done(run.uuid):
             experiment.open(run)
             experiment.write(run)
+            experiment.close(run)
         experiment.close_gone()
 
 

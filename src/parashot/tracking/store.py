@@ -6,6 +6,7 @@ import fcntl
 import logging
 import os
 import re
+import sqlite3
 import time
 import warnings
 from collections.abc import Iterator
@@ -15,12 +16,13 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from parashot.errors import TrackingError, one_line
+from parashot.tracking.database import file_of, prepare
 from parashot.tracking.experiment import Experiment
+from parashot.tracking.limit import TimeIsUp, at_most
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-_PATIENCE_SECONDS = 120.0
 _MLFLOW_SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     # A server that is not there is given up after seconds, not after minutes.
@@ -39,12 +41,42 @@ class Store:
     uri: str | None = None
 
 
+@dataclass(frozen=True)
+class Patience:
+    """Seconds to wait: for others that publish, for a database that is locked, for all answers."""
+
+    others: float
+    database: float
+    answers: float | None
+
+
+PUBLISHING = Patience(others=120, database=20, answers=None)
+LIVE = Patience(others=0, database=0.5, answers=5)
+"""Meanwhile a training waits."""
+
+_ADVICE = {
+    r"database is locked": "another program holds it: end that",
+    r"readonly database|unable to open": "make the file and its folder writable",
+    r"disk is full|No space left|disk I/O error": "free some space",
+    r"not a database|malformed|no such (table|column)": "move mlflow.db away, all of it is made again",
+    r"database schema|locate revision": "another version of MLflow made it: install that one, or move "
+    "mlflow.db away, all of it is made again",
+    r"^no answer|HTTPS?Connection|error responses|Connection ?Error": "see whether the server runs",
+}
+"""What to do, by what is said."""
+
+
+class StoreBusyError(TrackingError):
+    """Another process publishes just now."""
+
+
 @contextmanager
-def opened(store: Store) -> Iterator[Experiment]:
+def opened(store: Store, patience: Patience) -> Iterator[Experiment]:
     """Yield the experiment, locked against other processes. What MLflow raises becomes `TrackingError`."""
     for name, value in _MLFLOW_SETTINGS.items():
         os.environ.setdefault(name, value)
     try:
+        from alembic.util import CommandError
         from mlflow import MlflowClient
         from mlflow.exceptions import MlflowException
         from sqlalchemy.exc import SQLAlchemyError
@@ -55,14 +87,27 @@ def opened(store: Store) -> Iterator[Experiment]:
     root = store.root.resolve()
     uri = store.uri or f"sqlite:///{root / 'mlflow.db'}"
     try:
-        with _locked(root / "mlruns" / ".lock"), _quiet():
-            client = MlflowClient(tracking_uri=uri)
-            yield Experiment(client, _experiment_id(client, store, root, uri))
-    except (MlflowException, SQLAlchemyError, OSError) as error:
-        raise TrackingError(
-            f"MLflow at {_without_password(uri)} failed: {_gist(error)}; the results are safe on disk, "
-            "and the next `dvc repro` publishes what is missing"
-        ) from error
+        with _locked(root / "mlruns" / ".lock", patience.others), _quiet():
+            if file := file_of(uri):
+                # A connection that is kept goes on with a file that has been moved or deleted.
+                os.environ.setdefault("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "NullPool")
+                prepare(file, patience.database)
+            with at_most(patience.answers):
+                client = MlflowClient(tracking_uri=uri)
+                yield Experiment(client, _experiment_id(client, store, root, uri))
+    except TimeIsUp:
+        raise _failed(uri, f"no answer within {patience.answers:g} s") from None
+    except (MlflowException, SQLAlchemyError, sqlite3.Error, CommandError, OSError) as error:
+        raise _failed(uri, _gist(error)) from error
+
+
+def _failed(uri: str, gist: str) -> TrackingError:
+    advice = next((each for said, each in _ADVICE.items() if re.search(said, gist)), "")
+    what_to_do = f" ({advice})" if advice else ""
+    return TrackingError(
+        f"MLflow at {uri} failed: {gist}{what_to_do}; "
+        "no result is lost, the next `dvc repro` publishes what is missing"
+    )
 
 
 def _experiment_id(client: MlflowClient, store: Store, root: Path, uri: str) -> str:
@@ -86,14 +131,14 @@ def _experiment_id(client: MlflowClient, store: Store, root: Path, uri: str) -> 
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _locked(path: Path, seconds: float) -> Iterator[None]:
     """Hold the lock: MLflow's first call makes its tables, and look-up and creation of a run must not mix."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + seconds
     with path.open("w") as file:
         while not _try_lock(file):
             if time.monotonic() > deadline:
-                raise TrackingError(
+                raise StoreBusyError(
                     f"{path} is held by another process that publishes; try again when it is done"
                 )
             time.sleep(0.05)
@@ -110,12 +155,12 @@ def _try_lock(file: IO[str]) -> bool:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """MLflow tells of its tables, of versions and of its own deprecations: nothing that a user could mend."""
+    """MLflow tells of its tables and versions, which a user cannot mend, and of failures that it raises."""
     loggers = [logging.getLogger(name) for name in ("mlflow", "alembic")]
     levels = [logger.level for logger in loggers]
     try:
         for logger in loggers:
-            logger.setLevel(logging.ERROR)
+            logger.setLevel(logging.CRITICAL)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
@@ -124,11 +169,11 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _without_password(uri: str) -> str:
-    return re.sub(r"//[^/@]*@", "//", uri)
-
-
 def _gist(error: Exception) -> str:
     """What the database driver says is in `orig`; around it stand statements and links."""
-    cause = getattr(error, "orig", None) or error
-    return one_line(cause)[:300]
+    cause: BaseException | None = error
+    while cause is not None:
+        if orig := getattr(cause, "orig", None):
+            return one_line(orig)
+        cause = cause.__cause__ or cause.__context__
+    return one_line(error)[:300]

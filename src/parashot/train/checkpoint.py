@@ -76,8 +76,8 @@ class Checkpoints:
             "progress": asdict(progress),
         }
         if self._writes:
-            with replacing_file(self._file(progress.step)) as temporary:
-                torch.save(content, temporary)
+            with replacing_file(self._file(progress.step)) as temporary, temporary.open("wb") as file:
+                torch.save(content, file)  # given a path, torch would not say what the disk said
             for old in sorted(self.folder.glob("step-*.pt"))[:-_KEPT]:
                 old.unlink()
 

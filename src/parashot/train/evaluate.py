@@ -5,7 +5,7 @@ e episodes · n n_way · k k_shot · q queries per episode · u different images
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,9 @@ from parashot.data.pixels import prepare
 from parashot.model.losses import accuracy
 from parashot.model.network import RelationNetwork
 from parashot.parallel.context import Context
+
+Relate = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""Support maps [b, n, k, C, h, w] and query maps [b, q, C, h, w] to what is wanted of episodes, [b, ...]."""
 
 _IMAGES_AT_ONCE = 256
 _MAP_BYTES = 2 * 2**30
@@ -44,7 +47,6 @@ def episode_accuracies(
     return accuracy(scores).double().numpy()
 
 
-@torch.inference_mode()
 def episode_scores(
     network: RelationNetwork,
     split: PackedSplit,
@@ -59,12 +61,51 @@ def episode_scores(
     """
     if len(rows) == 0:
         return torch.zeros(0, spec.n_way * spec.k_query, spec.n_way)
+    return _related(network, network.relate, split, rows, spec, image_size, device)
+
+
+def episode_judgements(
+    network: RelationNetwork,
+    split: PackedSplit,
+    rows: npt.NDArray[np.integer[Any]],
+    spec: EpisodeSpec,
+    image_size: int,
+    device: torch.device,
+    tell: Callable[[int], object] = lambda done: None,
+) -> torch.Tensor:
+    """What `RelationNetwork.judge` says of the same episodes, on the CPU; [e, 3, n · k_query, n].
+
+    `tell` is called with how many are done.
+    """
+    done = 0
+
+    def judge(support_maps: torch.Tensor, query_maps: torch.Tensor) -> torch.Tensor:
+        nonlocal done
+        judged = network.judge(support_maps, query_maps)
+        done += len(judged)
+        tell(done)
+        return judged
+
+    return _related(network, judge, split, rows, spec, image_size, device)
+
+
+@torch.inference_mode()
+def _related(
+    network: RelationNetwork,
+    relate: Relate,
+    split: PackedSplit,
+    rows: npt.NDArray[np.integer[Any]],
+    spec: EpisodeSpec,
+    image_size: int,
+    device: torch.device,
+) -> torch.Tensor:
     training = network.training
     network.eval()
     try:
-        probe = network.embed(prepare(_read(split, rows.reshape(-1)[:1]).to(device), image_size))
+        probe = network.embed(prepare(read_images(split, rows.reshape(-1)[:1]).to(device), image_size))
         groups = [
-            _scores(network, split, group, spec, image_size, device) for group in _groups(rows, probe.nbytes)
+            _related_group(network, relate, split, group, spec, image_size, device)
+            for group in _groups(rows, probe.nbytes)
         ]
     finally:
         network.train(training)
@@ -98,8 +139,9 @@ def mean_and_ci95(accuracies: npt.NDArray[np.float64]) -> tuple[float, float]:
     return float(accuracies.mean()), float(1.96 * accuracies.std(ddof=1) / np.sqrt(len(accuracies)))
 
 
-def _scores(
+def _related_group(
     network: RelationNetwork,
+    relate: Relate,
     split: PackedSplit,
     rows: npt.NDArray[np.integer[Any]],
     spec: EpisodeSpec,
@@ -111,7 +153,7 @@ def _scores(
     maps = torch.cat(
         [
             network.embed(
-                prepare(_read(split, images[begin : begin + _IMAGES_AT_ONCE]).to(device), image_size)
+                prepare(read_images(split, images[begin : begin + _IMAGES_AT_ONCE]).to(device), image_size)
             )
             for begin in range(0, len(images), _IMAGES_AT_ONCE)
         ]
@@ -119,7 +161,7 @@ def _scores(
     support, query = position[:, :, : spec.k_shot], position[:, :, spec.k_shot :].flatten(1)
     at_once = max(1, _PAIR_BYTES // (query.shape[1] * spec.n_way * 2 * maps[0].nbytes))
     scored = [
-        network.relate(maps[support[begin : begin + at_once]], maps[query[begin : begin + at_once]]).cpu()
+        relate(maps[support[begin : begin + at_once]], maps[query[begin : begin + at_once]]).cpu()
         for begin in range(0, len(rows), at_once)
     ]
     return torch.cat(scored)
@@ -137,5 +179,6 @@ def _groups(rows: npt.NDArray[np.integer[Any]], map_bytes: int) -> Iterator[npt.
         begin = end
 
 
-def _read(split: PackedSplit, rows: npt.NDArray[np.integer[Any]]) -> torch.Tensor:
+def read_images(split: PackedSplit, rows: npt.NDArray[np.integer[Any]]) -> torch.Tensor:
+    """Images of `rows` [m] as uint8 [m, 3, h, w]."""
     return torch.from_numpy(split.images.take(rows, axis=0)).movedim(-1, -3)

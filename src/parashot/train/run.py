@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import distributed as dist
 
-from parashot.data.packed import read_manifest
+from parashot.data.manifest import read_manifest
 from parashot.errors import DeviceError
 from parashot.hardware import MemoryPeak, tree_memory_bytes
 from parashot.parallel.abilities import check_abilities

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from parashot.data.packed import read_manifest
+from parashot.data.manifest import read_manifest
 from parashot.records import (
     EpisodeAccuracy,
     Run,

@@ -1,0 +1,82 @@
+"""A relation head on top of cosine similarity: it learns what the angle between two images does not tell.
+
+Chen et al., Meta-Baseline (ICCV 2021), compare images by the cosine of their mean maps, scaled by a learnable
+temperature. Here the relation score is added to that, so a head starts as good as the cosine and its gain is
+what it learns.
+
+b episodes, n classes, q queries of an episode, C channels, h × w pixels.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from parashot.model.pairing import Pairs
+
+_FIRST_TEMPERATURE = 10.0
+"""Meta-Baseline, section 4.1."""
+
+_MOMENTUM = 0.01
+"""Of the running mean, per step."""
+
+
+class ResidualHead(nn.Module):
+    """Scores = temperature · cosine of class and query + score of a relation head.
+
+    Cosines are taken of mean maps less their `centre`, the running mean over training images: after a ReLU
+    all vectors lie in one corner of space, and most of their cosine is that corner's.
+    """
+
+    centre: Tensor
+
+    def __init__(self, head: nn.Module, channels: int) -> None:
+        super().__init__()
+        self.head = head
+        # of one dimension, for FSDP shards no scalars
+        self.log_temperature = nn.Parameter(torch.tensor([math.log(_FIRST_TEMPERATURE)]))
+        self.register_buffer("centre", torch.zeros(channels))
+
+    def forward(self, pairs: Pairs) -> Tensor:
+        """Scores [b q n, 1] of all pairs; in training the centre moves on."""
+        if self.training:
+            self._move_centre(pairs.query)
+        return self.join(*self.parts(pairs))
+
+    def parts(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+        """Cosines and the relation head's scores, [b q n, 1] each."""
+        return cosines(pairs, self.centre).view(-1, 1), self.head(pairs)
+
+    def join(self, cosine: Tensor, relation: Tensor) -> Tensor:
+        """Scores of the two `parts`."""
+        return self.log_temperature.exp() * cosine + relation
+
+    @torch.no_grad()
+    def _move_centre(self, maps: Tensor) -> None:
+        mean = maps.flatten(0, 1).mean((0, 2, 3)).to(self.centre)
+        self.centre.lerp_(mean, _MOMENTUM)
+
+    @torch.no_grad()
+    def begin_with_cosine(self) -> None:
+        """Let the relation head say 0 of every pair, until it has learned."""
+        last = [each for each in self.head.modules() if isinstance(each, nn.Linear)][-1]
+        last.weight.zero_()
+
+
+def cosines(pairs: Pairs, centre: Tensor | None = None) -> Tensor:
+    """Cosines [b, q, n] of the mean maps of classes and queries, less a `centre` [C] if there is one.
+
+    In 32 bits at least: half precision would round away what tells classes apart.
+    """
+    support, query = (_direction(maps, centre) for maps in (pairs.support, pairs.query))
+    with torch.autocast(support.device.type, enabled=False):
+        return query @ support.mT
+
+
+def _direction(maps: Tensor, centre: Tensor | None) -> Tensor:
+    """Unit vectors [b, i, C] of maps [b, i, C, h, w]."""
+    vectors = (maps if maps.dtype.itemsize > 2 else maps.float()).mean((-2, -1))
+    return F.normalize(vectors if centre is None else vectors - centre, dim=-1)
