@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 import torch
 from answers import Answered, Refused
+from tiny_data import tiny_params
 from torch import Tensor
 
 from parashot.errors import ParashotError
 from parashot.model.network import build_network
 from parashot.model.weights import load_network, save_weights
-from parashot.params import ModelParams
 from parashot.train.checkpoint import FORMAT, _read
 
-PARAMS = ModelParams(embedding="conv4", image_size=16, pairing="split", shots="mean", init="kaiming")
+PARAMS = tiny_params().model
 
 
 @pytest.fixture(scope="module")
