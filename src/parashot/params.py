@@ -31,6 +31,7 @@ IMAGES_PER_CLASS = 600
 
 _SHOWN_LENGTH = 100
 _MAX_TEXT = 2**18
+_MAX_DEPTH = 50
 _MAX_NODES = 10_000
 """Bounds of a file of params, far beyond what any needs."""
 
@@ -357,8 +358,21 @@ def read_yaml(path: Path) -> object:
 class _Loader(yaml.SafeLoader):
     """YAML 1.1, except that 1e-05 is a number as in YAML 1.2: so DVC writes what `-S key=0.00001` gave it.
 
-    A key stands once in its section, and aliases grow to `_MAX_NODES` values at most.
+    A key stands once in its section, sections lie `_MAX_DEPTH` deep at most, and aliases grow to `_MAX_NODES`
+    values.
     """
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            problem = f"values within values, deeper than {_MAX_DEPTH}"
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, problem, mark)
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
     def get_single_node(self) -> yaml.Node | None:
         node = super().get_single_node()

@@ -43,9 +43,9 @@ def sheet(verdicts: Sequence[Verdict], shots: Mapping[str, Sequence[Path]], weig
             element("h1", f"{len(verdicts)} pictures, {len(classes)} classes"),
             element(
                 "p",
-                f"By {weights}. The score of a class is the relation the network sees between the picture "
-                "and that class's examples, from 0 to 1; it compares classes for one picture and is no "
-                "probability.",
+                f"By {printable(weights)}. The score of a class is the relation the network sees between the "
+                "picture and that class's examples, from 0 to 1; it compares classes for one picture and is "
+                "no probability.",
             ),
             element("h2", "Pictures"),
             element("div", [_picture(each, classes) for each in verdicts], class_="sheet"),

@@ -7,6 +7,7 @@ any set holds, or more than compression can explain.
 
 from __future__ import annotations
 
+import errno
 import os
 import tarfile
 import unicodedata
@@ -34,6 +35,7 @@ SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
 
 _TAR_BLOCK = 512
 _MAX_HEADER = 2**20
+_BEHIND_THE_END = 64  # times as much
 _EXTENSIONS = {
     tarfile.XHDTYPE,
     tarfile.XGLTYPE,
@@ -69,7 +71,10 @@ class Member:
         if self.size > MAX_FILE_BYTES:
             raise DataError(f"{self.name}: {self.size} bytes, more than an image can have; remove it")
         with self.open() as file:
-            return file.read()
+            data = file.read(self.size + 1)
+            if len(data) != self.size:
+                raise ValueError(f"{self.name}: {len(data)} bytes, {self.size} expected")
+            return data
 
 
 def members(path: Path, nested: bool = False) -> Iterator[Member]:
@@ -180,11 +185,16 @@ def _tar_entries(path: Path) -> Iterator[_Entry]:
 
 
 def _expect_end(tar: tarfile.TarFile) -> None:
-    """Raise `tarfile.ReadError` where the end mark is missing: at a damaged header tarfile just stops."""
+    """Raise `tarfile.ReadError` where the end mark is missing: at a damaged header tarfile just stops.
+
+    What follows is read over, for the checksum at the end of a packed one.
+    """
     file = cast("IO[bytes]", tar.fileobj)
     file.seek(tar.offset)
     if any(file.read(_TAR_BLOCK) or b"?"):
         raise tarfile.ReadError("no end mark")
+    if not any(not file.read(_MAX_HEADER) for _ in range(_BEHIND_THE_END)):
+        raise tarfile.ReadError("goes on behind its end")
 
 
 def _zip_entries(path: Path) -> Iterator[_Entry]:
@@ -255,7 +265,7 @@ def _said(path: Path) -> Iterator[None]:
     except RuntimeError as error:  # zipfile's word for an encrypted member
         raise DataError(f"{path}: cannot be read ({error}); unpack it and give the folder") from error
     except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:
+        if isinstance(error, OSError) and error.errno not in {None, errno.EINVAL}:  # no offset can be
             raise
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"{path}: damaged or cut short ({reason}); get it again") from error

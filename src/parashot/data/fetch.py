@@ -100,7 +100,7 @@ def _copy(
     while max(done, total or 0) <= MAX_BYTES:
         try:
             chunk = response.read(_CHUNK)
-        except (OSError, HTTPException):
+        except (OSError, HTTPException, ValueError):  # the last over chunks of no size
             return False
         if not chunk:
             return True

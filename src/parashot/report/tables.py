@@ -68,7 +68,7 @@ def as_csv(table: Table) -> str:
     writer = csv.DictWriter(buffer, list(table.rows[0]), lineterminator="\n")
     writer.writeheader()
     rows = (
-        {key: cell(value) if isinstance(value, str) else value for key, value in row.items()}
+        {key: cell(printable(value)) if isinstance(value, str) else value for key, value in row.items()}
         for row in table.rows
     )
     writer.writerows(rows)

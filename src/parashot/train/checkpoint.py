@@ -23,6 +23,7 @@ from torch import distributed as dist
 
 from parashot.errors import DeviceError
 from parashot.files import replacing_file
+from parashot.model.tensorfile import check_whole
 from parashot.parallel.context import Context
 from parashot.parallel.strategy import Strategy
 from parashot.train.loop import Trace
@@ -194,6 +195,7 @@ def _locked(folder: Path) -> IO[bytes]:
 def _read(file: Path) -> dict[str, Any] | None:
     """The content of a file, or None where it is damaged or of another format. Nothing in it is executed."""
     with suppress(Exception):  # on malformed bytes, torch raises almost anything
+        check_whole(file)
         content = torch.load(file, map_location="cpu", weights_only=True)
         if content["format"] == FORMAT and content.keys() == _CONTENT:
             _progress(content["progress"])

@@ -66,6 +66,8 @@ def _archive(archive: str, root: Path) -> Path:
         raise DataError(
             f"data.archive: {path} does not exist; give a path that does, absolute or relative to {root}"
         )
+    if not path.is_dir() and not path.is_file():  # a device may have no end
+        raise DataError(f"data.archive: {path} is neither a file nor a folder; give one of the two")
     return path
 
 

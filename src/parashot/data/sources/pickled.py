@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from parashot.data.archives import Member
 from parashot.data.images import Pixels, encode_png
@@ -41,10 +42,12 @@ def cache_images(member: Member) -> Iterator[RawImage]:
     if not isinstance(classes, dict):
         raise _wrong(member, "class_dict is no dictionary")
     for label, indices in classes.items():
+        if not isinstance(indices, Sequence | np.ndarray):
+            raise _wrong(member, f"class {label} lists no images")
         for place, index in enumerate(indices):
-            if not 0 <= int(index) < len(data):
+            if not isinstance(index, int | np.integer) or not 0 <= index < len(data):
                 raise _wrong(member, f"class {label} asks for image {index} of {len(data)}")
-            yield RawImage(str(label), f"{place:04d}.png", encode_png(data[int(index)]))
+            yield RawImage(str(label), f"{place:04d}.png", encode_png(data[index]))
 
 
 def category_images(member: Member) -> Iterator[RawImage]:
@@ -53,7 +56,9 @@ def category_images(member: Member) -> Iterator[RawImage]:
     assert match is not None
     split = match[1].lower().removeprefix("train_phase_")
     tree = _load(member, "data", "labels")
-    data, labels = _pixels(member, tree["data"]), np.asarray(tree["labels"])
+    data, labels = _pixels(member, tree["data"]), _array(member, tree["labels"])
+    if labels.dtype.kind not in "biuSU":
+        raise _wrong(member, f"labels of type {labels.dtype}")
     if labels.shape != (len(data),):
         raise _wrong(member, f"{len(data)} images have labels of shape {labels.shape}")
     for rank, label in enumerate(np.unique(labels)):
@@ -81,13 +86,17 @@ def _load(member: Member, *keys: str) -> dict[str, Any]:
 
 def _pixels(member: Member, data: Any) -> Pixels:
     """Return `data` as uint8 [n, h, w, 3]."""
-    try:
-        array = np.asarray(data)
-    except ValueError as error:
-        raise _wrong(member, "images of different sizes") from error
-    if array.dtype != np.uint8 or array.ndim != 4 or array.shape[-1] != 3:
+    array = _array(member, data)
+    if array.dtype != np.uint8 or array.ndim != 4 or array.shape[-1] != 3 or not array.size:
         raise _wrong(member, f"images of type {array.dtype} and shape {array.shape}, not uint8 [n, h, w, 3]")
     return array
+
+
+def _array(member: Member, data: Any) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(data)
+    except ValueError as error:
+        raise _wrong(member, "images or labels of different sizes") from error
 
 
 def _wrong(member: Member, what: str) -> DataError:
