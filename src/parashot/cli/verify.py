@@ -43,7 +43,9 @@ def _run(command: argparse.Namespace) -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[OneLine()])
     files = sum(each.files for each in outputs) + (0 if command.no_cache else len(cache.names()))
     scope = Scope(root, cache, outputs, written_now(root), not command.no_cache, ("data/packed", "pack"))
-    report = check(scope, Progress("verify", files + 1, "file"))
+    progress = Progress("verify", max(files, 1), "file")
+    report = check(scope, lambda done: progress(done) if done < files else None)
+    progress(max(files, 1))
     print(_as_json(report) if command.json else _said(report), end="")
     if not report.is_whole:
         count = sum(each.kind != "changed" for each in report.faults)
