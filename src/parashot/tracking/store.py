@@ -61,7 +61,8 @@ _ADVICE = {
     r"not a database|malformed|no such (table|column)": "move mlflow.db away, all of it is made again",
     r"database schema|locate revision": "another version of MLflow made it: install that one, or move "
     "mlflow.db away, all of it is made again",
-    r"^no answer|HTTPS?Connection|error responses|Connection ?Error": "see whether the server runs",
+    r"not in a valid JSON format": "no MLflow server answers there: correct MLFLOW_TRACKING_URI",
+    r"^no answer|timed out|refused|unreachable|HTTPS?Connection": "see whether the server runs",
 }
 """What to do, by what is said."""
 
@@ -156,7 +157,7 @@ def _try_lock(file: IO[str]) -> bool:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """MLflow tells of its tables and versions, which a user cannot mend, and of failures that it raises."""
-    loggers = [logging.getLogger(name) for name in ("mlflow", "alembic")]
+    loggers = [logging.getLogger(name) for name in ("mlflow", "alembic", "urllib3")]
     levels = [logger.level for logger in loggers]
     try:
         for logger in loggers:
@@ -170,10 +171,11 @@ def _quiet() -> Iterator[None]:
 
 
 def _gist(error: Exception) -> str:
-    """What the database driver says is in `orig`; around it stand statements and links."""
+    """What the database's driver or the system says; around it stand statements, links and retries."""
+    root: BaseException = error
     cause: BaseException | None = error
     while cause is not None:
-        if orig := getattr(cause, "orig", None):
-            return one_line(orig)
-        cause = cause.__cause__ or cause.__context__
-    return one_line(error)[:300]
+        if isinstance(cause, sqlite3.Error | OSError):
+            root = cause
+        cause = getattr(cause, "orig", None) or cause.__cause__ or cause.__context__
+    return one_line(root)[:300]
