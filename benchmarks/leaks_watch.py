@@ -16,6 +16,9 @@ from benchmarks.shared_files import SharedFiles
 from parashot.errors import DeviceError
 
 _POLL_SECONDS = 0.02
+_SAVING_SECONDS = 0.05
+"""Until a file that has its name is closed, and its folder too."""
+
 _PATIENCE_SECONDS = 10.0
 """For what ends a moment after its parent has."""
 
@@ -81,10 +84,11 @@ def when_saved(folder: Path) -> Moments:
     def moments(process: Process) -> Iterator[int]:
         reached = 0
         while process.poll() is None:
+            time.sleep(_POLL_SECONDS)
             if (step := _newest_step(folder)) > reached:
+                time.sleep(_SAVING_SECONDS)
                 yield step
                 reached = step
-            time.sleep(_POLL_SECONDS)
 
     return moments
 

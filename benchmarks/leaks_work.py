@@ -63,7 +63,7 @@ _SETTINGS: dict[str, Value] = {
     "parallel.max_restarts": 0,
 }
 _LOADER_WORKERS = {SERIAL: 0, DDP: 2}
-_LEAST_BETWEEN = 4
+_LEAST_BETWEEN = 20
 """Steps from one look to the next."""
 
 _RESTARTED_WORKERS, _BATCHES, _READ = 2, 6, 2

@@ -1,12 +1,13 @@
 """`python docs/reliability.py`: the long versions of the tests behind docs/reliability.md, and its table.
 
 Some need root, mounts and network namespaces; what was skipped is in the table. `--from FILE` takes the JUnit
-XML of an earlier run instead.
+XML of an earlier run instead. What does not grow is told by benchmarks/results/leaks.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from parashot.hardware import inspect_hardware
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/reliability.md"
+LEAKS = ROOT / "benchmarks/results/leaks.json"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 
@@ -51,6 +53,12 @@ ROWS = (
         ("tests/test_tracking_failures.py",),
     ),
 )
+
+WITHOUT_GROWTH = {
+    "steps": "steps of two whole trainings, by `serial` and by `ddp`, over which nothing had grown: "
+    "memory, descriptors, threads, processes, files",
+    "restarts": "restarts of a loader's workers over which nothing had grown, and that left nothing",
+}
 
 
 def main() -> int:
@@ -85,11 +93,18 @@ def table(report: ElementTree.Element) -> str:
     for row in ROWS:
         where = ", ".join(f"`{test}`" for test in row.tests)
         lines.append(f"| {row.what} | {_total(cases, row.told_as):,} | {where} |")
+    lines += _without_growth()
     date = (report.find("testsuite") or report).get("timestamp", "")[:10]
     machine = inspect_hardware()
     tests = f"{len(cases) - skipped} tests passed, {skipped} skipped"
     lines += ["", f"*{machine.cpu_model}, {machine.threads} hardware threads; {tests}; {date}.*"]
     return "\n".join(lines)
+
+
+def _without_growth() -> list[str]:
+    counted = json.loads(LEAKS.read_text(encoding="utf-8"))["settings"]["without_growth"]
+    where = "[`benchmarks leaks`](benchmarks.md#leaks)"
+    return [f"| {what} | {counted[unit]:,} | {where} |" for unit, what in WITHOUT_GROWTH.items()]
 
 
 def _total(cases: Sequence[ElementTree.Element], name: str) -> int:

@@ -144,11 +144,11 @@ def test_work_that_fails_is_told(tmp_path: Path) -> None:
 
 
 def test_a_training_leaks_nothing(folder: Path) -> None:
-    assert training(folder, 160) == []
+    assert training(folder, 320) == []
 
 
 def test_a_training_that_keeps_its_states_is_found(folder: Path) -> None:
-    assert training(folder, 80, KEEPING_STATES) == ["memory (MB)", "open descriptors"]
+    assert training(folder, 240, KEEPING_STATES) == ["memory (MB)", "open descriptors"]
 
 
 def test_a_loader_that_starts_again_leaks_nothing(folder: Path) -> None:
