@@ -1,7 +1,7 @@
 """`python docs/reliability.py`: the long versions of the tests behind docs/reliability.md, and its table.
 
-Some need root, mounts and network namespaces; what was skipped is in the table. `--from FILE` takes the JUnit
-XML of an earlier run instead. What does not grow is told by benchmarks/results/leaks.json.
+Some need root, mounts and network namespaces; what was skipped is in the table. `--from FILE...` takes the JUnit
+XML of earlier runs, one or several, instead. What does not grow is told by benchmarks/results/leaks.json.
 """
 
 from __future__ import annotations
@@ -64,28 +64,31 @@ WITHOUT_GROWTH = {
 def main() -> int:
     """Run the tests or read what they said, write the table, and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--from", dest="file", type=Path, help="JUnit XML of a run with all these tests")
-    file = parser.parse_args().file
-    if file is not None:
-        return _write(ElementTree.parse(file).getroot())
+    parser.add_argument("--from", dest="files", type=Path, nargs="+", help="JUnit XML of these tests")
+    files = parser.parse_args().files
+    if files:
+        return _write(files)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "tests.xml")
         tests = sorted({test for row in ROWS for test in row.tests})
         command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *tests]
         status = subprocess.run(command, cwd=ROOT, check=False).returncode
-        return status or _write(ElementTree.parse(report).getroot())
+        return status or _write([report])
 
 
-def _write(report: ElementTree.Element) -> int:
+def _write(reports: Sequence[Path]) -> int:
     before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     _, after = rest.split(END)
-    write_text(PAGE, f"{before}{BEGIN}\n{table(report)}\n{END}{after}")
+    write_text(
+        PAGE,
+        f"{before}{BEGIN}\n{table([ElementTree.parse(each).getroot() for each in reports])}\n{END}{after}",
+    )
     return 0
 
 
-def table(report: ElementTree.Element) -> str:
+def table(reports: Sequence[ElementTree.Element]) -> str:
     """The figures of the tests that passed, as Markdown."""
-    cases = list(report.iter("testcase"))
+    cases = [case for report in reports for case in report.iter("testcase")]
     if failed := [each for each in cases if each.find("failure") is not None]:
         raise SystemExit(f"error: {len(failed)} tests failed; mend them first")
     skipped = sum(each.find("skipped") is not None for each in cases)
@@ -94,7 +97,7 @@ def table(report: ElementTree.Element) -> str:
         where = ", ".join(f"`{test}`" for test in row.tests)
         lines.append(f"| {row.what} | {_total(cases, row.told_as):,} | {where} |")
     lines += _without_growth()
-    date = (report.find("testsuite") or report).get("timestamp", "")[:10]
+    date = max(suite.get("timestamp", "")[:10] for report in reports for suite in report.iter("testsuite"))
     machine = inspect_hardware()
     tests = f"{len(cases) - skipped} tests passed, {skipped} skipped"
     lines += ["", f"*{machine.cpu_model}, {machine.threads} hardware threads; {tests}; {date}.*"]
