@@ -1,7 +1,7 @@
 """`python docs/reliability.py`: the long versions of the tests behind docs/reliability.md, and its table.
 
-Some need root, mounts and network namespaces; what was skipped is in the table. `--from FILE...` takes the JUnit
-XML of earlier runs, one or several, instead. What does not grow is told by benchmarks/results/leaks.json.
+Some need root, mounts and network namespaces; what was skipped is in the table. `--from FILE...` takes the
+JUnit XML of earlier runs instead. What does not grow is told by benchmarks/results/leaks.json.
 """
 
 from __future__ import annotations
