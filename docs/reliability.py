@@ -79,10 +79,8 @@ def main() -> int:
 def _write(reports: Sequence[Path]) -> int:
     before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     _, after = rest.split(END)
-    write_text(
-        PAGE,
-        f"{before}{BEGIN}\n{table([ElementTree.parse(each).getroot() for each in reports])}\n{END}{after}",
-    )
+    figures = table([ElementTree.parse(each).getroot() for each in reports])
+    write_text(PAGE, f"{before}{BEGIN}\n{figures}\n{END}{after}")
     return 0
 
 
