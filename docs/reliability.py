@@ -71,7 +71,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "tests.xml")
         tests = sorted({test for row in ROWS for test in row.tests})
-        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *tests]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-o",
+            "junit_family=xunit1",
+            f"--junitxml={report}",
+            *tests,
+        ]
         status = subprocess.run(command, cwd=ROOT, check=False).returncode
         return status or _write([report])
 
