@@ -312,6 +312,10 @@ LIES: dict[str, tuple[bytes, str]] = {
         "cut short",
     ),
     "directory elsewhere": (_set(STORED, FINAL, 16, "<I", 2**31), "damaged"),
+    "over several disks": (
+        STORED.replace(FINAL, b"PK\x06\x07" + struct.pack("<LQL", 1, 0, 2) + FINAL),
+        "damaged",
+    ),
     "needs a version to come": (_set(STORED, CENTRAL, 6, "<H", 99), "cannot be read"),
     "garbage packed": (PACKED.replace(PACKED[40:60], b"\xff" * 20, 1), "damaged"),
     "tar with a wrong checksum": (b"y" + _tar("xx")[1:], "neither a folder nor"),

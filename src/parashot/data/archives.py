@@ -155,13 +155,18 @@ def _entries(path: Path) -> Iterator[_Entry]:
         raise DataError(
             f"{path}: an HTML page, not an archive; the host refused the download: get the file anew"
         )
-    if head.startswith(b"PK") and zipfile.is_zipfile(path):
+    if head.startswith(b"PK") and _is_zip(path):
         return _zip_entries(path)
     if head and _is_tar(path):
         return _tar_entries(path)
     raise DataError(
         f"{path}: neither a folder nor a tar or zip archive, or one cut short; check data.archive"
     )
+
+
+def _is_zip(path: Path) -> bool:
+    with _said(path):
+        return zipfile.is_zipfile(path)
 
 
 def _is_tar(path: Path) -> bool:

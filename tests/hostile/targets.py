@@ -1,0 +1,148 @@
+"""The parsers that strangers' bytes reach, and whole files for each to begin with."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import pickle
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+
+from parashot.data.archives import members
+from parashot.data.pickles import load_arrays
+from parashot.data.splits import read_rows
+from parashot.errors import ParashotError
+from parashot.params import load_params
+
+ROOT = Path(__file__).parents[2]
+
+_HEADER = 128
+"""Bytes at the beginning of a .npy file of a packed folder."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """`parse` reads bytes, in a folder of its own; `whole` are inputs that it accepts."""
+
+    parse: Callable[[bytes, Path], object]
+    whole: Callable[[], Sequence[bytes]]
+
+    def answers(self, data: bytes, folder: Path) -> bool:
+        """Whether `data` is accepted. Raises what is no error of the project's."""
+        try:
+            self.parse(data, folder)
+        except ParashotError as error:
+            assert str(error).isprintable()
+            return False
+        return True
+
+
+def _archive(data: bytes, folder: Path) -> None:
+    (folder / "x").write_bytes(data)
+    for member in members(folder / "x"):
+        member.read()
+
+
+def _archives() -> list[bytes]:
+    tar, zipped = io.BytesIO(), io.BytesIO()
+    files = {"train/cat/1.jpg": b"one", "train/caf\u00e9/" + "x" * 120: b"two" * 400}
+    with tarfile.open(fileobj=tar, mode="w") as archive:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    with zipfile.ZipFile(zipped, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, data in files.items():
+            packed.writestr(name, data)
+    return [tar.getvalue(), gzip.compress(tar.getvalue()), zipped.getvalue()]
+
+
+def _csv(data: bytes, _: Path) -> None:
+    list(read_rows(data, "train.csv"))
+
+
+def _csvs() -> list[bytes]:
+    return [
+        b'filename,label\na.jpg,cat\n"b, c.jpg","d ""e"""\n',
+        b"\xef\xbb\xbflabel,filename,x\r\na,b,c\r\n",
+    ]
+
+
+def _pickle(data: bytes, _: Path) -> None:
+    load_arrays(io.BytesIO(data), "train.pkl")
+
+
+def _pickles() -> list[bytes]:
+    tree = {
+        "image_data": np.arange(24, dtype=np.uint8).reshape(2, 2, 2, 3),
+        "class_dict": {"n01": [0, np.int64(1)]},
+        "labels": np.array(["a", "bc"]),
+    }
+    return [pickle.dumps(tree, protocol) for protocol in range(6)]
+
+
+def _params(data: bytes, folder: Path) -> None:
+    (folder / "params.yaml").write_bytes(data)
+    load_params(folder / "params.yaml")
+
+
+def _all_params() -> list[bytes]:
+    return [(ROOT / "params.yaml").read_bytes()]
+
+
+def _manifest(data: bytes, folder: Path) -> None:
+    from parashot.data.manifest import read_manifest
+
+    (folder / "manifest.json").write_bytes(data)
+    read_manifest(folder)
+
+
+def _array(part: str, data: bytes, folder: Path) -> None:
+    """Read a packed folder in which the beginning of one array is `data`."""
+    from parashot.data.packed import PackedSplit
+
+    for name, content in _packed().items():
+        (folder / name).write_bytes(content)
+    (folder / f"val.{part}.npy").write_bytes(data + _packed()[f"val.{part}.npy"][_HEADER:])
+    split = PackedSplit(folder, "val")
+    _ = split.pixels[:1].sum(), split.class_sizes, split.episodes.shape, split.encoded(0)
+
+
+@cache
+def _packed() -> dict[str, bytes]:
+    """The files of a small packed folder."""
+    from tiny_data import pack_tiny
+
+    with tempfile.TemporaryDirectory() as place:
+        packed = pack_tiny(Path(place))
+        return {path.name: path.read_bytes() for path in packed.iterdir()}
+
+
+def _manifests() -> list[bytes]:
+    tree = json.loads(_packed()["manifest.json"])
+    return [json.dumps(tree).encode()]
+
+
+def _beginning(part: str) -> list[bytes]:
+    return [_packed()[f"val.{part}.npy"][:_HEADER]]
+
+
+TARGETS = {
+    "archives": Target(_archive, _archives),
+    "csv": Target(_csv, _csvs),
+    "pickles": Target(_pickle, _pickles),
+    "params": Target(_params, _all_params),
+    "manifest": Target(_manifest, _manifests),
+    **{
+        part: Target(partial(_array, part), partial(_beginning, part))
+        for part in ("images", "sizes", "offsets", "episodes")
+    },
+}
