@@ -10,7 +10,7 @@ import sqlite3
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -77,7 +77,6 @@ def opened(store: Store, patience: Patience) -> Iterator[Experiment]:
     for name, value in _MLFLOW_SETTINGS.items():
         os.environ.setdefault(name, value)
     try:
-        from alembic.util import CommandError
         from mlflow import MlflowClient
         from mlflow.exceptions import MlflowException
         from sqlalchemy.exc import SQLAlchemyError
@@ -90,15 +89,14 @@ def opened(store: Store, patience: Patience) -> Iterator[Experiment]:
     try:
         with _locked(root / "mlruns" / ".lock", patience.others), _quiet():
             if file := file_of(uri):
-                # A connection that is kept goes on with a file that has been moved or deleted.
-                os.environ.setdefault("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "NullPool")
                 prepare(file, patience.database)
             with at_most(patience.answers):
-                client = MlflowClient(tracking_uri=uri)
+                with _no_connection_kept() if file else nullcontext():
+                    client = MlflowClient(tracking_uri=uri)
                 yield Experiment(client, _experiment_id(client, store, root, uri))
     except TimeIsUp:
         raise _failed(uri, f"no answer within {patience.answers:g} s") from None
-    except (MlflowException, SQLAlchemyError, sqlite3.Error, CommandError, OSError) as error:
+    except (MlflowException, SQLAlchemyError, sqlite3.Error, OSError) as error:
         raise _failed(uri, _gist(error)) from error
 
 
@@ -152,6 +150,19 @@ def _try_lock(file: IO[str]) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+@contextmanager
+def _no_connection_kept() -> Iterator[None]:
+    """A connection that is kept would go on with a file that has been moved or deleted."""
+    name = "MLFLOW_SQLALCHEMYSTORE_POOLCLASS"
+    own = name not in os.environ
+    os.environ.setdefault(name, "NullPool")
+    try:
+        yield
+    finally:
+        if own:
+            del os.environ[name]
 
 
 @contextmanager
