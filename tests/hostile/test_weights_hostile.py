@@ -21,7 +21,9 @@ from parashot.model.weights import load_network, save_weights
 from parashot.params import ModelParams
 from parashot.train.checkpoint import FORMAT, _read
 
-PARAMS = ModelParams(embedding="conv4", image_size=16, pairing="split", shots="mean", init="kaiming")
+PARAMS = ModelParams(
+    embedding="conv4", image_size=16, pairing="split", shots="mean", head="relation", init="kaiming"
+)
 
 
 @pytest.fixture(scope="module")
