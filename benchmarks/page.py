@@ -1,29 +1,38 @@
-"""`python -m benchmarks.page`: docs/benchmarks.md and the README's bounds, from benchmarks/results/*.json."""
+"""`python -m benchmarks.page`: docs/benchmarks.md, its pictures, the README's bounds, from the results."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from benchmarks import leaks_figure
 from benchmarks.outcome import ROOT, Cell, Table, aligned
-from parashot.files import write_text
+from parashot.files import replacing_file, write_text
 from parashot.findings.statistics import Interval
+from parashot.report.canvas import Drawing, png
 
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
+PICTURES = PAGE.parent / "pictures"
 README = ROOT / "README.md"
 BEGIN, END = "<!-- bounds: begin -->", "<!-- bounds: end -->"
 
-ORDER = ("check", "step", "loader", "scale", "equivalence", "machine", "predict", "pipeline")
+ORDER = ("check", "step", "loader", "scale", "equivalence", "leaks", "machine", "predict", "pipeline")
 """Of the sections: what readers ask first comes first."""
+
+DRAWN: Mapping[str, Callable[[Mapping[str, Any]], Drawing]] = {"leaks": leaks_figure.draw}
+"""How results are drawn that need it, by name."""
 
 
 def main() -> int:
     """Write both and return the exit status."""
+    for name in DRAWN.keys() & {path.stem for path in RESULTS.glob("*.json")}:
+        with replacing_file(PICTURES / f"{name}.png") as temporary:
+            temporary.write_bytes(png(DRAWN[name](_read(RESULTS, name))))
     write_text(PAGE, page(RESULTS))
     write_text(README, with_bounds(README.read_text(encoding="utf-8"), RESULTS))
     print(f"{PAGE}\n{README}")
@@ -42,6 +51,9 @@ def page(results: Path) -> str:
         tree = _read(results, name)
         about = import_module(f"benchmarks.{tree['benchmark']}").__doc__ or ""
         parts += [f"## {name}", about.strip(), f"*{_circumstances(tree)}*"]
+        if name in DRAWN:
+            drawing = DRAWN[name](tree)
+            parts += [f"![{drawing.alt}]({PICTURES.name}/{name}.png)", drawing.caption]
         for table in _tables(tree):
             parts += [f"**{table.title}**", aligned(table)]
     return "\n\n".join(parts) + "\n"

@@ -1,12 +1,13 @@
 """`python docs/reliability.py`: the long versions of the tests behind docs/reliability.md, and its table.
 
-Some need root, mounts and network namespaces; what was skipped is in the table. `--from FILE` takes the JUnit
-XML of an earlier run instead.
+Some need root, mounts and network namespaces; what was skipped is in the table. `--from FILE...` takes the
+JUnit XML of earlier runs instead. What does not grow is told by benchmarks/results/leaks.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from parashot.hardware import inspect_hardware
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/reliability.md"
+LEAKS = ROOT / "benchmarks/results/leaks.json"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 
@@ -52,32 +54,48 @@ ROWS = (
     ),
 )
 
+WITHOUT_GROWTH = {
+    "steps": "steps of two whole trainings, by `serial` and by `ddp`, over which nothing had grown: "
+    "memory, descriptors, threads, processes, files",
+    "restarts": "restarts of a loader's workers over which nothing had grown, and that left nothing",
+}
+
 
 def main() -> int:
     """Run the tests or read what they said, write the table, and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--from", dest="file", type=Path, help="JUnit XML of a run with all these tests")
-    file = parser.parse_args().file
-    if file is not None:
-        return _write(ElementTree.parse(file).getroot())
+    parser.add_argument("--from", dest="files", type=Path, nargs="+", help="JUnit XML of these tests")
+    files = parser.parse_args().files
+    if files:
+        return _write(files)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "tests.xml")
         tests = sorted({test for row in ROWS for test in row.tests})
-        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *tests]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-o",
+            "junit_family=xunit1",
+            f"--junitxml={report}",
+            *tests,
+        ]
         status = subprocess.run(command, cwd=ROOT, check=False).returncode
-        return status or _write(ElementTree.parse(report).getroot())
+        return status or _write([report])
 
 
-def _write(report: ElementTree.Element) -> int:
+def _write(reports: Sequence[Path]) -> int:
     before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     _, after = rest.split(END)
-    write_text(PAGE, f"{before}{BEGIN}\n{table(report)}\n{END}{after}")
+    figures = table([ElementTree.parse(each).getroot() for each in reports])
+    write_text(PAGE, f"{before}{BEGIN}\n{figures}\n{END}{after}")
     return 0
 
 
-def table(report: ElementTree.Element) -> str:
+def table(reports: Sequence[ElementTree.Element]) -> str:
     """The figures of the tests that passed, as Markdown."""
-    cases = list(report.iter("testcase"))
+    cases = [case for report in reports for case in report.iter("testcase")]
     if failed := [each for each in cases if each.find("failure") is not None]:
         raise SystemExit(f"error: {len(failed)} tests failed; mend them first")
     skipped = sum(each.find("skipped") is not None for each in cases)
@@ -85,11 +103,18 @@ def table(report: ElementTree.Element) -> str:
     for row in ROWS:
         where = ", ".join(f"`{test}`" for test in row.tests)
         lines.append(f"| {row.what} | {_total(cases, row.told_as):,} | {where} |")
-    date = (report.find("testsuite") or report).get("timestamp", "")[:10]
+    lines += _without_growth()
+    date = max(suite.get("timestamp", "")[:10] for report in reports for suite in report.iter("testsuite"))
     machine = inspect_hardware()
     tests = f"{len(cases) - skipped} tests passed, {skipped} skipped"
     lines += ["", f"*{machine.cpu_model}, {machine.threads} hardware threads; {tests}; {date}.*"]
     return "\n".join(lines)
+
+
+def _without_growth() -> list[str]:
+    counted = json.loads(LEAKS.read_text(encoding="utf-8"))["settings"]["without_growth"]
+    where = "[`benchmarks leaks`](benchmarks.md#leaks)"
+    return [f"| {what} | {counted[unit]:,} | {where} |" for unit, what in WITHOUT_GROWTH.items()]
 
 
 def _total(cases: Sequence[ElementTree.Element], name: str) -> int:

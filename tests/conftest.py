@@ -92,6 +92,8 @@ def one_core() -> Iterator[None]:
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """MLflow's tables, made once: making them takes seconds."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    import mlflow  # noqa: F401  # it turns its own messages on
+
     from parashot.tracking import database, store
 
     file = tmp_path_factory.mktemp("template") / "mlflow.db"

@@ -32,7 +32,7 @@ LAYERS = [
         "hardware",
     },
     {"data", "model", "parallel", "tracking"},
-    {"train", "findings"},
+    {"train", "findings", "integrity"},
     {"study", "report", "sweep"},
     {"classify", "doctor"},
     {"cli"},

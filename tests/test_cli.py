@@ -52,7 +52,7 @@ def _raise(error: BaseException) -> Callable[[], None]:
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (DataError("train.csv:\n has no column label"), "error: train.csv: has no column label\n"),
+        (DataError("train.csv:\n has no column label"), "error: train.csv:\\n has no column label\n"),
         (
             OSError(errno.ENOSPC, "No space left on device", "a.bin"),
             "error: the disk is full while writing a.bin; ",

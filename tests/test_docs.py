@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+import runpy
 import shlex
 import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from tiny_data import pack_tiny
@@ -85,3 +88,17 @@ def test_commands_name_what_there_is(page: Path) -> None:
 def test_commands_were_found() -> None:
     assert len(commands(ROOT / "README.md")) > 12
     assert len(commands(ROOT / "docs/howto.md")) > 8
+
+
+def test_the_table_of_reliability_adds_up_what_was_told() -> None:
+    told = "<properties><property name='{}' value='{}'/></properties>"
+    cases = [("kills_survived", 50), ("kills_survived", 1_000), ("processes_logging", 10)]
+    tests = "".join(f"<testcase>{told.format(*each)}</testcase>" for each in cases)
+    report = ElementTree.fromstring(
+        f"<testsuites><testsuite timestamp='2026-01-02T'>{tests}</testsuite></testsuites>"
+    )
+    page = runpy.run_path(str(ROOT / "docs/reliability.py"))
+    rows = [line.split(" | ")[1] for line in page["table"](report).splitlines()[2:] if line.startswith("|")]
+    flat = json.loads(page["LEAKS"].read_text())["settings"]["without_growth"]
+    assert rows == ["1,050", "0", "0", "10", f"{flat['steps']:,}", f"{flat['restarts']:,}"]
+    assert flat["steps"] >= 10_000 and flat["restarts"] >= 200

@@ -136,11 +136,12 @@ def test_a_plain_client_in_the_root_sees_a_store_that_is_made_silently(checkout:
 
 
 PUBLISH_AND_LOOK = """
-import os, sys
+import logging, os, sys
 from pathlib import Path
 from parashot.tracking import Published, Store, Study, publish
 
 root, folder = map(Path, sys.argv[1:])
+logging.basicConfig(level=logging.INFO)  # as stages do
 done = publish(Store(root, "few shots"), Study("study"), [folder], None)
 assert done == Published(published=3), done
 assert not {"torch", "mlflow.pytorch"} & set(sys.modules)

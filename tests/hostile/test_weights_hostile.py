@@ -17,6 +17,7 @@ from tiny_data import tiny_params
 from torch import Tensor
 
 from parashot.errors import ParashotError
+from parashot.model import weights
 from parashot.model.network import build_network
 from parashot.model.weights import load_network, save_weights
 from parashot.train.checkpoint import FORMAT, _read
@@ -72,7 +73,7 @@ FILES: dict[str, Callable[[bytes], bytes]] = {
     "cut short": lambda good: good[:-300],
     "cut at the front": lambda good: good[300:],
     "a flipped bit": _flip,
-    "a plain pickle": lambda good: pickle.dumps({"format": 1}),
+    "a plain pickle": lambda good: pickle.dumps({"format": weights.FORMAT}),
     "a pickled program": lambda good: pickle.dumps(_Calls()),
     "a program within": lambda good: _with_pickle(good, pickle.dumps(_Calls(), 2)),
     "os.system within": lambda good: _with_pickle(good, b"cos\nsystem\n(S'touch ran'\ntR."),
@@ -118,13 +119,13 @@ WEIGHT: Tensor = build_network(PARAMS, seed=0).state_dict()[NAME]
 
 
 def _saved(**changes: Any) -> dict[Any, Any]:
-    return {"format": 1, "model": vars(PARAMS), "state": _state(), **changes}
+    return {"format": weights.FORMAT, "model": vars(PARAMS), "state": _state(), **changes}
 
 
 CONTENTS: dict[str, tuple[object, str]] = {
     "a list": ([1], "not a model of parashot"),
     "a tensor": (torch.zeros(3), "not a model of parashot"),
-    "another format": (_saved(format=2), "its format is 2, not 1"),
+    "another format": (_saved(format=99), "its format is 99, not "),
     "a format that is hostile": (_saved(format="\x1b[2J\u202e"), "its format is '\\x1b[2J\\u202e'"),
     "a format without end": (_saved(format="9" * 100_000), "train again with this version"),
     "no state": (_saved(state=None), "it holds no weights"),

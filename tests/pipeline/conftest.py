@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import planted
 import pytest
 import yaml
 
@@ -64,6 +65,11 @@ class Checkout:
         assert not check or done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         return done
 
+    @property
+    def log(self) -> Path:
+        """What its first `dvc repro` said."""
+        return self.root.with_name(f"{self.root.name}.log")
+
     def read(self, name: str) -> str:
         return (self.root / name).read_text(encoding="utf-8")
 
@@ -104,7 +110,9 @@ def apply_settings(path: Path, settings: tuple[str, ...]) -> None:
 def studied(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """A checkout after its first `dvc repro`, committed. Tests that change it put it back."""
     checkout = make_checkout(tmp_path_factory.mktemp("studied"), *TINY)
-    checkout.run("dvc", "repro")
+    checkout.run("git", "remote", "add", "origin", planted.REMOTE)
+    done = checkout.run("dvc", "repro", **planted.SECRETS)
+    checkout.log.write_text(done.stdout + done.stderr, encoding="utf-8")
     checkout.run("git", "add", "--all")
     checkout.run("git", "commit", "--quiet", "-m", "studied")
     return checkout

@@ -98,6 +98,7 @@ def repro(checkout: Checkout, *targets: str) -> Iterator[psutil.Popen]:
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=hear_ctrl_c,
         )
     try:
         yield dvc
@@ -106,6 +107,11 @@ def repro(checkout: Checkout, *targets: str) -> Iterator[psutil.Popen]:
             with contextlib.suppress(psutil.Error):
                 each.kill()
         dvc.wait()
+
+
+def hear_ctrl_c() -> None:
+    """What a shell starts in the background, and all that it starts, ignores Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def session(leader: int) -> list[psutil.Process]:

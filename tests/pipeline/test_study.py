@@ -12,8 +12,10 @@ import time
 from collections import Counter
 from html.parser import HTMLParser
 
+import planted
 import pytest
 from conftest import TINY, Checkout
+from faulty_server import refusing_address
 
 from parashot.parallel.registry import STRATEGIES
 
@@ -103,6 +105,26 @@ def test_a_second_repro_runs_only_what_is_always_checked_and_fills_a_store_that_
     shutil.rmtree(studied.root / "mlruns")
     assert stages_run(studied.run("dvc", "repro").stdout) == ALWAYS
     assert mlflow_runs(studied) == held
+
+
+def test_no_secret_of_environment_or_remote_is_anywhere(studied: Checkout) -> None:
+    said = studied.log.read_text(encoding="utf-8")
+    assert "Running stage 'publish'" in said
+    assert planted.found_in(said) == set()
+    assert planted.files_with_secrets(studied.root, "tests/") == {".git/config": {planted.REMOTE_TOKEN}}
+
+
+def test_a_store_that_fails_costs_no_experiment(studied: Checkout) -> None:
+    """DVC keeps nothing of an experiment, least of all of a temporary one, whose last stage fails."""
+    away = {"MLFLOW_TRACKING_URI": refusing_address(), "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
+    command = ["dvc", "exp", "run", "--temp", "--name", "untold", "-S", "claims.resamples=201"]
+    done = studied.run(*command, **away)
+    (warning,) = [line for line in done.stderr.splitlines() if line.startswith("warning: MLflow at")]
+    assert warning.endswith("no result is lost, the next `dvc repro` publishes what is missing")
+    assert "untold" in studied.run("dvc", "exp", "list", "--name-only").stdout.split()
+    by_hand = studied.run("python", "-m", "stages.publish", check=False, **away)
+    assert by_hand.returncode == 1
+    assert by_hand.stderr.startswith("error: MLflow at")
 
 
 def test_an_experiment_runs_again_what_its_knobs_touch_and_compares(studied: Checkout) -> None:

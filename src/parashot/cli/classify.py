@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parashot.cli.arguments import Commands, tell
-from parashot.errors import DataError, ParashotError
+from parashot.cli.weights import add_weights, weights_of
+from parashot.errors import DataError
 
 if TYPE_CHECKING:
     from parashot.classify.classifier import Classifier
@@ -30,7 +31,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--images", metavar="PATH", type=Path, nargs="+", required=True, help="pictures, or folders of them"
     )
-    parser.add_argument("--weights", metavar="FILE", type=Path, help="the model.pt of a finished training")
+    add_weights(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print every digit as JSON")
     form.add_argument("--csv", action="store_true", help="print every digit as CSV")
@@ -47,7 +48,7 @@ def _run(command: argparse.Namespace) -> None:
     from parashot.model.weights import load_network
 
     shots, images = find_shots(command.shots), find_images(command.images)
-    weights = command.weights or _chosen_by_study()
+    weights = weights_of(command)
     network = load_network(weights)
     side = network.image_size
     examples = {label: [read_square(path, side) for path in files] for label, files in shots.items()}
@@ -87,18 +88,6 @@ def _verdicts(
         scores = classifier.scores(list(pictures.values()))
         for path, row in zip(pictures, scores, strict=True):
             yield Verdict(path, tuple(row.tolist()))
-
-
-def _chosen_by_study() -> Path:
-    """The model that the study in this folder chose by validation."""
-    from parashot.records import EvaluateResult, read_result
-
-    found = Path("results/evaluate/result.json")
-    if not found.exists():
-        raise ParashotError(
-            "no finished study in this folder; run `dvc repro` (or `dvc checkout`), or give --weights FILE"
-        )
-    return Path("results/train") / read_result(EvaluateResult, found).strategy / "model.pt"
 
 
 def _trained_on_synthetic_images() -> bool:

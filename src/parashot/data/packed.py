@@ -109,7 +109,7 @@ class PackedSplit:
                 header = _HEADER.match(file.read(_LONGEST_HEADER))
         except OSError as error:
             raise self._unfit(name, one_line(error)) from error
-        if header is None or header["kind"].decode() != np.dtype(kind).str:
+        if header is None or header["kind"] != np.dtype(kind).str.encode():
             raise self._unfit(name, f"not a packed array of {np.dtype(kind)}")
         found = tuple(map(int, _NUMBER.findall(header["shape"])))
         if len(found) != len(shape) or any(

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from parashot.doctor.check import Check
 from parashot.findings.text import size
+from parashot.integrity.cache import cache_folder
 from parashot.params import Params
 
 FICLONE = 0x40049409
@@ -28,7 +29,7 @@ def checkout_checks(root: Path, params: Params) -> list[Check]:
         python(shutil.which("python"), _output(root, "python", "-c", _PREFIX), sys.prefix),
         images(root, params),
         git(root),
-        cache(_cache_folder(root), root),
+        cache(cache_folder(root), root),
         store(root, params.tracking.experiment),
     ]
 
@@ -151,11 +152,6 @@ def disk(root: Path, needed: int) -> Check:
         fix = "free some space (parashot clean), or move the checkout"
         return Check("disk", found, f"a study from nothing needs about {size(needed)}", "problem", fix)
     return Check("disk", found, f"a study from nothing needs about {size(needed)}")
-
-
-def _cache_folder(root: Path) -> Path:
-    named = _output(root, sys.executable, "-m", "dvc", "cache", "dir")
-    return Path(named) if named else root / ".dvc/cache"
 
 
 def _reflink(source: Path, target: Path) -> None:

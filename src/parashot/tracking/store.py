@@ -10,7 +10,7 @@ import sqlite3
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -61,7 +61,8 @@ _ADVICE = {
     r"not a database|malformed|no such (table|column)": "move mlflow.db away, all of it is made again",
     r"database schema|locate revision": "another version of MLflow made it: install that one, or move "
     "mlflow.db away, all of it is made again",
-    r"^no answer|HTTPS?Connection|error responses|Connection ?Error": "see whether the server runs",
+    r"not in a valid JSON format": "no MLflow server answers there: correct MLFLOW_TRACKING_URI",
+    r"^no answer|timed out|refused|unreachable|HTTPS?Connection": "see whether the server runs",
 }
 """What to do, by what is said."""
 
@@ -76,7 +77,6 @@ def opened(store: Store, patience: Patience) -> Iterator[Experiment]:
     for name, value in _MLFLOW_SETTINGS.items():
         os.environ.setdefault(name, value)
     try:
-        from alembic.util import CommandError
         from mlflow import MlflowClient
         from mlflow.exceptions import MlflowException
         from sqlalchemy.exc import SQLAlchemyError
@@ -89,15 +89,14 @@ def opened(store: Store, patience: Patience) -> Iterator[Experiment]:
     try:
         with _locked(root / "mlruns" / ".lock", patience.others), _quiet():
             if file := file_of(uri):
-                # A connection that is kept goes on with a file that has been moved or deleted.
-                os.environ.setdefault("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "NullPool")
                 prepare(file, patience.database)
             with at_most(patience.answers):
-                client = MlflowClient(tracking_uri=uri)
+                with _no_connection_kept() if file else nullcontext():
+                    client = MlflowClient(tracking_uri=uri)
                 yield Experiment(client, _experiment_id(client, store, root, uri))
     except TimeIsUp:
         raise _failed(uri, f"no answer within {patience.answers:g} s") from None
-    except (MlflowException, SQLAlchemyError, sqlite3.Error, CommandError, OSError) as error:
+    except (MlflowException, SQLAlchemyError, sqlite3.Error, OSError) as error:
         raise _failed(uri, _gist(error)) from error
 
 
@@ -154,9 +153,22 @@ def _try_lock(file: IO[str]) -> bool:
 
 
 @contextmanager
+def _no_connection_kept() -> Iterator[None]:
+    """A connection that is kept would go on with a file that has been moved or deleted."""
+    name = "MLFLOW_SQLALCHEMYSTORE_POOLCLASS"
+    own = name not in os.environ
+    os.environ.setdefault(name, "NullPool")
+    try:
+        yield
+    finally:
+        if own:
+            del os.environ[name]
+
+
+@contextmanager
 def _quiet() -> Iterator[None]:
     """MLflow tells of its tables and versions, which a user cannot mend, and of failures that it raises."""
-    loggers = [logging.getLogger(name) for name in ("mlflow", "alembic")]
+    loggers = [logging.getLogger(name) for name in ("mlflow", "alembic", "urllib3")]
     levels = [logger.level for logger in loggers]
     try:
         for logger in loggers:
@@ -170,10 +182,11 @@ def _quiet() -> Iterator[None]:
 
 
 def _gist(error: Exception) -> str:
-    """What the database driver says is in `orig`; around it stand statements and links."""
+    """What the database's driver or the system says; around it stand statements, links and retries."""
+    root: BaseException = error
     cause: BaseException | None = error
     while cause is not None:
-        if orig := getattr(cause, "orig", None):
-            return one_line(orig)
-        cause = cause.__cause__ or cause.__context__
-    return one_line(error)[:300]
+        if isinstance(cause, sqlite3.Error | OSError):
+            root = cause
+        cause = getattr(cause, "orig", None) or cause.__cause__ or cause.__context__
+    return one_line(root)[:300]

@@ -1,0 +1,103 @@
+"""`parashot evaluate`: a network's few-shot accuracy on classes it never saw."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from parashot.cli.arguments import Commands, at_least
+from parashot.cli.weights import add_weights, weights_of
+
+if TYPE_CHECKING:
+    from parashot.records import TaskAccuracy
+
+
+def add_parser(commands: Commands) -> None:
+    """Add `parashot evaluate`."""
+    parser = commands.add_parser(
+        "evaluate",
+        help="a network's few-shot accuracy on miniImageNet, and over the cosine of its own embedding",
+        description="Measure a network on episodes of classes that it never saw: eval mode, each image "
+        "embedded once, 95%% intervals, the relation head's margin over the cosine of the same embedding.",
+    )
+    parser.add_argument(
+        "--data", metavar="PATH", type=Path, required=True, help="a copy of miniImageNet, or data/packed"
+    )
+    add_weights(parser)
+    parser.add_argument("--split", choices=("test", "val"), default="test", help="which classes (test)")
+    for name, low, value, what in (
+        ("n-way", 2, 5, "classes per episode"),
+        ("k-shot", 1, 1, "examples per class"),
+        ("k-query", 1, 15, "queries per class"),
+        ("episodes", 2, 10_000, "episodes"),
+        ("transductive", 0, 0, "of these, how many are measured with batch norm by their own images, too"),
+        ("seed", 0, 0, "draws the episodes"),
+    ):
+        parser.add_argument(
+            f"--{name}", metavar="N", type=at_least(low), default=value, help=f"{what} ({value})"
+        )
+    parser.add_argument("--json", action="store_true", help="print every digit as JSON")
+    parser.set_defaults(run=_run)
+
+
+def _run(command: argparse.Namespace) -> None:
+    from parashot.progress import OneLine
+
+    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[OneLine()])
+    weights = weights_of(command)
+    task = _measured(command, weights)
+    print(json.dumps(_tree(task, weights, command), indent=2) if command.json else _said(task))
+
+
+def _measured(command: argparse.Namespace, weights: Path) -> TaskAccuracy:
+    import torch
+
+    from parashot.data.episodes import EpisodeSpec
+    from parashot.data.manifest import read_manifest
+    from parashot.data.packed import PackedSplit
+    from parashot.data.ready import packed_images
+    from parashot.model.weights import load_network
+    from parashot.parallel.allocator import keep_freed_memory
+    from parashot.parallel.strategy import channels_last
+    from parashot.progress import passing
+    from parashot.train.tasks import draw_task, judge_episodes, task_accuracy, transductive_accuracies
+
+    keep_freed_memory()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    network = channels_last(load_network(weights).to(device))
+    spec = EpisodeSpec(command.n_way, command.k_shot, command.k_query)
+    with packed_images(command.data, passing) as packed:
+        split, names = PackedSplit(packed, command.split), read_manifest(packed).splits[command.split].classes
+        rows = draw_task(split, names, spec, command.episodes, command.seed)
+        size, some = network.image_size, rows[: command.transductive]
+        judged = judge_episodes(network, split, rows, spec, size, device)
+        return task_accuracy(judged, transductive_accuracies(network, split, some, spec, size, device), spec)
+
+
+def _tree(task: TaskAccuracy, weights: Path, command: argparse.Namespace) -> dict[str, object]:
+    """The task's numbers; accuracy is that of the split it was measured on."""
+    tree = asdict(task)
+    split = {f"{command.split}_{key}": tree.pop(key) for key in ("accuracy", "accuracy_ci95")}
+    return {"weights": str(weights), "split": command.split, "seed": command.seed, **split, **tree}
+
+
+def _said(task: TaskAccuracy) -> str:
+    from parashot.findings.text import accuracy
+    from parashot.plain import aligned
+
+    margin = f"{100 * task.margin + 0.0:+.2f} ± {100 * task.margin_ci95:.2f} points"
+    rows = [
+        ("", f"{task.n_way}-way {task.k_shot}-shot, {task.episodes:,} episodes"),
+        ("accuracy", accuracy(task.accuracy, task.accuracy_ci95)),
+        ("cosine of the same embedding", accuracy(task.cosine_accuracy, task.cosine_accuracy_ci95)),
+        ("margin, episode by episode", margin),
+        ("relation head alone", accuracy(task.relation_accuracy, task.relation_accuracy_ci95)),
+    ]
+    if task.transductive_episodes:
+        said = accuracy(task.transductive_accuracy, task.transductive_accuracy_ci95)
+        rows.append((f"transductive, {task.transductive_episodes:,} episodes", said))
+    return aligned(rows).rstrip("\n")

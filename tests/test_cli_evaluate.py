@@ -1,0 +1,118 @@
+"""`parashot evaluate`: the figures of the library, from packed images or a copy of miniImageNet."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_data import EVALUATED, SEED, tiny_params
+
+from parashot.cli import main
+from parashot.data import ready
+from parashot.data.images import encode_jpeg
+from parashot.data.packed import PackedSplit
+from parashot.data.sources.miniimagenet import miniimagenet
+from parashot.data.sources.ravi import class_splits
+from parashot.model.network import build_network
+from parashot.model.weights import save_weights
+from parashot.train.evaluate import episode_accuracies, mean_and_ci95
+
+pytestmark = pytest.mark.usefixtures("one_core")
+
+SHAPE = ("--n-way", 2, "--k-shot", 1, "--k-query", 3, "--episodes", 11, "--seed", SEED)
+
+
+def run(*words: object) -> int:
+    return main(["evaluate", *map(str, words)])
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    model = tiny_params({"model.head": "residual"}).model
+    save_weights(tmp_path / "model.pt", model, build_network(model, seed=1).state_dict())
+    return tmp_path / "model.pt"
+
+
+def test_json_holds_what_the_library_measures(
+    tiny_packed: Path, weights: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--data", tiny_packed, "--weights", weights, *SHAPE, "--transductive", 3, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    split = PackedSplit(tiny_packed, "test")
+    network = build_network(tiny_params({"model.head": "residual"}).model, seed=1)
+    expected = episode_accuracies(network, split, split.episodes, EVALUATED, 16, torch.device("cpu"))
+    assert (found["test_accuracy"], found["test_accuracy_ci95"]) == pytest.approx(mean_and_ci95(expected))
+    assert found["cosine_accuracy"] == found["test_accuracy"]  # nothing was learned
+    assert (found["episodes"], found["margin"], found["transductive_episodes"]) == (11, 0, 3)
+    assert (found["n_way"], found["k_shot"], found["k_query"], found["split"]) == (2, 1, 3, "test")
+
+
+def test_a_table_for_people(tiny_packed: Path, weights: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--data", tiny_packed, "--weights", weights, *SHAPE, "--split", "val") == 0
+    printed = capsys.readouterr().out
+    assert "2-way 1-shot, 11 episodes" in printed
+    assert "margin, episode by episode    +0.00 ± 0.00 points" in printed
+    assert "transductive" not in printed
+
+
+def test_a_copy_of_miniimagenet_is_packed_on_the_way(
+    weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The real class names, with 4 small images of each instead of 600."""
+    for label in sorted({label for labels in class_splits().values() for label in labels}):
+        folder = tmp_path / "copy" / label
+        folder.mkdir(parents=True)
+        for number in range(4):
+            noise = np.random.default_rng((int(label[1:]), number)).integers(0, 256, (16, 16, 3))
+            (folder / f"{label}{number:08d}.jpg").write_bytes(encode_jpeg(noise.astype(np.uint8)))
+    monkeypatch.setattr(ready, "miniimagenet", partial(miniimagenet, per_class=4))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = sorted(tmp_path.iterdir())
+    assert run("--data", tmp_path / "copy", "--weights", weights, *SHAPE, "--n-way", 5, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["episodes"] == 11
+    assert sorted(tmp_path.iterdir()) == before
+    assert run("--data", tmp_path / "copy", "--weights", weights, *SHAPE, "--n-way", 21) == 1
+    assert "split test has 20; take at most 20" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (("--n-way", 4), "4-way episodes need 4 classes, but split test has 3"),
+        (("--k-query", 15), "need 16 images per class, but h of split test has 6; take fewer"),
+        (("--data", "nowhere"), "nowhere: does not exist; give a copy of miniImageNet, or a study's"),
+        (("--weights", "nowhere.pt"), "nowhere.pt: cannot be read"),
+    ],
+)
+def test_bad_input_is_one_line(
+    tiny_packed: Path,
+    weights: Path,
+    words: tuple[object, ...],
+    answer: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("--data", tiny_packed, "--weights", weights, *SHAPE, *words) == 1
+    printed = capsys.readouterr()
+    assert answer in printed.err
+    assert (printed.err.count("\n"), printed.out) == (1, "")
+
+
+def test_weights_of_another_network_are_refused(
+    tiny_packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conv4, resnet = (tiny_params({"model.embedding": each}).model for each in ("conv4", "resnet12"))
+    save_weights(tmp_path / "model.pt", conv4, build_network(resnet, seed=0).state_dict())
+    assert run("--data", tiny_packed, "--weights", tmp_path / "model.pt", *SHAPE) == 1
+    assert "its weights are not those of the network it names" in capsys.readouterr().err
+
+
+def test_without_weights_the_study_of_the_folder_is_asked(
+    tiny_packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("--data", tiny_packed) == 1
+    assert "no finished study in this folder" in capsys.readouterr().err
