@@ -36,7 +36,7 @@ SETTINGS = (
     "train.compile=none",
 )
 TRAININGS = ("train-serial", "train-ddp")
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are told apart by /proc")
 
@@ -130,14 +130,15 @@ def kill_once(checkout: Checkout, way: Way, chance: random.Random) -> bool:
     Waits until everything that was started has ended, which it must by itself.
     """
     with repro(checkout, *TRAININGS) as dvc:
-        while not (victims := way.choose(dvc)) or not stages(dvc):
-            if dvc.poll() is not None:
-                return False
-            time.sleep(0.02)
-        time.sleep(chance.uniform(0, 10))
-        victims = way.choose(dvc) if dvc.poll() is None else []
-        if not victims:
-            return False
+        victims: list[psutil.Process] = []
+        while not victims:
+            while not (way.choose(dvc) and stages(dvc)):
+                if dvc.poll() is not None:
+                    assert dvc.returncode == 0
+                    return False
+                time.sleep(0.02)
+            time.sleep(chance.uniform(0, 10))
+            victims = way.choose(dvc) if dvc.poll() is None else []  # none may be there between two stages
         with contextlib.suppress(psutil.Error, ProcessLookupError):
             if way.group:
                 os.killpg(dvc.pid, way.sent)
