@@ -345,7 +345,8 @@ def test_text_is_utf8(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (DataError("a.csv:\n  no column\tlabel\n"), "a.csv: no column label"),
+        (ValueError("a.csv:\n  no column\tlabel\n"), "a.csv: no column label"),
+        (DataError("a\n.csv: no column"), r"a\n.csv: no column"),
         (ValueError(), "ValueError"),
         (OSError(errno.ENOSPC, "No space", "a/b"), "the disk is full while writing a/b; free some space"),
         (OSError(errno.EDQUOT, "Quota exceeded"), "the disk is full; free some space"),
