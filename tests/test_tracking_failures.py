@@ -27,7 +27,7 @@ from parashot.errors import TrackingError
 from parashot.parallel.strategy import Strategy
 from parashot.records import Metric, Run, read_runs
 from parashot.tracking import Live, Published, Store, Study, publish
-from parashot.tracking.store import Patience
+from parashot.tracking.store import Patience, _locked
 from parashot.train.job import Job
 from parashot.train.run import train
 
@@ -355,6 +355,19 @@ def test_a_training_does_not_wait_for_a_server(
     (run,) = read_runs(out / "records.jsonl")
     assert checkout.publish(out) == Published(published=2)
     assert checkout.runs()[run.name].info.status == "FINISHED"
+
+
+def test_a_training_does_not_wait_for_others_that_publish(
+    checkout: Checkout, caplog: pytest.LogCaptureFixture
+) -> None:
+    live = Live(checkout.store)
+    (checkout.root / "mlruns").mkdir()
+    with _locked(checkout.root / "mlruns/.lock", 1):
+        live(so_far(a_run("ddp")))
+    assert caplog.text == ""
+    assert checkout.runs() == {}
+    live(so_far(a_run("ddp")))
+    assert checkout.runs()["ddp"].info.status == "RUNNING"
 
 
 @pytest.mark.usefixtures("one_core")
