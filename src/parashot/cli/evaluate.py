@@ -54,28 +54,16 @@ def _run(command: argparse.Namespace) -> None:
 
 
 def _measured(command: argparse.Namespace, weights: Path) -> TaskAccuracy:
-    import torch
-
     from parashot.data.episodes import EpisodeSpec
-    from parashot.data.manifest import read_manifest
-    from parashot.data.packed import PackedSplit
     from parashot.data.ready import packed_images
-    from parashot.model.weights import load_network
-    from parashot.parallel.allocator import keep_freed_memory
-    from parashot.parallel.strategy import channels_last
     from parashot.progress import passing
-    from parashot.train.tasks import draw_task, judge_episodes, task_accuracy, transductive_accuracies
+    from parashot.train.tasks import measure
 
-    keep_freed_memory()
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    network = channels_last(load_network(weights).to(device))
     spec = EpisodeSpec(command.n_way, command.k_shot, command.k_query)
     with packed_images(command.data, passing) as packed:
-        split, names = PackedSplit(packed, command.split), read_manifest(packed).splits[command.split].classes
-        rows = draw_task(split, names, spec, command.episodes, command.seed)
-        size, some = network.image_size, rows[: command.transductive]
-        judged = judge_episodes(network, split, rows, spec, size, device)
-        return task_accuracy(judged, transductive_accuracies(network, split, some, spec, size, device), spec)
+        return measure(
+            weights, packed, command.split, spec, command.episodes, command.seed, command.transductive
+        )
 
 
 def _tree(task: TaskAccuracy, weights: Path, command: argparse.Namespace) -> dict[str, object]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,16 +15,44 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from parashot.data.episodes import EpisodeSpec, draw_rows
+from parashot.data.episodes import EpisodeSpec, SplitName, draw_rows
+from parashot.data.manifest import read_manifest
 from parashot.data.packed import PackedSplit
 from parashot.data.pixels import prepare
 from parashot.errors import DataError
 from parashot.model.losses import accuracy
 from parashot.model.network import RelationNetwork
+from parashot.model.weights import load_network
+from parashot.parallel.allocator import keep_freed_memory
+from parashot.parallel.strategy import channels_last
 from parashot.plain import printable
 from parashot.progress import Progress
 from parashot.records import TaskAccuracy
 from parashot.train.evaluate import episode_judgements, mean_and_ci95, read_images
+
+
+def measure(
+    weights: Path,
+    packed: Path,
+    split_name: SplitName,
+    spec: EpisodeSpec,
+    episodes: int,
+    seed: int,
+    transductive: int = 0,
+) -> TaskAccuracy:
+    """Measure the network of a file on `episodes` episodes of a split, `transductive` of them that way, too.
+
+    It works at the size it was trained at, on a GPU where there is one. Raises `ParashotError` where the file
+    is no network, and `DataError` as `draw_task` does.
+    """
+    keep_freed_memory()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    network = channels_last(load_network(weights).to(device))
+    split, names = PackedSplit(packed, split_name), read_manifest(packed).splits[split_name].classes
+    rows = draw_task(split, names, spec, episodes, seed)
+    size, some = network.image_size, rows[:transductive]
+    judged = judge_episodes(network, split, rows, spec, size, device)
+    return task_accuracy(judged, transductive_accuracies(network, split, some, spec, size, device), spec)
 
 
 def draw_task(
