@@ -106,7 +106,7 @@ class Turns:
             process.join()
             raise DeviceError(f"benchmark side {name!r} ended with exit code {process.exitcode}") from error
         if isinstance(answer, str):
-            raise DeviceError(f"benchmark side {name!r}: {answer}")
+            raise DeviceError(f"benchmark side {name!r}: {' '.join(answer.split())}")
         return answer
 
 

@@ -179,7 +179,7 @@ class FailingTurns:
     def __enter__(self) -> FailingTurns:
         if any(side.name == "bf16, compile" for side in self.sides):
             raise DeviceError(
-                "benchmark side 'bf16, compile': InvalidCxxCompiler: none\n\n of g++ found" + "!" * 300
+                "benchmark side 'bf16, compile': InvalidCxxCompiler: none of g++ found" + "!" * 300
             )
         return self
 

@@ -124,20 +124,32 @@ def session(leader: int) -> list[psutil.Process]:
     return found
 
 
+def has_begun(checkout: Checkout, before: float) -> bool:
+    """Whether a training has saved its state since `before`."""
+    for path in (checkout.root / ".scratch").rglob("*.pt"):
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_mtime > before:
+                return True
+    return False
+
+
 def kill_once(checkout: Checkout, way: Way, chance: random.Random) -> bool:
     """Start the trainings and kill at a random moment; False where they were done before it came.
 
-    Waits until everything that was started has ended, which it must by itself.
+    The moment is one of the first seconds of a stage, or one after a state was saved: to begin takes a stage
+    seconds, and how many depends on the machine. Waits until everything that was started has ended, which it
+    must by itself.
     """
+    begin, while_training = time.time(), chance.random() < 0.7
     with repro(checkout, *TRAININGS) as dvc:
         victims: list[psutil.Process] = []
         while not victims:
-            while not (way.choose(dvc) and stages(dvc)):
+            while not (way.choose(dvc) and (has_begun(checkout, begin) if while_training else stages(dvc))):
                 if dvc.poll() is not None:
                     assert dvc.returncode == 0
                     return False
                 time.sleep(0.02)
-            time.sleep(chance.uniform(0, 10))
+            time.sleep(chance.uniform(0, 2 if while_training else 10))
             victims = way.choose(dvc) if dvc.poll() is None else []  # none may be there between two stages
         with contextlib.suppress(psutil.Error, ProcessLookupError):
             if way.group:

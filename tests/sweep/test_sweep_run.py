@@ -131,7 +131,7 @@ def failing_on(seed: int, error: Exception, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (DataError("val.images.npy:\n not a packed array"), "val.images.npy: not a packed array"),
+        (DataError("val.images.npy:\n not a packed array"), "val.images.npy:\\n not a packed array"),
         (ZeroDivisionError("by zero"), "ZeroDivisionError: by zero"),
     ],
 )
