@@ -210,6 +210,16 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     return checkout
 
 
+@pytest.fixture
+def checkout(calm: Checkout, tmp_path: Path) -> Checkout:
+    """Another checkout with the same data, and nothing trained; MLflow's store belongs to its own."""
+    left_out = shutil.ignore_patterns("mlflow.db*", "mlruns", "log.txt")
+    shutil.copytree(calm.root, tmp_path / "checkout", symlinks=True, ignore=left_out)
+    copied = Checkout(tmp_path / "checkout")
+    forget_trainings(copied)
+    return copied
+
+
 def survive(checkout: Checkout, calm: Checkout, kills: int, seed: int) -> int:
     """Kill so many times, each way in turn; returns how often trainings were taken up again."""
     chance, killed, resumed = random.Random(seed), 0, 0
@@ -236,9 +246,8 @@ def assert_a_second_study_stops(checkout: Checkout) -> None:
 
 
 def test_killed_trainings_go_on(
-    calm: Checkout, tmp_path: Path, record_property: Callable[[str, int], None]
+    calm: Checkout, checkout: Checkout, record_property: Callable[[str, int], None]
 ) -> None:
-    checkout = make_checkout(tmp_path, *SETTINGS)
     assert_a_second_study_stops(checkout)
     assert survive(checkout, calm, 3, seed=0) > 0
     record_property("kills_survived", 3)
@@ -246,9 +255,8 @@ def test_killed_trainings_go_on(
 
 @pytest.mark.slow
 def test_fifty_kills_and_the_whole_study_after_them(
-    calm: Checkout, tmp_path: Path, record_property: Callable[[str, int], None]
+    calm: Checkout, checkout: Checkout, record_property: Callable[[str, int], None]
 ) -> None:
-    checkout = make_checkout(tmp_path, *SETTINGS)
     assert survive(checkout, calm, 50, seed=1) > 0
     checkout.run("dvc", "repro")
     runs = statuses(checkout)
