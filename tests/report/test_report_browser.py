@@ -72,7 +72,8 @@ def test_tables_equal_the_summary(browser: Browser, report: tuple[Path, dict[str
     ):
         assert len(cells[name]) == len(rows)
         for shown, row in zip(cells[name], rows, strict=True):
-            assert shown == {key: row[key] for key in shown} and len(shown) >= 2
+            assert shown == {key: row[key] for key in shown}
+            assert len(shown) >= 2 or row["status"] == "skipped"
 
 
 def test_the_first_screen_answers(browser: Browser, report: tuple[Path, dict[str, Any]]) -> None:
