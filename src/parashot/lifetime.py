@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
+import os
 import signal
 import sys
+from multiprocessing.process import BaseProcess
+from threading import Thread
 from types import FrameType
 
 _PR_SET_PDEATHSIG = 1
@@ -28,6 +32,20 @@ def end_with_parent() -> None:
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def end_with_maker() -> None:
+    """End this process of `multiprocessing` when the process that made it ends, however it does.
+
+    One that a fork server has forked has the server for its parent, and the server lives as long as it does.
+    """
+    if maker := multiprocessing.parent_process():
+        Thread(target=_end_after, args=(maker,), daemon=True).start()
+
+
+def _end_after(maker: BaseProcess) -> None:
+    maker.join()
+    os._exit(1)
 
 
 def _end(number: int, frame: FrameType | None) -> None:

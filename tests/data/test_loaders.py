@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import pickle
+import time
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import psutil
@@ -182,6 +185,26 @@ def test_ended_loaders_leave_no_process(packed: Path) -> None:
     gc.collect()
     _, alive = psutil.wait_procs(workers, timeout=10)
     assert not alive
+
+
+def test_a_killed_process_leaves_no_workers_behind(packed: Path) -> None:
+    began, begin = get_context("spawn").Pipe(duplex=False)
+    process = get_context("spawn").Process(target=read_on, args=(dataset(packed, Plan(400, 2)), begin))
+    process.start()
+    began.recv()
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert len(family) >= 3  # a fork server and two workers
+    process.kill()
+    _, alive = psutil.wait_procs(family, timeout=60)
+    assert not alive
+
+
+def read_on(data: EpisodeDataset, begin: Connection) -> None:
+    """Reads a batch, says so, and waits."""
+    loader = episode_loader(data, 2, 2, CPU)
+    next(loader)
+    begin.send(True)
+    time.sleep(600)
 
 
 def worker_processes() -> list[psutil.Process]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, Checkout
+from checkouts import ROOT, Checkout
 
 from parashot.data.images import encode_jpeg
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
-from conftest import TINY, Checkout, make_checkout
+from checkouts import TINY, Checkout, make_checkout
 
 from parashot.records import TrainResult, read_result
 

@@ -14,7 +14,7 @@ from html.parser import HTMLParser
 
 import planted
 import pytest
-from conftest import TINY, Checkout
+from checkouts import TINY, Checkout
 from faulty_server import refusing_address
 
 from parashot.parallel.registry import STRATEGIES

@@ -27,6 +27,7 @@ from parashot.data.packed import PackedSplit
 from parashot.data.pixels import normalise
 from parashot.data.resident import ResidentSplit
 from parashot.data.step_rows import StepRows
+from parashot.lifetime import end_with_maker
 
 Backend = Literal["jpeg", "packed", "resident"]
 
@@ -101,8 +102,14 @@ def _by_workers(
                 prefetch_factor=prefetch,
                 multiprocessing_context=context,
                 pin_memory=device.type == "cuda",
+                worker_init_fn=_worker_begins,
             )
         )
+
+
+def _worker_begins(worker: int) -> None:
+    """Nobody waits for the batches of a process that was killed."""
+    end_with_maker()
 
 
 def workers_of_rank(workers: int, local_rank: int, local_ranks: int) -> int:
