@@ -123,7 +123,7 @@ def _accuracies(way: Way, params: Params, episodes: int) -> npt.NDArray[np.float
     from parashot.parallel.context import Placement, process_context
     from parashot.train.assemble import new_strategy, training_episodes
     from parashot.train.choices import computed_as
-    from parashot.train.evaluate import episode_accuracies
+    from parashot.train.evaluate import EpisodeSet, episode_accuracies
     from parashot.train.objective import learning_rates
 
     params = computed_as(params, way.choices)
@@ -146,7 +146,7 @@ def _accuracies(way: Way, params: Params, episodes: int) -> npt.NDArray[np.float
         split = PackedSplit(PACKED, "val")
         spec = EpisodeSpec(params.episode.n_way, params.episode.k_shot, params.evaluate.k_query)
         rows = draw_rows(0, "val", np.arange(episodes), split.class_sizes, spec)
-        accuracies = episode_accuracies(network, split, rows, spec, params.model.image_size, context.device)
+        accuracies = episode_accuracies(network, EpisodeSet(split, spec, rows))
         print(f"  {way.name}, seed {params.seed}: {accuracies.mean():.2%}", file=sys.stderr)
         return accuracies
 

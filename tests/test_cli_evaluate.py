@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from tiny_data import EVALUATED, SEED, tiny_params
 
 from parashot.cli import main
@@ -19,7 +18,7 @@ from parashot.data.sources.miniimagenet import miniimagenet
 from parashot.data.sources.ravi import class_splits
 from parashot.model.network import build_network
 from parashot.model.weights import save_weights
-from parashot.train.evaluate import episode_accuracies, mean_and_ci95
+from parashot.train.evaluate import EpisodeSet, episode_accuracies, mean_and_ci95
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -44,7 +43,7 @@ def test_json_holds_what_the_library_measures(
     found = json.loads(capsys.readouterr().out)
     split = PackedSplit(tiny_packed, "test")
     network = build_network(tiny_params({"model.head": "residual"}).model, seed=1)
-    expected = episode_accuracies(network, split, split.episodes, EVALUATED, 16, torch.device("cpu"))
+    expected = episode_accuracies(network, EpisodeSet(split, EVALUATED, split.episodes))
     assert (found["test_accuracy"], found["test_accuracy_ci95"]) == pytest.approx(mean_and_ci95(expected))
     assert found["cosine_accuracy"] == found["test_accuracy"]  # nothing was learned
     assert (found["episodes"], found["margin"], found["transductive_episodes"]) == (11, 0, 3)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from tiny_data import EVALUATED, PACKED_EPISODES, tiny_params
 
@@ -29,7 +28,7 @@ from parashot.records import (
     write_result,
 )
 from parashot.study.evaluate import evaluate_chosen
-from parashot.train.evaluate import episode_accuracies, mean_and_ci95
+from parashot.train.evaluate import EpisodeSet, episode_accuracies, mean_and_ci95
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -62,7 +61,7 @@ def test_the_best_on_validation_is_measured_on_test(
 
     split = PackedSplit(tiny_packed, "test")
     network = build_network(tiny_params().model, list(STRATEGIES).index(chosen))
-    expected = episode_accuracies(network, split, split.episodes, EVALUATED, 16, torch.device("cpu"))
+    expected = episode_accuracies(network, EpisodeSet(split, EVALUATED, split.episodes))
     rows = read_rows(EpisodeAccuracy, out / "test_episodes.csv")
     assert [each.episode for each in rows] == list(range(PACKED_EPISODES))
     np.testing.assert_allclose([each.accuracy for each in rows], expected)

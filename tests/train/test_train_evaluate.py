@@ -16,7 +16,7 @@ from parashot.data.pixels import normalise
 from parashot.model.losses import accuracy
 from parashot.model.network import RelationNetwork, build_network
 from parashot.train import evaluate
-from parashot.train.evaluate import episode_accuracies, mean_and_ci95
+from parashot.train.evaluate import EpisodeSet, episode_accuracies, mean_and_ci95
 
 pytestmark = pytest.mark.usefixtures("one_core")
 CPU, SIZE = torch.device("cpu"), 16
@@ -55,7 +55,7 @@ def one_by_one(network: RelationNetwork, split: PackedSplit) -> Accuracies:
 
 
 def measure(network: RelationNetwork, split: PackedSplit) -> Accuracies:
-    return episode_accuracies(network, split, split.episodes, EVALUATED, SIZE, CPU)
+    return episode_accuracies(network, EpisodeSet(split, EVALUATED, split.episodes))
 
 
 def count_embedded(network: RelationNetwork, monkeypatch: pytest.MonkeyPatch) -> Counter[bytes]:

@@ -30,7 +30,7 @@ from parashot.records import (
     read_rows,
     read_runs,
 )
-from parashot.train.evaluate import episode_accuracies, mean_and_ci95
+from parashot.train.evaluate import EpisodeSet, episode_accuracies, mean_and_ci95
 from parashot.train.job import Job
 from parashot.train.run import train, train_rank
 
@@ -102,7 +102,7 @@ def check_reported_accuracy(job: Job, result: TrainResult) -> None:
     """The saved model, evaluated alone, has the accuracies that were written."""
     split = PackedSplit(job.packed, "val")
     network = load_network(job.out / "model.pt")
-    measured = episode_accuracies(network, split, split.episodes, EVALUATED, 16, torch.device("cpu"))
+    measured = episode_accuracies(network, EpisodeSet(split, EVALUATED, split.episodes))
     written = read_rows(EpisodeAccuracy, job.out / "val_episodes.csv")
     assert [each.episode for each in written] == list(range(PACKED_EPISODES))
     np.testing.assert_allclose([each.accuracy for each in written], measured)

@@ -16,16 +16,20 @@ from parashot.data.pixels import prepare
 from parashot.errors import DataError
 from parashot.model.losses import cross_entropy
 from parashot.model.network import RelationNetwork, build_network
-from parashot.train.evaluate import episode_scores
-from parashot.train.tasks import draw_task, judge_episodes, task_accuracy, transductive_accuracies
+from parashot.train.evaluate import EpisodeSet, episode_scores
+from parashot.train.tasks import draw_episodes, judge_episodes, task_accuracy, transductive_accuracies
 
 pytestmark = pytest.mark.usefixtures("one_core")
-CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
 def split(tiny_packed: Path) -> PackedSplit:
     return PackedSplit(tiny_packed, "test")
+
+
+@pytest.fixture(scope="module")
+def episodes(split: PackedSplit) -> EpisodeSet:
+    return EpisodeSet(split, EVALUATED, split.episodes)
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +49,8 @@ def network(split: PackedSplit) -> RelationNetwork:
 
 def test_a_task_draws_the_packed_episodes(tiny_packed: Path, split: PackedSplit) -> None:
     names = read_manifest(tiny_packed).splits["test"].classes
-    rows = draw_task(split, names, EVALUATED, len(split.episodes), SEED)
-    assert np.array_equal(rows, split.episodes)
+    drawn = draw_episodes(split, names, EVALUATED, len(split.episodes), SEED)
+    assert np.array_equal(drawn.rows, split.episodes)
 
 
 @pytest.mark.parametrize(
@@ -58,13 +62,13 @@ def test_a_task_draws_the_packed_episodes(tiny_packed: Path, split: PackedSplit)
 )
 def test_what_the_split_cannot_give_is_one_line(split: PackedSplit, spec: EpisodeSpec, words: str) -> None:
     with pytest.raises(DataError, match=words) as error:
-        draw_task(split, ("h", "i", "j"), spec, 10, SEED)
+        draw_episodes(split, ("h", "i", "j"), spec, 10, SEED)
     assert "\n" not in str(error.value)
 
 
-def test_the_margin_is_paired(split: PackedSplit, network: RelationNetwork) -> None:
-    judged = judge_episodes(network, split, split.episodes, EVALUATED, 16, CPU)
-    scores = episode_scores(network, split, split.episodes, EVALUATED, 16, CPU)
+def test_the_margin_is_paired(episodes: EpisodeSet, network: RelationNetwork) -> None:
+    judged = judge_episodes(network, episodes)
+    scores = episode_scores(network, episodes)
     torch.testing.assert_close(judged[0], scores)
     task = task_accuracy(judged, np.zeros(0), EVALUATED)
     actual = np.repeat(np.arange(2), 3)
@@ -75,23 +79,23 @@ def test_the_margin_is_paired(split: PackedSplit, network: RelationNetwork) -> N
     )
     assert task.margin == pytest.approx(task.accuracy - task.cosine_accuracy)
     assert task.margin_ci95 == pytest.approx(1.96 * difference.std(ddof=1) / np.sqrt(len(difference)))
-    assert task.episodes == len(split.episodes)
+    assert task.episodes == len(episodes)
     assert task.transductive_episodes == 0
 
 
-def test_a_head_that_has_not_learned_has_no_margin(split: PackedSplit) -> None:
+def test_a_head_that_has_not_learned_has_no_margin(episodes: EpisodeSet) -> None:
     fresh = build_network(tiny_params({"model.head": "residual"}).model, seed=0)
-    judged = judge_episodes(fresh, split, split.episodes, EVALUATED, 16, CPU)
+    judged = judge_episodes(fresh, episodes)
     task = task_accuracy(judged, np.zeros(0), EVALUATED)
     assert (task.margin, task.margin_ci95) == (0, 0)
 
 
-def test_transductive_is_batch_norm_by_the_episode(split: PackedSplit, network: RelationNetwork) -> None:
+def test_transductive_is_batch_norm_by_the_episode(episodes: EpisodeSet, network: RelationNetwork) -> None:
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    found = transductive_accuracies(network, split, split.episodes[:5], EVALUATED, 16, CPU)
+    found = transductive_accuracies(network, episodes[:5])
     assert found.shape == (5,)
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
     assert not network.training
-    backwards = transductive_accuracies(network, split, split.episodes[4::-1], EVALUATED, 16, CPU)
+    backwards = transductive_accuracies(network, episodes[4::-1])
     assert np.array_equal(found, backwards[::-1])  # no episode leaves a trace in the next
-    assert len(transductive_accuracies(network, split, split.episodes[:0], EVALUATED, 16, CPU)) == 0
+    assert len(transductive_accuracies(network, episodes[:0])) == 0

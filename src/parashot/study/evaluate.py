@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from parashot.data.episodes import EpisodeSpec
@@ -39,14 +37,14 @@ from parashot.records import (
 from parashot.study.confusion import confusions
 from parashot.study.runs import StageRuns
 from parashot.study.shown import write_shown
-from parashot.train.tasks import draw_task, judge_episodes, task_accuracy, transductive_accuracies
+from parashot.train.evaluate import EpisodeSet
+from parashot.train.tasks import draw_episodes, judge_episodes, task_accuracy, transductive_accuracies
 
 log = logging.getLogger(__name__)
 
 KNOBS = (
     "seed",
     "episode",
-    "model.image_size",
     "evaluate.k_query",
     "evaluate.k_shots",
     "evaluate.test_episodes",
@@ -73,10 +71,10 @@ def evaluate_chosen(
     network = channels_last(load_network(trainings / chosen / "model.pt").to(device))
     split, names = PackedSplit(packed, "test"), read_manifest(packed).splits["test"].classes
     found = []
-    for spec, rows in _tasks(params, split, names):
-        found.append(_measured(network, split, spec, rows, params, device))
+    for episodes in _tasks(params, split, names):
+        found.append(_measured(network, episodes, params.evaluate.transductive_episodes))
         _tell(chosen, found[-1].accuracy)
-    own = next(each for each in found if each.spec.k_shot == params.episode.k_shot)
+    own = next(each for each in found if each.episodes.spec.k_shot == params.episode.k_shot)
     metrics = _metrics(own.accuracy, [each.accuracy for each in found])
     with replacing_folder(out) as folder:
         write_result(folder / "result.json", _result(chosen, own.accuracy))
@@ -85,34 +83,25 @@ def evaluate_chosen(
         write_rows(
             folder / "test_episodes.csv", EpisodeAccuracy, [EpisodeAccuracy(*each) for each in accuracies]
         )
-        confused = confusions(own.scores.numpy(), own.rows, split.class_sizes, names)
+        confused = confusions(own.scores.numpy(), own.episodes.rows, split.class_sizes, names)
         write_rows(folder / "confusion.csv", Confusion, confused)
-        write_shown(folder, split, own.rows, own.scores.numpy(), own.spec)
+        write_shown(folder, split, own.episodes.rows, own.scores.numpy(), own.episodes.spec)
         write_metrics(folder / "metrics.json", metrics)
         write_runs(folder / "records.jsonl", runs.all(metrics))
 
 
 class _Measured(NamedTuple):
-    """Episodes of one shape: image rows [e, n, per_class], scores [e, q, n], and what they sum up to."""
+    """Episodes, scores [e, q, n] of them, and what they sum up to."""
 
-    spec: EpisodeSpec
-    rows: npt.NDArray[np.integer[Any]]
+    episodes: EpisodeSet
     scores: torch.Tensor
     accuracy: TaskAccuracy
 
 
-def _measured(
-    network: RelationNetwork,
-    split: PackedSplit,
-    spec: EpisodeSpec,
-    rows: npt.NDArray[np.integer[Any]],
-    params: Params,
-    device: torch.device,
-) -> _Measured:
-    size, apart = params.model.image_size, params.evaluate.transductive_episodes
-    judged = judge_episodes(network, split, rows, spec, size, device)
-    transductive = transductive_accuracies(network, split, rows[:apart], spec, size, device)
-    return _Measured(spec, rows, judged[0], task_accuracy(judged, transductive, spec))
+def _measured(network: RelationNetwork, episodes: EpisodeSet, transductive: int) -> _Measured:
+    judged = judge_episodes(network, episodes)
+    apart = transductive_accuracies(network, episodes[:transductive])
+    return _Measured(episodes, judged[0], task_accuracy(judged, apart, episodes.spec))
 
 
 def _result(chosen: str, own: TaskAccuracy) -> EvaluateResult:
@@ -139,18 +128,16 @@ def _chosen(trainings: Path) -> str:
     return max(trained, key=lambda name: trained[name])
 
 
-def _tasks(
-    params: Params, split: PackedSplit, names: Sequence[str]
-) -> Iterator[tuple[EpisodeSpec, npt.NDArray[np.integer[Any]]]]:
+def _tasks(params: Params, split: PackedSplit, names: Sequence[str]) -> Iterator[EpisodeSet]:
     """The packed episodes, and others like them with as many shots as `evaluate.k_shots` says."""
     evaluate, episode = params.evaluate, params.episode
     for k_shot in sorted({episode.k_shot, *evaluate.k_shots}):
         spec = EpisodeSpec(episode.n_way, k_shot, evaluate.k_query)
         if k_shot == episode.k_shot:
-            yield spec, split.episodes
+            yield EpisodeSet(split, spec, split.episodes)
             continue
         try:
-            yield spec, draw_task(split, names, spec, evaluate.test_episodes, params.seed)
+            yield draw_episodes(split, names, spec, evaluate.test_episodes, params.seed)
         except DataError as reason:
             log.info("evaluate: %d-shot is left out: %s", k_shot, reason)
 

@@ -20,7 +20,7 @@ from parashot.parallel.context import Context
 from parashot.parallel.registry import build_strategy
 from parashot.parallel.strategy import Strategy
 from parashot.params import Pairing, Params
-from parashot.train.evaluate import shared_episode_accuracies
+from parashot.train.evaluate import EpisodeSet, shared_episode_accuracies
 from parashot.train.objective import build_objective, optimizer_maker
 
 
@@ -55,8 +55,7 @@ def validate(
     """Accuracy of each of the first `episodes` packed validation episodes, shared out over the ranks."""
     split = PackedSplit(packed, "val")
     spec = EpisodeSpec(params.episode.n_way, params.episode.k_shot, params.evaluate.k_query)
-    rows = split.episodes[:episodes]
-    return shared_episode_accuracies(network, split, rows, spec, params.model.image_size, context)
+    return shared_episode_accuracies(network, EpisodeSet(split, spec, split.episodes[:episodes]), context)
 
 
 def ready_batches(params: Params, packed: Path, strategy: Strategy, batchsz: int, steps: int) -> list[Batch]:

@@ -6,6 +6,7 @@ e episodes · n n_way · k k_shot · q queries per episode · u different images
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,104 +32,68 @@ _PAIR_BYTES = 2**27
 """Of joined maps, should the network join them; its layers take several times as much."""
 
 
-def episode_accuracies(
-    network: RelationNetwork,
-    split: PackedSplit,
-    rows: npt.NDArray[np.integer[Any]],
-    spec: EpisodeSpec,
-    image_size: int,
-    device: torch.device,
-) -> npt.NDArray[np.float64]:
-    """Accuracy of each episode given by its image rows [e, n, per_class]; returns [e].
+@dataclass(frozen=True)
+class EpisodeSet:
+    """Episodes of one shape: the images of a split at `rows` [e, n, per_class], support images first."""
 
-    The mode is restored.
-    """
-    scores = episode_scores(network, split, rows, spec, image_size, device)
-    return accuracy(scores).double().numpy()
+    split: PackedSplit
+    spec: EpisodeSpec
+    rows: npt.NDArray[np.integer[Any]]
 
+    def __len__(self) -> int:
+        return len(self.rows)
 
-def episode_scores(
-    network: RelationNetwork,
-    split: PackedSplit,
-    rows: npt.NDArray[np.integer[Any]],
-    spec: EpisodeSpec,
-    image_size: int,
-    device: torch.device,
-) -> torch.Tensor:
-    """Relation scores before the sigmoid, on the CPU, of the same episodes; [e, n · k_query, n].
-
-    The mode is restored.
-    """
-    if len(rows) == 0:
-        return torch.zeros(0, spec.n_way * spec.k_query, spec.n_way)
-    return _related(network, network.relate, split, rows, spec, image_size, device)
+    def __getitem__(self, some: slice) -> EpisodeSet:
+        return replace(self, rows=self.rows[some])
 
 
-def episode_judgements(
-    network: RelationNetwork,
-    split: PackedSplit,
-    rows: npt.NDArray[np.integer[Any]],
-    spec: EpisodeSpec,
-    image_size: int,
-    device: torch.device,
-    tell: Callable[[int], object] = lambda done: None,
-) -> torch.Tensor:
-    """What `RelationNetwork.judge` says of the same episodes, on the CPU; [e, 3, n · k_query, n].
+def episode_accuracies(network: RelationNetwork, episodes: EpisodeSet) -> npt.NDArray[np.float64]:
+    """Accuracy of each episode [e], where the network is; its mode is restored."""
+    return accuracy(episode_scores(network, episodes)).double().numpy()
 
-    `tell` is called with how many are done.
-    """
-    done = 0
 
-    def judge(support_maps: torch.Tensor, query_maps: torch.Tensor) -> torch.Tensor:
-        nonlocal done
-        judged = network.judge(support_maps, query_maps)
-        done += len(judged)
-        tell(done)
-        return judged
-
-    return _related(network, judge, split, rows, spec, image_size, device)
+def episode_scores(network: RelationNetwork, episodes: EpisodeSet) -> torch.Tensor:
+    """Relation scores before the sigmoid [e, n · k_query, n], on the CPU; the network's mode is restored."""
+    if len(episodes) == 0:
+        return torch.zeros(0, episodes.spec.n_way * episodes.spec.k_query, episodes.spec.n_way)
+    return related(network, network.relate, episodes)
 
 
 @torch.inference_mode()
-def _related(
+def related(
     network: RelationNetwork,
     relate: Relate,
-    split: PackedSplit,
-    rows: npt.NDArray[np.integer[Any]],
-    spec: EpisodeSpec,
-    image_size: int,
-    device: torch.device,
+    episodes: EpisodeSet,
+    tell: Callable[[int], object] = lambda done: None,
 ) -> torch.Tensor:
+    """What `relate` says of the maps of 1 or more episodes [e, ...], on the CPU; the mode is restored.
+
+    `tell` is called with how many are done.
+    """
     training = network.training
     network.eval()
+    done, found = 0, []
     try:
-        probe = network.embed(prepare(read_images(split, rows.reshape(-1)[:1]).to(device), image_size))
-        groups = [
-            _related_group(network, relate, split, group, spec, image_size, device)
-            for group in _groups(rows, probe.nbytes)
-        ]
+        for group in _groups(episodes, _embedded(network, episodes, episodes.rows.reshape(-1)[:1]).nbytes):
+            for each in _related_group(network, relate, group):
+                done += len(each)
+                tell(done)
+                found.append(each)
     finally:
         network.train(training)
-    return torch.cat(groups)
+    return torch.cat(found)
 
 
 def shared_episode_accuracies(
-    network: RelationNetwork,
-    split: PackedSplit,
-    rows: npt.NDArray[np.integer[Any]],
-    spec: EpisodeSpec,
-    image_size: int,
-    context: Context,
+    network: RelationNetwork, episodes: EpisodeSet, context: Context
 ) -> npt.NDArray[np.float64]:
-    """The same with the episodes shared out over all ranks; every rank gets all [e]."""
+    """Accuracy of each episode, shared out over all ranks; every rank gets all [e]."""
     if context.ranks == 1:
-        return episode_accuracies(network, split, rows, spec, image_size, context.device)
-    mine = episode_accuracies(
-        network, split, rows[context.rank :: context.ranks], spec, image_size, context.device
-    )
+        return episode_accuracies(network, episodes)
+    mine = episode_accuracies(network, episodes[context.rank :: context.ranks])
     parts: list[npt.NDArray[np.float64] | None] = [None] * context.ranks
     dist.all_gather_object(parts, mine, group=context.group)
-    accuracies = np.empty(len(rows))
+    accuracies = np.empty(len(episodes))
     for rank, part in enumerate(parts):
         accuracies[rank :: context.ranks] = part
     return accuracies
@@ -139,46 +104,42 @@ def mean_and_ci95(accuracies: npt.NDArray[np.float64]) -> tuple[float, float]:
     return float(accuracies.mean()), float(1.96 * accuracies.std(ddof=1) / np.sqrt(len(accuracies)))
 
 
-def _related_group(
-    network: RelationNetwork,
-    relate: Relate,
-    split: PackedSplit,
-    rows: npt.NDArray[np.integer[Any]],
-    spec: EpisodeSpec,
-    image_size: int,
-    device: torch.device,
+def ready_images(
+    network: RelationNetwork, split: PackedSplit, rows: npt.NDArray[np.integer[Any]]
 ) -> torch.Tensor:
-    images, position = np.unique(rows, return_inverse=True)
-    position = torch.from_numpy(position.reshape(rows.shape)).to(device)
-    maps = torch.cat(
-        [
-            network.embed(
-                prepare(read_images(split, images[begin : begin + _IMAGES_AT_ONCE]).to(device), image_size)
-            )
-            for begin in range(0, len(images), _IMAGES_AT_ONCE)
-        ]
-    )
-    support, query = position[:, :, : spec.k_shot], position[:, :, spec.k_shot :].flatten(1)
-    at_once = max(1, _PAIR_BYTES // (query.shape[1] * spec.n_way * 2 * maps[0].nbytes))
-    scored = [
-        relate(maps[support[begin : begin + at_once]], maps[query[begin : begin + at_once]]).cpu()
-        for begin in range(0, len(rows), at_once)
-    ]
-    return torch.cat(scored)
+    """Images of `rows` [m] as `network` wants them and where it is, float32 [m, 3, h, w]."""
+    images = torch.from_numpy(split.images.take(rows, axis=0)).movedim(-1, -3)
+    return prepare(images.to(next(network.parameters()).device), network.image_size)
 
 
-def _groups(rows: npt.NDArray[np.integer[Any]], map_bytes: int) -> Iterator[npt.NDArray[np.integer[Any]]]:
+def _related_group(network: RelationNetwork, relate: Relate, episodes: EpisodeSet) -> Iterator[torch.Tensor]:
+    """What `relate` says of all episodes, so many at a time as memory bears."""
+    images, position = np.unique(episodes.rows, return_inverse=True)
+    parts = (images[begin : begin + _IMAGES_AT_ONCE] for begin in range(0, len(images), _IMAGES_AT_ONCE))
+    maps = torch.cat([_embedded(network, episodes, each) for each in parts])
+    places = torch.from_numpy(position.reshape(episodes.rows.shape)).to(maps.device)
+    k_shot = episodes.spec.k_shot
+    support, query = places[:, :, :k_shot], places[:, :, k_shot:].flatten(1)
+    at_once = max(1, _PAIR_BYTES // (query.shape[1] * episodes.spec.n_way * 2 * maps[0].nbytes))
+    for begin in range(0, len(episodes), at_once):
+        some = slice(begin, begin + at_once)
+        yield relate(maps[support[some]], maps[query[some]]).cpu()
+
+
+def _embedded(
+    network: RelationNetwork, episodes: EpisodeSet, rows: npt.NDArray[np.integer[Any]]
+) -> torch.Tensor:
+    """Maps [m, C, h', w'] of the images at `rows` [m]."""
+    return network.embed(ready_images(network, episodes.split, rows))
+
+
+def _groups(episodes: EpisodeSet, map_bytes: int) -> Iterator[EpisodeSet]:
     """Cut the episodes so that the maps of a group's images fit in `_MAP_BYTES`."""
     most = max(1, _MAP_BYTES // map_bytes)
     begin = 0
-    while begin < len(rows):
-        end = len(rows)
-        while end > begin + 1 and len(np.unique(rows[begin:end])) > most:
+    while begin < len(episodes):
+        end = len(episodes)
+        while end > begin + 1 and len(np.unique(episodes.rows[begin:end])) > most:
             end = begin + (end - begin + 1) // 2
-        yield rows[begin:end]
+        yield episodes[begin:end]
         begin = end
-
-
-def read_images(split: PackedSplit, rows: npt.NDArray[np.integer[Any]]) -> torch.Tensor:
-    """Images of `rows` [m] as uint8 [m, 3, h, w]."""
-    return torch.from_numpy(split.images.take(rows, axis=0)).movedim(-1, -3)

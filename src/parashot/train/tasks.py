@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,6 @@ from torch import nn
 from parashot.data.episodes import EpisodeSpec, SplitName, draw_rows
 from parashot.data.manifest import read_manifest
 from parashot.data.packed import PackedSplit
-from parashot.data.pixels import prepare
 from parashot.errors import DataError
 from parashot.model.losses import accuracy
 from parashot.model.network import RelationNetwork
@@ -28,7 +26,7 @@ from parashot.parallel.strategy import channels_last
 from parashot.plain import printable
 from parashot.progress import Progress
 from parashot.records import TaskAccuracy
-from parashot.train.evaluate import episode_judgements, mean_and_ci95, read_images
+from parashot.train.evaluate import EpisodeSet, mean_and_ci95, ready_images, related
 
 
 def measure(
@@ -36,29 +34,28 @@ def measure(
     packed: Path,
     split_name: SplitName,
     spec: EpisodeSpec,
-    episodes: int,
+    count: int,
     seed: int,
     transductive: int = 0,
 ) -> TaskAccuracy:
-    """Measure the network of a file on `episodes` episodes of a split, `transductive` of them that way, too.
+    """Measure the network of a file on `count` episodes of a split, `transductive` of them that way, too.
 
     It works at the size it was trained at, on a GPU where there is one. Raises `ParashotError` where the file
-    is no network, and `DataError` as `draw_task` does.
+    is no network, and `DataError` as `draw_episodes` does.
     """
     keep_freed_memory()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     network = channels_last(load_network(weights).to(device))
-    split, names = PackedSplit(packed, split_name), read_manifest(packed).splits[split_name].classes
-    rows = draw_task(split, names, spec, episodes, seed)
-    size, some = network.image_size, rows[:transductive]
-    judged = judge_episodes(network, split, rows, spec, size, device)
-    return task_accuracy(judged, transductive_accuracies(network, split, some, spec, size, device), spec)
+    names = read_manifest(packed).splits[split_name].classes
+    episodes = draw_episodes(PackedSplit(packed, split_name), names, spec, count, seed)
+    judged = judge_episodes(network, episodes)
+    return task_accuracy(judged, transductive_accuracies(network, episodes[:transductive]), spec)
 
 
-def draw_task(
-    split: PackedSplit, names: Sequence[str], spec: EpisodeSpec, episodes: int, seed: int
-) -> npt.NDArray[np.int64]:
-    """Image rows [e, n, per_class] of `episodes` episodes of a split whose classes are called `names`.
+def draw_episodes(
+    split: PackedSplit, names: Sequence[str], spec: EpisodeSpec, count: int, seed: int
+) -> EpisodeSet:
+    """Draw the first `count` episodes of a split whose classes are called `names`.
 
     Raises `DataError` where the split has too few classes, or one of them too few images.
     """
@@ -74,24 +71,19 @@ def draw_task(
             f"{spec.k_shot} shots and {spec.k_query} queries need {spec.per_class} images per class, but "
             f"{printable(names[smallest])} of split {split.name} has {sizes[smallest]}; take fewer"
         )
-    return draw_rows(seed, split.name, np.arange(episodes, dtype=np.int64), sizes, spec)
+    return EpisodeSet(split, spec, draw_rows(seed, split.name, np.arange(count, dtype=np.int64), sizes, spec))
 
 
-def judge_episodes(
-    network: RelationNetwork,
-    split: PackedSplit,
-    rows: npt.NDArray[np.integer[Any]],
-    spec: EpisodeSpec,
-    image_size: int,
-    device: torch.device,
-) -> torch.Tensor:
-    """Scores, cosines and the relation head's own scores [3, e, q, n] of the episodes with image rows `rows`.
+def judge_episodes(network: RelationNetwork, episodes: EpisodeSet) -> torch.Tensor:
+    """Scores, cosines and the relation head's own scores [3, e, q, n] of episodes, in eval mode.
 
-    Eval mode; tells how far it is.
+    Tells how far it is.
     """
-    progress = Progress(f"{spec.n_way}-way {spec.k_shot}-shot on {split.name}", len(rows), "episode")
-    judged = episode_judgements(network, split, rows, spec, image_size, device, progress)
-    return judged.movedim(1, 0)
+    spec = episodes.spec
+    progress = Progress(
+        f"{spec.n_way}-way {spec.k_shot}-shot on {episodes.split.name}", len(episodes), "episode"
+    )
+    return related(network, network.judge, episodes, progress).movedim(1, 0)
 
 
 def task_accuracy(
@@ -115,23 +107,15 @@ def task_accuracy(
 
 
 @torch.inference_mode()
-def transductive_accuracies(
-    network: RelationNetwork,
-    split: PackedSplit,
-    rows: npt.NDArray[np.integer[Any]],
-    spec: EpisodeSpec,
-    image_size: int,
-    device: torch.device,
-) -> npt.NDArray[np.float64]:
+def transductive_accuracies(network: RelationNetwork, episodes: EpisodeSet) -> npt.NDArray[np.float64]:
     """Accuracy of each episode [e], batch norm by the images of that episode alone."""
     copied = copy.deepcopy(network).eval()
     for module in copied.modules():
         if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
             module.train()
-    found = []
-    for episode in rows:
-        images = prepare(read_images(split, episode.reshape(-1)).to(device), image_size)
-        per_class = images.unflatten(0, episode.shape)
-        support, query = per_class[None, :, : spec.k_shot], per_class[:, spec.k_shot :].flatten(0, 1)[None]
+    found, k_shot = [np.zeros(0)], episodes.spec.k_shot
+    for episode in episodes.rows:
+        per_class = ready_images(network, episodes.split, episode.reshape(-1)).unflatten(0, episode.shape)
+        support, query = per_class[None, :, :k_shot], per_class[:, k_shot:].flatten(0, 1)[None]
         found.append(accuracy(copied(support, query)).double().cpu().numpy())
-    return np.concatenate(found) if found else np.zeros(0)
+    return np.concatenate(found)
