@@ -8,6 +8,7 @@ from parashot.train.choices import settle
 from stages.common import RESULTS, params
 
 CHOICES = RESULTS / "choices.json"
+PRETRAINED = RESULTS / "embedding.pt"
 
 
 def settled_params() -> Params:

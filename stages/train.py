@@ -10,7 +10,7 @@ from parashot.tracking import Live
 from parashot.train.job import Job
 from parashot.train.skipped import skip
 from stages.common import PACKED, RESULTS, scratch, stage
-from stages.settled import settled_params
+from stages.settled import PRETRAINED, settled_params
 from stages.store import store
 from stages.tags import tags
 
@@ -25,7 +25,7 @@ def main() -> None:
     if params.seeds_study.enabled and joined_by_torchrun():
         sys.exit("error: seeds_study.enabled: true, but torchrun's processes train once; set it to false")
     out, live = RESULTS / "train" / strategy, Live(store(params))
-    job = Job(strategy, params, PACKED, out, tags(), live, scratch())
+    job = Job(strategy, params, PACKED, out, tags(), live, scratch(), PRETRAINED)
     if reason := params.parallel.switched_off(strategy):
         skip(job, reason)
     else:

@@ -21,6 +21,9 @@ settings.load_profile("parashot")
 WITH_RANKS = ("tests/parallel/", "tests/study/", "tests/train/")
 """Folders of tests that call the same standing ranks."""
 
+WITH_STUDY = tuple(f"tests/pipeline/test_{each}.py" for each in ("study", "kills", "docs_commands"))
+"""Files of tests that share one study of their own."""
+
 LONGEST_FIRST = ("tests/pipeline/test_study.py", *WITH_RANKS, "tests/pipeline/", "tests/benchmarks/")
 """Where tests begin that take long, so that no worker is left alone with them at the end."""
 
@@ -37,12 +40,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """One worker has all tests of a file, or of the folders that share ranks."""
+    """One worker has all tests of a file, or of the files that share ranks or a study."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "ranks" if nodeid.startswith(WITH_RANKS) else nodeid.split("::", 1)[0]
+            if nodeid.startswith(WITH_RANKS):
+                return "ranks"
+            return "study" if nodeid.startswith(WITH_STUDY) else nodeid.split("::", 1)[0]
 
     return ByFile(config, log)
 

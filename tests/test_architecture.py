@@ -33,7 +33,7 @@ LAYERS = [
     },
     {"data", "model", "parallel", "tracking"},
     {"train", "findings", "integrity"},
-    {"study", "report", "sweep"},
+    {"pretrain", "study", "report", "sweep"},
     {"classify", "doctor"},
     {"cli"},
     {""},  # the package itself: the names that it shows
@@ -179,7 +179,18 @@ def _modules_beyond(start: str) -> set[str]:
     return seen
 
 
-WITH_TORCH = {"data", "model", "parallel", "train", "study", "hardware", "tracking", "classify", "doctor"}
+WITH_TORCH = {
+    "data",
+    "model",
+    "parallel",
+    "train",
+    "pretrain",
+    "study",
+    "hardware",
+    "tracking",
+    "classify",
+    "doctor",
+}
 
 
 @pytest.mark.parametrize("module", sorted(FILES))

@@ -30,6 +30,8 @@ from parashot.records import (
     HistoryRow,
     LoaderBlock,
     Metric,
+    PretrainResult,
+    PretrainRow,
     Run,
     SeedAccuracy,
     ShownScore,
@@ -51,7 +53,7 @@ from parashot.records import (
     write_runs,
 )
 
-RESULTS = [Choices, Hardware, TrainResult, EvaluateResult]
+RESULTS = [Choices, Hardware, PretrainResult, TrainResult, EvaluateResult]
 ROWS = [
     TuneBlock,
     LoaderBlock,
@@ -61,6 +63,7 @@ ROWS = [
     StepShares,
     CostStep,
     CostMessage,
+    PretrainRow,
     HistoryRow,
     EpisodeAccuracy,
     TaskAccuracy,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,29 +78,36 @@ def tiny_tree(settings: dict[str, Value] | None = None) -> dict[str, Any]:
 
 
 def pack_tiny(folder: Path) -> Path:
-    """Pack noise around a colour for each class; returns the packed folder."""
-    labels = [label for each in CLASSES.values() for label in each]
+    """Pack the smallest study's images; returns the packed folder."""
+    return pack_colours(folder, CLASSES, 16, EVALUATED, PACKED_EPISODES)
+
+
+def pack_colours(
+    folder: Path, classes: Mapping[str, Sequence[str]], size: int, spec: EpisodeSpec, episodes: int
+) -> Path:
+    """Pack noise around a colour for each class, a letter; returns the packed folder."""
+    labels = [label for each in classes.values() for label in each]
     names = [f"{number}.jpg" for number in range(IMAGES)]
-    images = [RawImage(label, name, _picture(label, name)) for label in labels for name in names]
+    images = [RawImage(label, name, _picture(label, name, size)) for label in labels for name in names]
     write_raw(folder / "raw", ImageStream(images), "folder", "fail", lambda line: None)
     split = {
         name: {label: [f"{label}/{each}" for each in names] for label in each}
-        for name, each in CLASSES.items()
+        for name, each in classes.items()
     }
     pack(
         folder / "raw",
         split,
         folder / "packed",
-        pack_size=16,
+        pack_size=size,
         seed=SEED,
-        spec=EVALUATED,
-        episodes={"val": PACKED_EPISODES, "test": PACKED_EPISODES},
+        spec=spec,
+        episodes={"val": episodes, "test": episodes},
         progress=lambda line: None,
     )
     return folder / "packed"
 
 
-def _picture(label: str, name: str) -> bytes:
+def _picture(label: str, name: str, size: int) -> bytes:
     colour = np.random.default_rng(ord(label)).integers(60, 196, 3)
-    noise = np.random.default_rng((ord(label), int(Path(name).stem))).integers(-60, 60, (16, 16, 3))
+    noise = np.random.default_rng((ord(label), int(Path(name).stem))).integers(-60, 60, (size, size, 3))
     return encode_jpeg((colour + noise).astype(np.uint8))

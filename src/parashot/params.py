@@ -100,6 +100,20 @@ class ModelParams:
 
 
 @dataclass(frozen=True)
+class PretrainParams:
+    """The embedding's training as a classifier of all training classes, before any episode."""
+
+    epochs: Annotated[int, Bounds(0, 10_000)]
+    batchsz: Positive
+    learning_rate: Annotated[float, Bounds(1e-9, 10)]
+    weight_decay: Annotated[float, Bounds(0, 1)]
+    label_smoothing: Annotated[float, Bounds(0, 0.99)]
+    small_size: Annotated[int, Bounds(16, 1024)]
+    small_share: Annotated[float, Bounds(0, 1)]
+    validate_every: Positive
+
+
+@dataclass(frozen=True)
 class TrainParams:
     """One training: its budget of episodes, and how they become steps."""
 
@@ -316,6 +330,7 @@ class Params:
     data: DataParams
     episode: EpisodeParams
     model: ModelParams
+    pretrain: PretrainParams
     train: TrainParams
     augment: AugmentParams
     parallel: ParallelParams

@@ -221,6 +221,43 @@ class CostMessage:
     seconds: float
 
 
+# --- pretrain: results/embedding.pt (a model file, or empty), results/pretrain/{result.json,history.csv} --
+
+
+@dataclass(frozen=True)
+class PretrainRow:
+    """One step of pretraining; `val_accuracy` is set where the embedding was tried on episodes."""
+
+    step: int  # optimizer steps done
+    images: int  # seen so far
+    seconds: float  # so far; validations are not in it
+    loss: float
+    train_accuracy: float  # of classification
+    val_accuracy: float | None  # of few-shot episodes, by the cosine of the embedding
+    val_accuracy_ci95: float | None
+
+
+@dataclass(frozen=True)
+class PretrainResult:
+    """The embedding's training as a classifier; where `status` is skipped, every number is 0 or None."""
+
+    status: Status
+    reason: str
+    device: str = ""
+    threads: int = 0
+    classes: int = 0
+    epochs: int = 0
+    steps: int = 0
+    images: int = 0  # seen, over all epochs
+    seconds: float | None = 0.0  # without validations; None where it was taken up again
+    images_per_second: float = 0.0  # over the median step
+    train_accuracy: float | None = None  # mean of the last epoch
+    val_accuracy: float | None = None  # of few-shot episodes, by the cosine of the embedding
+    val_accuracy_ci95: float | None = None
+    val_episodes: int = 0
+    resumed: int = 0
+
+
 # --- train-NAME: results/train/NAME/{result.json,history.csv,val_episodes.csv,model.pt} -----------
 
 

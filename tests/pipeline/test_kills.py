@@ -11,24 +11,22 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 import yaml
-from checkouts import TINY, Checkout, make_checkout
+from checkouts import Checkout, apply_settings
 
 from parashot.records import TrainResult, read_result
 
 SETTINGS = (
-    *TINY,
-    "train.episodes=1600",  # some seconds of training
+    "train.episodes=1200",  # some seconds of training
     "train.validate_every=100",
     "train.checkpoint_every=10",
     "loader.workers=2",
-    "parallel.dp.enabled=false",
     "tracking.live_seconds=1",
     # what is measured may be chosen another way the next time
     "model.pairing=split",
@@ -85,6 +83,15 @@ WAYS = (
 )
 
 
+@dataclass(frozen=True)
+class Trial:
+    """A checkout whose trainings are killed, beside one where they were left in peace."""
+
+    checkout: Checkout
+    calm: Checkout
+    trainings: Sequence[str]
+
+
 @contextlib.contextmanager
 def repro(checkout: Checkout, *targets: str) -> Iterator[psutil.Popen]:
     """A running `dvc repro` in a session of its own; at the end nothing of it may be left."""
@@ -133,7 +140,7 @@ def has_begun(checkout: Checkout, before: float) -> bool:
     return False
 
 
-def kill_once(checkout: Checkout, way: Way, chance: random.Random) -> bool:
+def kill_once(trial: Trial, way: Way, chance: random.Random) -> bool:
     """Start the trainings and kill at a random moment; False where they were done before it came.
 
     The moment is one of the first seconds of a stage, or one after a state was saved: to begin takes a stage
@@ -141,10 +148,12 @@ def kill_once(checkout: Checkout, way: Way, chance: random.Random) -> bool:
     must by itself.
     """
     begin, while_training = time.time(), chance.random() < 0.7
-    with repro(checkout, *TRAININGS) as dvc:
+    with repro(trial.checkout, *trial.trainings) as dvc:
         victims: list[psutil.Process] = []
         while not victims:
-            while not (way.choose(dvc) and (has_begun(checkout, begin) if while_training else stages(dvc))):
+            while not (
+                way.choose(dvc) and (has_begun(trial.checkout, begin) if while_training else stages(dvc))
+            ):
                 if dvc.poll() is not None:
                     assert dvc.returncode == 0
                     return False
@@ -164,11 +173,11 @@ def kill_once(checkout: Checkout, way: Way, chance: random.Random) -> bool:
     return True
 
 
-def forget_trainings(checkout: Checkout) -> None:
+def forget_trainings(checkout: Checkout, trainings: Sequence[str]) -> None:
     """Let the next `dvc repro` train anew, from the data that are there."""
     lock = checkout.root / "dvc.lock"
     tree = yaml.safe_load(lock.read_text(encoding="utf-8"))
-    for name in TRAININGS:
+    for name in trainings:
         tree["stages"].pop(name, None)
     lock.write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
     shutil.rmtree(checkout.root / ".dvc/cache/runs", ignore_errors=True)
@@ -182,17 +191,18 @@ def leftovers(checkout: Checkout) -> list[Path]:
     return [path for path in files if path.suffix in {".tmp", ".old", ".pt"} and path.name != "model.pt"]
 
 
-def assert_undisturbed(checkout: Checkout, calm: Checkout) -> int:
+def assert_undisturbed(trial: Trial) -> int:
     """The trainings have ended as if nothing had been; returns how often they were taken up again."""
     resumed = 0
-    for name in ("serial", "ddp"):
-        here, there = (each.root / "results/train" / name for each in (checkout, calm))
+    for name in trial.trainings:
+        folder = Path("results/train", name.removeprefix("train-"))
+        here, there = (each.root / folder for each in (trial.checkout, trial.calm))
         for file in ("model.pt", "val_episodes.csv"):
             assert (here / file).read_bytes() == (there / file).read_bytes()
         result = read_result(TrainResult, here / "result.json")
         assert (result.seconds is None) == bool(result.resumed)  # no window of time is its wall time
         resumed += result.resumed
-    assert leftovers(checkout) == []
+    assert leftovers(trial.checkout) == []
     return resumed
 
 
@@ -204,62 +214,69 @@ def statuses(checkout: Checkout) -> list[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def calm(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    checkout = make_checkout(tmp_path_factory.mktemp("calm"), *SETTINGS)
+def calm(studied: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A study of longer trainings, undisturbed."""
+    checkout = copied(studied, tmp_path_factory.mktemp("calm") / "checkout")
+    apply_settings(checkout.root / "params.yaml", SETTINGS)
     checkout.run("dvc", "repro", *TRAININGS)
     return checkout
 
 
 @pytest.fixture
-def checkout(calm: Checkout, tmp_path: Path) -> Checkout:
-    """Another checkout with the same data, and nothing trained; MLflow's store belongs to its own."""
+def trial(calm: Checkout, tmp_path: Path, request: pytest.FixtureRequest) -> Trial:
+    """Another checkout with the same data, in which some trainings are to be done."""
+    checkout = copied(calm, tmp_path / "checkout")
+    forget_trainings(checkout, request.param)
+    return Trial(checkout, calm, request.param)
+
+
+def copied(checkout: Checkout, root: Path) -> Checkout:
+    """A copy with all its results; MLflow's store belongs to its own checkout."""
     left_out = shutil.ignore_patterns("mlflow.db*", "mlruns", "log.txt")
-    shutil.copytree(calm.root, tmp_path / "checkout", symlinks=True, ignore=left_out)
-    copied = Checkout(tmp_path / "checkout")
-    forget_trainings(copied)
-    return copied
+    shutil.copytree(checkout.root, root, symlinks=True, ignore=left_out)
+    return Checkout(root)
 
 
-def survive(checkout: Checkout, calm: Checkout, kills: int, seed: int) -> int:
+def survive(trial: Trial, kills: int, seed: int) -> int:
     """Kill so many times, each way in turn; returns how often trainings were taken up again."""
     chance, killed, resumed = random.Random(seed), 0, 0
     while killed < kills:
-        if kill_once(checkout, WAYS[killed % len(WAYS)], chance):
+        if kill_once(trial, WAYS[killed % len(WAYS)], chance):
             killed += 1
         else:  # all done before it came
-            resumed += assert_undisturbed(checkout, calm)
-            forget_trainings(checkout)
-    checkout.run("dvc", "repro", *TRAININGS)
-    return resumed + assert_undisturbed(checkout, calm)
+            resumed += assert_undisturbed(trial)
+            forget_trainings(trial.checkout, trial.trainings)
+    trial.checkout.run("dvc", "repro", *trial.trainings)
+    return resumed + assert_undisturbed(trial)
 
 
-def assert_a_second_study_stops(checkout: Checkout) -> None:
+def assert_a_second_study_stops(trial: Trial) -> None:
     """Where one goes on in a checkout, another one says so, and the first goes on; then it is killed."""
-    with repro(checkout, *TRAININGS) as first:
+    with repro(trial.checkout, *trial.trainings) as first:
         while not stages(first):
             assert first.poll() is None
             time.sleep(0.02)
-        second = checkout.run("dvc", "repro", *TRAININGS, check=False)
+        second = trial.checkout.run("dvc", "repro", *trial.trainings, check=False)
         assert second.returncode != 0
         assert f"PID {first.pid}" in second.stderr
         assert first.poll() is None
 
 
-def test_killed_trainings_go_on(
-    calm: Checkout, checkout: Checkout, record_property: Callable[[str, int], None]
-) -> None:
-    assert_a_second_study_stops(checkout)
-    assert survive(checkout, calm, 3, seed=0) > 0
+@pytest.mark.parametrize("trial", [("train-ddp",)], indirect=True, ids=["ddp"])
+def test_killed_trainings_go_on(trial: Trial, record_property: Callable[[str, int], None]) -> None:
+    assert_a_second_study_stops(trial)
+    assert survive(trial, 3, seed=0) > 0
     record_property("kills_survived", 3)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("trial", [TRAININGS], indirect=True, ids=["serial and ddp"])
 def test_fifty_kills_and_the_whole_study_after_them(
-    calm: Checkout, checkout: Checkout, record_property: Callable[[str, int], None]
+    trial: Trial, record_property: Callable[[str, int], None]
 ) -> None:
-    assert survive(checkout, calm, 50, seed=1) > 0
-    checkout.run("dvc", "repro")
-    runs = statuses(checkout)
+    assert survive(trial, 50, seed=1) > 0
+    trial.checkout.run("dvc", "repro")
+    runs = statuses(trial.checkout)
     assert "RUNNING" not in {status for _, status in runs}
     assert len({uuid for uuid, _ in runs}) == len(runs)
     record_property("kills_survived", 50)

@@ -114,6 +114,7 @@ def test_no_secret_of_environment_or_remote_is_anywhere(studied: Checkout) -> No
     assert planted.files_with_secrets(studied.root, "tests/") == {".git/config": {planted.REMOTE_TOKEN}}
 
 
+@pytest.mark.slow
 def test_a_store_that_fails_costs_no_experiment(studied: Checkout) -> None:
     """DVC keeps nothing of an experiment, least of all of a temporary one, whose last stage fails."""
     away = {"MLFLOW_TRACKING_URI": refusing_address(), "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}

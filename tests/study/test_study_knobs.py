@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from parashot.pretrain import result as pretrain
 from parashot.study import batchsz, evaluate, loader_bench, strategy_bench, tune, warmup
 
 STAGES = yaml.safe_load((Path(__file__).parents[2] / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
 KNOBS = {
     "tune": tune.KNOBS,
+    "pretrain": pretrain.KNOBS,
     "loader-bench": loader_bench.KNOBS,
     "strategy-bench": strategy_bench.KNOBS,
     "batchsz": batchsz.KNOBS,

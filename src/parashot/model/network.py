@@ -52,6 +52,11 @@ class RelationNetwork(nn.Module):
         scores: Tensor = self.relation(self._pairs(support_maps, query_maps))
         return scores.view(b, q, n)
 
+    def cosine(self, support_maps: Tensor, query_maps: Tensor) -> Tensor:
+        """Cosines [b, q, n] of the same maps as for `relate`: what the embedding alone says."""
+        centre = self.relation.centre if isinstance(self.relation, ResidualHead) else None
+        return cosines(self._pairs(support_maps, query_maps), centre)
+
     def judge(self, support_maps: Tensor, query_maps: Tensor) -> Tensor:
         """Scores of `relate`, cosines of the same maps, and scores of the relation head alone: [b, 3, q, n].
 

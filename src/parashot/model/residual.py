@@ -43,7 +43,7 @@ class ResidualHead(nn.Module):
     def forward(self, pairs: Pairs) -> Tensor:
         """Scores [b q n, 1] of all pairs; in training the centre moves on."""
         if self.training:
-            self._move_centre(pairs.query)
+            self.move_centre(pairs.query.flatten(0, 1))
         return self.join(*self.parts(pairs))
 
     def parts(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
@@ -55,8 +55,9 @@ class ResidualHead(nn.Module):
         return self.log_temperature.exp() * cosine + relation
 
     @torch.no_grad()
-    def _move_centre(self, maps: Tensor) -> None:
-        mean = maps.flatten(0, 1).mean((0, 2, 3)).to(self.centre)
+    def move_centre(self, maps: Tensor) -> None:
+        """Let the centre follow the maps [m, C, h, w] of a step."""
+        mean = maps.mean((0, 2, 3)).to(self.centre)
         self.centre.lerp_(mean, _MOMENTUM)
 
     @torch.no_grad()

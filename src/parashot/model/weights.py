@@ -13,6 +13,7 @@ from torch import Tensor
 from parashot.errors import ParashotError
 from parashot.files import replacing_file
 from parashot.model.network import RelationNetwork
+from parashot.model.residual import ResidualHead
 from parashot.model.tensorfile import load_tensors
 from parashot.params import ModelParams, parse
 
@@ -54,6 +55,21 @@ def load_network(path: Path) -> RelationNetwork:
         raise ParashotError(f"{path}: {broken} holds NaN or infinity; train again, or {ADVICE}")
     network.load_state_dict(state)
     return network.eval()
+
+
+def begin_with_embedding(network: RelationNetwork, path: Path) -> None:
+    """Let `network` begin with the embedding of a file, and with its centre where both heads have one.
+
+    Raises `ParashotError` as `load_network` does, and where the file's embedding is of another kind.
+    """
+    trained = load_network(path)
+    if _shapes(trained.embedding.state_dict()) != _shapes(network.embedding.state_dict()):
+        raise ParashotError(
+            f"{path}: its embedding is of another kind; set model.embedding as it was trained"
+        )
+    network.embedding.load_state_dict(trained.embedding.state_dict())
+    if isinstance(network.relation, ResidualHead) and isinstance(trained.relation, ResidualHead):
+        network.relation.centre.copy_(trained.relation.centre)
 
 
 def _is_weight(name: object, value: object) -> bool:

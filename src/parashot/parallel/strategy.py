@@ -61,6 +61,12 @@ class Strategy(ABC):
     compiles: ClassVar[bool] = False
     """Whether a network that torch.compile has compiled can be trained so."""
 
+    reads: ClassVar[str] = "episodes"
+    remedy: ClassVar[str] = (
+        "set a smaller train.learning_rate, or leave such steps out by train.on_nonfinite=skip"
+    )
+    """What to do against NaN and infinity."""
+
     replicas: int
     how: str
 
@@ -112,7 +118,7 @@ class Strategy(ABC):
         Returns [3]: the two sums of `forward_backward`, and not 0 where the gradient holds NaN or infinity.
         Nothing here waits for the device, unless such steps are left out.
         """
-        skips = self.objective.skips_nonfinite
+        skips = self.skips_nonfinite
         statistics = [each.clone() for each in self.network.buffers()] if skips else []
         self.optimizer.zero_grad(set_to_none=True)
         *parts, last = batch.to(self.context.device).parts(self.objective.accumulate)
@@ -127,6 +133,11 @@ class Strategy(ABC):
         else:
             self.optimizer.step()
         return torch.cat([total, nonfinite[None]])
+
+    @property
+    def skips_nonfinite(self) -> bool:
+        """Whether a step whose gradient holds NaN or infinity leaves the network as it was."""
+        return self.objective.skips_nonfinite
 
     def set_learning_rate(self, rate: float) -> None:
         """Use `rate` from the next step on; a group of parameters with a `scale` takes that part of it."""

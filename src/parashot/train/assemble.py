@@ -15,6 +15,7 @@ from parashot.data.loaders import Backend, EpisodeDataset, episode_loader, worke
 from parashot.data.packed import PackedSplit
 from parashot.model.network import RelationNetwork, build_network
 from parashot.model.recompute import keep_less
+from parashot.model.weights import begin_with_embedding
 from parashot.parallel.allocator import LARGEST_BLOCK_OF_FRUGAL, keep_freed_memory
 from parashot.parallel.context import Context
 from parashot.parallel.registry import build_strategy
@@ -66,12 +67,23 @@ def ready_batches(params: Params, packed: Path, strategy: Strategy, batchsz: int
     return [episodes[step] for step in range(steps)]
 
 
-def new_strategy(name: str, params: Params, context: Context, pairing: Pairing | None = None) -> Strategy:
+def new_strategy(
+    name: str,
+    params: Params,
+    context: Context,
+    pairing: Pairing | None = None,
+    pretrained: Path | None = None,
+) -> Strategy:
     """A strategy around a network of its own: the same first weights for every strategy.
 
-    What is still `auto` in params is what never fails: fp32, not compiled, the pairing of less work.
+    They are a function of the seed, but for an embedding that `pretrained` holds, a model file. What is still
+    `auto` in params is what never fails: fp32, not compiled, the pairing of less work.
+
+    Raises `ParashotError` where `pretrained` holds no embedding of this kind.
     """
     network = build_network(replace(params.model, pairing=pairing or params.model.pairing), params.seed)
+    if pretrained is not None and pretrained.stat().st_size > 0:  # it is empty where nothing was pretrained
+        begin_with_embedding(network, pretrained)
     if params.train.recompute:
         keep_less(network)
         keep_freed_memory(LARGEST_BLOCK_OF_FRUGAL)

@@ -22,3 +22,5 @@ class Job:
     live: Callable[[Run], None] | None = None
     scratch: Path | None = None
     """Where unfinished trainings are saved; None: nowhere."""
+    pretrained: Path | None = None
+    """Model file whose embedding the training begins with; None, or an empty file: all is the seed's."""

@@ -7,16 +7,19 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import torch
 from torch import distributed as dist
 
-from parashot.data.batches import Batch, Plan
+from parashot.data.batches import Plan
 from parashot.errors import NonfiniteError
 from parashot.parallel.context import Context
-from parashot.parallel.strategy import Strategy
+from parashot.train.trainee import Trainee
 
 log = logging.getLogger(__name__)
+
+Batch = TypeVar("Batch")
 
 
 @dataclass
@@ -44,7 +47,7 @@ class Trace:
 
 
 def train_steps(
-    strategy: Strategy,
+    trainee: Trainee[Batch],
     batches: Iterator[Batch],
     plan: Plan,
     *,
@@ -60,30 +63,30 @@ def train_steps(
     Losses stay on the device, without their graphs, until a pause: nothing waits for it within a step.
 
     Raises `NonfiniteError`, on every rank and before `on_pause` is called, where a step since the last pause
-    had a loss or a gradient with NaN or infinity, unless the strategy leaves such steps out.
+    had a loss or a gradient with NaN or infinity, unless `trainee` leaves such steps out.
     """
     trace, pending = trace or Trace(), []
-    strategy.network.train()
-    synchronise(strategy.context)
+    trainee.network.train()
+    synchronise(trainee.context)
     before = time.perf_counter()
     for done, batch in enumerate(batches, start=len(trace.losses) + 1):
         arrived = time.perf_counter()
-        strategy.set_learning_rate(learning_rate(done - 1))
-        pending.append(strategy.step(batch))
+        trainee.set_learning_rate(learning_rate(done - 1))
+        pending.append(trainee.step(batch))
         pausing = pauses(done) or done == plan.steps
         if pausing:
-            synchronise(strategy.context)
+            synchronise(trainee.context)
         after = time.perf_counter()
         trace.times.data_seconds.append(arrived - before)
         trace.times.step_seconds.append(after - before)
         if pausing:
-            broken = _settle(trace, pending, plan, strategy.context)
+            broken = _settle(trace, pending, plan, trainee.context)
             pending = []
             if broken:
-                _answer_nonfinite(broken, trace, plan, strategy)
+                _answer_nonfinite(broken, trace, plan, trainee)
             if not on_pause(done, trace):
                 break
-            synchronise(strategy.context)
+            synchronise(trainee.context)
             after = time.perf_counter()
         before = after
     return trace
@@ -113,18 +116,16 @@ def _settle(trace: Trace, pending: list[torch.Tensor], plan: Plan, context: Cont
     return steps
 
 
-def _answer_nonfinite(steps: list[int], trace: Trace, plan: Plan, strategy: Strategy) -> None:
+def _answer_nonfinite(steps: list[int], trace: Trace, plan: Plan, trainee: Trainee[Any]) -> None:
     """End a training that has met NaN or infinity, or count the steps that it has left out."""
     first = steps[0]
     begin = (first - 1) * plan.batchsz
-    episodes = f"episodes {begin} to {begin + plan.total(first - 1) - 1}"
-    met = f"NaN or infinity in step {first} of {plan.steps} ({episodes}), loss {trace.losses[first - 1]:g}"
-    if not strategy.objective.skips_nonfinite:
-        raise NonfiniteError(
-            f"{met}; set a smaller train.learning_rate, or leave such steps out by train.on_nonfinite=skip"
-        )
+    read = f"{trainee.reads} {begin} to {begin + plan.total(first - 1) - 1}"
+    met = f"NaN or infinity in step {first} of {plan.steps} ({read}), loss {trace.losses[first - 1]:g}"
+    if not trainee.skips_nonfinite:
+        raise NonfiniteError(f"{met}; {trainee.remedy}")
     trace.nonfinite.extend(steps)
-    if strategy.context.is_first:
+    if trainee.context.is_first:
         log.warning("%s; left out, as %d of %d steps so far", met, len(trace.nonfinite), len(trace.losses))
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import distributed as dist
 
-from parashot.data.manifest import read_manifest
+from parashot.data.manifest import read_manifest, sha256
 from parashot.errors import DeviceError
 from parashot.hardware import MemoryPeak, tree_memory_bytes
 from parashot.parallel.abilities import check_abilities
@@ -93,7 +93,7 @@ class _Training:
         self.uuid, self.start_ms, self.last_live = uuid.uuid4().hex, now_ms(), time.monotonic()
         self.is_shown = False
         self.idle_bytes = tree_memory_bytes(os.getpid()) if context.device.type == "cpu" else 0
-        self.strategy = new_strategy(job.strategy, params, context)
+        self.strategy = new_strategy(job.strategy, params, context, pretrained=job.pretrained)
         drawn = 1
         if params.train.batch_per == "rank" and splits_batch(job.strategy):
             drawn = context.ranks
@@ -300,7 +300,8 @@ def _folder_of(job: Job, context: Context) -> Path | None:
         return None
     knobs = params_of(job.params, job.strategy)
     del knobs["train.on_nonfinite"]  # one that was stopped goes on, leaving such steps out
-    return job.scratch / key(job.strategy, knobs, read_manifest(job.packed), context.ranks)
+    begun = job.pretrained and sha256(job.pretrained)
+    return job.scratch / key(job.strategy, knobs, read_manifest(job.packed), context.ranks, begun)
 
 
 def _own_devices(context: Context, replicas: int) -> list[torch.device]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from parashot.data.manifest import read_manifest
+from parashot.data.manifest import read_manifest, sha256
 from parashot.records import (
     EpisodeAccuracy,
     Run,
@@ -56,7 +56,8 @@ def train_further_seeds(job: Job, train: Train) -> None:
 
 def _name(job: Job) -> str:
     """A folder's name for one training: with other params or data it has another."""
-    return key(job.strategy, params_of(job.params, job.strategy), read_manifest(job.packed))
+    begun = job.pretrained and sha256(job.pretrained)
+    return key(job.strategy, params_of(job.params, job.strategy), read_manifest(job.packed), begun)
 
 
 def _accuracies(job: Job) -> list[SeedAccuracy]:

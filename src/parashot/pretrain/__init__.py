@@ -1,0 +1,1 @@
+"""The embedding as a classifier of all training classes, before any episode."""

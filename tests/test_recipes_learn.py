@@ -1,0 +1,91 @@
+"""Every recipe learns: on images of colours at 32 pixels, its loss falls and it tells new classes apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from tiny_data import IMAGES, SEED, pack_colours
+
+from parashot.data.episodes import EpisodeSpec
+from parashot.params import Params, parse
+from parashot.pretrain.run import PretrainJob, pretrain
+from parashot.recipes import Value, apply, load_recipe, recipe_names
+from parashot.records import HistoryRow, PretrainRow, read_rows
+from parashot.train.job import Job
+from parashot.train.run import train
+
+pytestmark = pytest.mark.usefixtures("one_core")
+
+CLASSES = {"train": "abcdefghij", "val": "klmnopq", "test": "rstuvwx"}
+SMALL: dict[str, Value] = {
+    "seed": SEED,
+    "data.source": "synthetic",
+    "data.archive": None,
+    "episode.k_query": 2,
+    "model.image_size": 32,
+    "pretrain.batchsz": 20,
+    "pretrain.small_size": 24,
+    "train.warmup_steps": 0,
+    "train.precision": "fp32",
+    "train.compile": "none",
+    "train.val_episodes": 40,
+    "evaluate.k_query": IMAGES - 1,
+    "evaluate.val_episodes": 40,
+    "parallel.device": "cpu",
+    "parallel.replicas": 1,
+    "parallel.serial.enabled": True,
+    "batchsz_study.sizes": [2, 4],
+    "batchsz_study.baseline": 4,
+    "batchsz_study.block_episodes": 4,
+}
+STEPS = {"conv4": 30, "bottleneck": 30, "resnet12": 12}
+"""As few as show it: a step of ResNet-12 takes a second on one core."""
+
+EPOCHS = 4
+CHANCE = 0.2
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    spec = EpisodeSpec(5, 1, IMAGES - 1)
+    return pack_colours(tmp_path_factory.mktemp("colours"), CLASSES, 32, spec, 40)
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_recipe_learns(packed: Path, tmp_path: Path, name: str) -> None:
+    """From the seed: what is pretrained tells colours apart, and has nothing left to learn from them."""
+    result = train(Job("serial", small(name), packed, tmp_path / "serial"))
+    assert result is not None
+    assert result.val_accuracy is not None
+    assert result.val_accuracy_ci95 is not None
+    assert_falls([row.loss for row in read_rows(HistoryRow, tmp_path / "serial/history.csv")])
+    assert result.val_accuracy - 2 * result.val_accuracy_ci95 > CHANCE
+
+
+@pytest.mark.parametrize("name", [each for each in recipe_names() if load_recipe(each).settings["pretrain.epochs"]])
+def test_its_pretraining_learns(packed: Path, tmp_path: Path, name: str) -> None:
+    result = pretrain(PretrainJob(small(name), packed, tmp_path / "embedding.pt", tmp_path / "pretrain"))
+    assert result.val_accuracy is not None
+    assert result.val_accuracy_ci95 is not None
+    assert_falls([row.loss for row in read_rows(PretrainRow, tmp_path / "pretrain/history.csv")])
+    assert result.val_accuracy - 2 * result.val_accuracy_ci95 > CHANCE
+
+
+def small(name: str) -> Params:
+    """A recipe at the size of a test."""
+    tree = yaml.safe_load((Path(__file__).parents[1] / "params.yaml").read_text(encoding="utf-8"))
+    params = apply(tree, {**load_recipe(name).settings, **SMALL})
+    embedding = params["model"]["embedding"]
+    steps, batchsz = STEPS[embedding], 4 if embedding == "bottleneck" else 2
+    settings = {"train.episodes": steps * batchsz, "train.batchsz": batchsz, "train.validate_every": steps}
+    if params["pretrain"]["epochs"]:
+        settings |= {"pretrain.epochs": EPOCHS, "pretrain.validate_every": EPOCHS}
+    return parse(Params, apply(params, settings))
+
+
+def assert_falls(losses: list[float]) -> None:
+    part = len(losses) // 4
+    assert np.mean(losses[-part:]) < 0.95 * np.mean(losses[:part])
