@@ -34,6 +34,8 @@ TABLES = {
     "results/strategies/shares.csv": "StepShares",
     "results/strategies/cost_steps.csv": "CostStep",
     "results/strategies/cost_messages.csv": "CostMessage",
+    "results/pretrain/result.json": "PretrainResult",
+    "results/pretrain/history.csv": "PretrainRow",
     "results/train/NAME/result.json": "TrainResult",
     "results/train/NAME/history.csv": "HistoryRow",
     "results/train/NAME/val_episodes.csv": "EpisodeAccuracy",

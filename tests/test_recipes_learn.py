@@ -48,6 +48,9 @@ EPOCHS = 4
 CHANCE = 0.2
 
 
+PRETRAINING = [name for name in recipe_names() if load_recipe(name).settings["pretrain.epochs"]]
+
+
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     spec = EpisodeSpec(5, 1, IMAGES - 1)
@@ -65,7 +68,7 @@ def test_a_recipe_learns(packed: Path, tmp_path: Path, name: str) -> None:
     assert result.val_accuracy - 2 * result.val_accuracy_ci95 > CHANCE
 
 
-@pytest.mark.parametrize("name", [each for each in recipe_names() if load_recipe(each).settings["pretrain.epochs"]])
+@pytest.mark.parametrize("name", PRETRAINING)
 def test_its_pretraining_learns(packed: Path, tmp_path: Path, name: str) -> None:
     result = pretrain(PretrainJob(small(name), packed, tmp_path / "embedding.pt", tmp_path / "pretrain"))
     assert result.val_accuracy is not None

@@ -18,6 +18,7 @@ from parashot.findings.results import (
     BatchszResults,
     Evaluation,
     LoaderResults,
+    Pretraining,
     ShownEpisode,
     StrategyResults,
     StudyResults,
@@ -37,6 +38,8 @@ from parashot.records import (
     Hardware,
     HistoryRow,
     LoaderBlock,
+    PretrainResult,
+    PretrainRow,
     ShownScore,
     StepAnatomy,
     StepShares,
@@ -291,6 +294,41 @@ def skipped_training(strategy: str, reason: str) -> Training:
     return Training(TrainResult(strategy, "skipped", reason))
 
 
+def pretraining(accuracies: Sequence[float] = (0.4, 0.45, 0.46), seconds: float = 30.0) -> Pretraining:
+    """Finished pretraining of an epoch of two steps for each of `accuracies`, all as long."""
+    steps = 2 * len(accuracies)
+    tried = [each for accuracy in accuracies for each in (None, accuracy)]
+    history = tuple(
+        PretrainRow(
+            step + 1,
+            128 * (step + 1),
+            seconds * (step + 1) / steps,
+            4.0 - 0.1 * step,
+            0.1 * step,
+            each,
+            None if each is None else 0.01,
+        )
+        for step, each in enumerate(tried)
+    )
+    result = PretrainResult(
+        status="ok",
+        reason="",
+        device="cpu",
+        threads=2,
+        classes=64,
+        epochs=len(accuracies),
+        steps=steps,
+        images=128 * steps,
+        seconds=seconds,
+        images_per_second=128 * steps / seconds,
+        train_accuracy=0.5,
+        val_accuracy=accuracies[-1],
+        val_accuracy_ci95=0.01,
+        val_episodes=600,
+    )
+    return Pretraining(result, history)
+
+
 def batchsz_results(
     per_episode: Mapping[int, float] | None = None,
     *,
@@ -382,6 +420,7 @@ def study(**parts: object) -> StudyResults:
         tune=tune_results(),
         loader=loader_results(),
         strategies=strategy_results(),
+        pretraining=Pretraining(PretrainResult("skipped", "pretrain.epochs is 0")),
         training={
             "serial": training("serial", seconds=41.0),
             "dp": training("dp", shift=wiggle, seconds=21.5),

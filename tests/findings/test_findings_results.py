@@ -21,6 +21,7 @@ from parashot.records import (
     EpisodeAccuracy,
     HistoryRow,
     LoaderBlock,
+    PretrainRow,
     SeedAccuracy,
     ShownScore,
     StepAnatomy,
@@ -54,6 +55,9 @@ def write_study(root: Path, study: StudyResults) -> None:
     write_rows(folder / "strategies/cost_steps.csv", CostStep, study.strategies.cost_steps)
     write_rows(folder / "strategies/cost_messages.csv", CostMessage, study.strategies.cost_messages)
     write_metrics(folder / "strategies/metrics.json", study.strategies.metrics)
+    assert study.pretraining
+    write_result(folder / "pretrain/result.json", study.pretraining.result)
+    write_rows(folder / "pretrain/history.csv", PretrainRow, study.pretraining.history)
     for name, training in study.training.items():
         write_result(folder / "train" / name / "result.json", training.result)
         if training.result.status == "ok":
@@ -121,6 +125,7 @@ def test_skipped_trainings_need_only_their_result(root: Path) -> None:
         ("results/tune", "tune"),
         ("results/loader", "loader"),
         ("results/strategies", "strategies"),
+        ("results/pretrain", "pretrain"),
         ("results/train/dp", "train/dp"),
         ("results/batchsz", "batchsz"),
         ("results/warmup", "warmup"),

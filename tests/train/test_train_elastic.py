@@ -6,7 +6,7 @@ import dataclasses
 import random
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -66,9 +66,9 @@ def still_there(before: dict[int, psutil.Process]) -> bool:
 
 @contextmanager
 def killing(
-    scratch: Path, times: int, seed: int, sent: signal.Signals = signal.SIGKILL
+    scratch: Path, times: int, seed: int, sent: signal.Signals = signal.SIGKILL, ranks: Sequence[int] = (0, 1)
 ) -> Iterator[list[int]]:
-    """Kill a rank at random, `times` times, each time after the training has come further than the last time.
+    """Kill one of `ranks` at random, `times` times, each time after the training has come further.
 
     Yields the ranks that were killed.
     """
@@ -80,7 +80,8 @@ def killing(
             living = living_ranks()
             if newest_step(scratch) > reached and len(living) == 2:
                 over.wait(chance.uniform(0, 0.2))
-                rank, process = chance.choice(sorted(living_ranks().items()) or sorted(living.items()))
+                found = living_ranks() or living
+                rank, process = chance.choice([each for each in sorted(found.items()) if each[0] in ranks])
                 process.send_signal(sent)
                 killed.append(rank)
                 while sent == signal.SIGKILL and still_there(living) and not over.is_set():
@@ -154,12 +155,13 @@ def test_too_many_losses_end_in_one_line_and_the_next_run_goes_on(tiny_packed: P
 
 
 @pytest.mark.slow
-def test_a_rank_that_hangs_is_named(tiny_packed: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_hangs_is_named(tiny_packed: Path, tmp_path: Path, rank: int) -> None:
     hung = job(tmp_path, tiny_packed, parallel__max_restarts=0, parallel__timeout_seconds=8)
     assert hung.scratch is not None
-    with killing(hung.scratch, 1, 3, signal.SIGSTOP) as stopped, pytest.raises(DeviceError) as error:
+    with killing(hung.scratch, 1, 3, signal.SIGSTOP, [rank]), pytest.raises(DeviceError) as error:
         train(hung)
-    assert f"lost rank {stopped[0]}" in str(error.value)
+    assert f"rank {1 - rank} lost rank {rank}: " in str(error.value)
     assert "parallel.timeout_seconds" in str(error.value)
     assert living_ranks() == {}
 

@@ -24,6 +24,8 @@ from parashot.records import (
     Hardware,
     HistoryRow,
     LoaderBlock,
+    PretrainResult,
+    PretrainRow,
     SeedAccuracy,
     ShownScore,
     StepAnatomy,
@@ -72,6 +74,14 @@ class StrategyResults:
 
 
 @dataclass(frozen=True)
+class Pretraining:
+    """`results/pretrain`; no history where there was none."""
+
+    result: PretrainResult
+    history: tuple[PretrainRow, ...] = ()
+
+
+@dataclass(frozen=True)
 class Training:
     """`results/train/NAME`; a skipped training has neither history nor episodes."""
 
@@ -117,6 +127,7 @@ class StudyResults:
     tune: TuneResults | None = None
     loader: LoaderResults | None = None
     strategies: StrategyResults | None = None
+    pretraining: Pretraining | None = None
     training: Mapping[str, Training] = field(default_factory=dict)
     batchsz: BatchszResults | None = None
     warmup: tuple[WarmupRun, ...] | None = None
@@ -148,6 +159,7 @@ def load_results(root: Path, strategies: Sequence[str], *, partial: bool = False
         tune=part("tune", _tune, folder),
         loader=part("loader", _loader, folder / "loader"),
         strategies=part("strategies", _strategies, folder / "strategies"),
+        pretraining=part("pretrain", _pretraining, folder / "pretrain"),
         training={name: training for name, training in trainings.items() if training is not None},
         batchsz=part("batchsz", _batchsz, folder / "batchsz"),
         warmup=part("warmup", _warmup, folder / "warmup"),
@@ -196,6 +208,11 @@ def _strategies(folder: Path) -> StrategyResults:
 def _rows_if_there(kind: type[T], path: Path) -> tuple[T, ...]:
     """Read rows that a study made before there were any does not have."""
     return tuple(read_rows(kind, path)) if path.exists() else ()
+
+
+def _pretraining(folder: Path) -> Pretraining:
+    rows = read_rows(PretrainRow, folder / "history.csv")
+    return Pretraining(read_result(PretrainResult, folder / "result.json"), tuple(rows))
 
 
 def _training(folder: Path) -> Training:

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 HARDWARE_THREADS = 40
 
+BEST_VALIDATION, BEST_SECONDS = 0.582, 89_856
+"""The best of DDP's many validations of 200 episodes, and its whole time."""
+
 
 @dataclass(frozen=True)
 class StudyLoaderRow:

@@ -21,6 +21,7 @@ from parashot.findings.statistics import Interval, Resampling
 from parashot.findings.step import step_rows
 from parashot.findings.strategies import BASE
 from parashot.findings.tasks import task_rows
+from parashot.findings.time_to_accuracy import time_to_accuracy
 from parashot.params import Params
 from parashot.records import Hardware
 
@@ -51,6 +52,8 @@ def summarize(results: StudyResults, params: Params) -> Tree:
         "loader": [flat(row) for row in evidence.loader],
         "strategies": {name: flat(row) for name, row in evidence.strategies.items()},
         "accuracy": _accuracy(results, params),
+        "pretraining": dataclasses.asdict(results.pretraining.result) if results.pretraining else None,
+        "time_to_accuracy": [flat(row) for row in time_to_accuracy(results, _images_per_episode(params))],
         "scaling": _scaling(results, evidence.resampling),
         "batchsz": [flat(row) for _, row in sorted(evidence.batchsz.items())],
         "evaluate": dataclasses.asdict(results.evaluate.result) if results.evaluate else None,
@@ -130,6 +133,11 @@ def _method(params: Params) -> Tree:
         "confidence": params.claims.confidence,
         "resamples": params.claims.resamples,
     }
+
+
+def _images_per_episode(params: Params) -> int:
+    episode = params.episode
+    return episode.n_way * (episode.k_shot + episode.k_query)
 
 
 def _choices(results: StudyResults) -> Tree:

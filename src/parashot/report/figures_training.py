@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from parashot.findings.results import StudyResults, Training
+from parashot.findings.results import Pretraining, StudyResults, Training
 from parashot.findings.text import listed, number, percent
+from parashot.findings.time_to_accuracy import before_training
 from parashot.report.canvas import Drawing, new_axes, outside_legend, styled
 from parashot.report.palette import LIGHT, looks
 
@@ -24,7 +25,9 @@ def training_drawings(summary: Mapping[str, Any], results: StudyResults) -> list
     validated = any(
         row.val_accuracy is not None for training in finished.values() for row in training.history
     )
-    return [*drawings, _accuracy(finished, summary["method"]["n_way"])] if validated else drawings
+    if not validated:
+        return drawings
+    return [*drawings, _accuracy(finished, results.pretraining, summary["method"]["n_way"])]
 
 
 @styled
@@ -51,13 +54,27 @@ def _loss(trainings: Mapping[str, Training]) -> Drawing:
 
 
 @styled
-def _accuracy(trainings: Mapping[str, Training], n_way: int) -> Drawing:
+def _accuracy(trainings: Mapping[str, Training], pretraining: Pretraining | None, n_way: int) -> Drawing:
     figure, axes = new_axes(HEIGHT)
+    begun = before_training(pretraining)
+    if pretraining and begun:
+        tried = [row for row in pretraining.history if row.val_accuracy is not None]
+        axes.errorbar(
+            [row.seconds for row in tried],
+            [100 * (row.val_accuracy or 0) for row in tried],
+            [100 * (row.val_accuracy_ci95 or 0) for row in tried],
+            color=LIGHT["muted"],
+            marker="x",
+            markersize=5,
+            capsize=3,
+            linewidth=1.4,
+            label="pretraining",
+        )
     for (name, training), look in zip(trainings.items(), looks(len(trainings)), strict=True):
         rows = [row for row in training.history if row.val_accuracy is not None]
         half = [100 * (row.val_accuracy_ci95 or 0) for row in rows]
         axes.errorbar(
-            [row.seconds for row in rows],
+            [begun + row.seconds for row in rows],
             [100 * (row.val_accuracy or 0) for row in rows],
             half,
             color=LIGHT[look.colour],
@@ -81,7 +98,8 @@ def _accuracy(trainings: Mapping[str, Training], n_way: int) -> Drawing:
         "curves_accuracy",
         "Accuracy over time",
         f"Validation accuracy over seconds of training; at the end {listed(said)}.",
-        "Validations during training with their 95% intervals; the time of validating is not counted.",
+        "Validations during training with their 95% intervals; the time of validating is not counted."
+        + (" Pretraining: the cosine of the embedding." if begun else ""),
         figure,
     )
 

@@ -235,7 +235,7 @@ def _accuracy(material: Material) -> Markup:
     drawn = _figures(material, "accuracy", "accuracy_difference", "accuracy_episodes", "curves_loss")
     if not parts and not drawn:
         return _missing(material, "Accuracy was")
-    return join(parts, _tables(material, "tasks"), drawn, _tables(material, "accuracy"))
+    return join(parts, _tables(material, "tasks"), drawn, _tables(material, "time_to_accuracy", "accuracy"))
 
 
 def _episodes(material: Material) -> Markup:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from parashot.findings import text
-from parashot.findings.study import TABLE_2
+from parashot.findings.study import BEST_SECONDS, BEST_VALIDATION, TABLE_2
 from parashot.plain import cell, printable
 from parashot.report.markup import Markup, element, join
 
@@ -55,6 +55,7 @@ def all_tables(summary: Mapping[str, Any]) -> dict[str, Table]:
         _batchsz(summary),
         _accuracy(summary),
         _tasks(summary),
+        _time_to_accuracy(summary),
         _confusion(summary),
         _claims(summary),
         _advice(summary),
@@ -435,6 +436,32 @@ def _transductive(row: Row) -> object:
         return NOTHING
     said = text.accuracy(row["transductive_accuracy"], row["transductive_accuracy_ci95"])
     return join(said, element("small", f"{row['transductive_episodes']:,} episodes"))
+
+
+_LEVELS = {
+    "seconds_to_50": "to 50%",
+    "seconds_to_55": "to 55%",
+    "seconds_to_58_2": "to 58.2%",
+    "seconds_to_62": "to 62%",
+}
+
+
+def _time_to_accuracy(summary: Mapping[str, Any]) -> Table:
+    columns = (
+        _words("strategy", "training"),
+        _column("pretraining_seconds", "pretraining", text.seconds),
+        _column("training_seconds", "training", text.seconds),
+        _column("images", "images seen", lambda value: f"{value:,.0f}"),
+        Column("val_accuracy", "validation accuracy", _val_accuracy),
+        *(_column(key, header, text.seconds) for key, header in _LEVELS.items()),
+    )
+    caption = (
+        "Time to accuracy, pretraining counted in: when validation came to a level and stayed there. "
+        f"{100 * BEST_VALIDATION:g}% is the study's best validation, after {BEST_SECONDS:,} s"
+    )
+    rows = tuple(summary.get("time_to_accuracy", ()))
+    is_told = any(row["pretraining_seconds"] or any(row[key] for key in _LEVELS) for row in rows)
+    return Table("time_to_accuracy", caption, columns, rows if is_told else ())
 
 
 def _confusion(summary: Mapping[str, Any]) -> Table:

@@ -11,6 +11,7 @@ _STAGES: Mapping[str, tuple[str, str]] = {
         "How a step is computed best here, measured before anything is trained: its ways in turn.",
         "One way to compute a step of one replica; a point of `seconds_per_step` is one step.",
     ),
+    "pretrain": ("The embedding as a classifier of all training classes, before any episode.", ""),
     "loader-bench": (
         "Loader workers by backend, blocks of all settings in turn. The study's Table 2.",
         "One loader setting; a point of `seconds_per_batch` is one block.",
