@@ -54,7 +54,10 @@ def fail_on_second(context: Context, folder: Path) -> None:
 
 
 def test_ranks_work_together_and_the_first_one_answers() -> None:
+    signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = [signal.getsignal(each) for each in signals]
     assert launch(add_up, TWO, 2, 10) == (21, 2, True)
+    assert [signal.getsignal(each) for each in signals] == before
 
 
 def test_a_failing_rank_ends_all_in_one_line(tmp_path: Path) -> None:

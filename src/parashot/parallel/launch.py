@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from parashot.errors import DeviceError, ParashotError, PeerError, one_line
@@ -87,7 +89,8 @@ def _start(
         notes.mkdir()
         placement = by_file(placement, folder / "ranks")
         try:
-            results = elastic_launch(config, _rank)(function, placement, verbosity, notes, args, kwargs)
+            with _signals_given_back():
+                results = elastic_launch(config, _rank)(function, placement, verbosity, notes, args, kwargs)
         except SignalException as error:  # the launcher has ended the ranks
             raise KeyboardInterrupt from error
         except ChildFailedError as error:
@@ -96,6 +99,19 @@ def _start(
             raise DeviceError(last_words or f"rank {rank} ended with exit code {failure.exitcode}") from error
     outcome: T = results[0]
     return outcome
+
+
+@contextmanager
+def _signals_given_back() -> Iterator[None]:
+    """Torch's launcher keeps the signals it has taken; one that comes later would end in its traceback."""
+    taken = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT]
+    before = {each: handler for each in taken if (handler := signal.getsignal(each)) is not None}
+    try:
+        yield
+    finally:
+        if current_thread() is main_thread():  # no other may set them, nor has
+            for each, handler in before.items():
+                signal.signal(each, handler)
 
 
 def _rank(

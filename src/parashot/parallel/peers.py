@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from threading import Thread
 
@@ -52,16 +52,13 @@ def _silent_ranks(context: Context, control: dist.ProcessGroup) -> list[int]:
     """
     missing = torch.zeros(context.ranks)
     if not context.is_first:
-        answer = dist.isend(torch.ones(1), 0, control, _TAG)
-        heard = answer is not None and _receive(missing, 0, control, 2 * _ROLL_CALL)
+        heard = _send(torch.ones(1), 0, control) and _receive(missing, 0, control, 2 * _ROLL_CALL)
         return _marked(missing) if heard else [0]
     present = _who_answers(context, control)
     for rank in set(range(1, context.ranks)) - present:
         missing[rank] = 1
     for rank in present:
-        with suppress(RuntimeError):
-            if told := dist.isend(missing, rank, control, _TAG):
-                told.wait(_ROLL_CALL)
+        _send(missing, rank, control)
     return _marked(missing)
 
 
@@ -83,6 +80,15 @@ def _who_answers(context: Context, control: dist.ProcessGroup) -> set[int]:
     for each in threads:
         each.join(max(0.0, end - time.monotonic()))
     return set(present)
+
+
+def _send(message: torch.Tensor, rank: int, control: dist.ProcessGroup) -> bool:
+    """Whether the message is on its way to `rank`."""
+    try:
+        work = dist.isend(message, rank, control, _TAG)
+        return work is not None and work.wait(_ROLL_CALL)
+    except RuntimeError:
+        return False
 
 
 def _receive(
