@@ -220,7 +220,7 @@ def test_the_model_is_torch_alone(module: str) -> None:
         "files",
         "opcodes",
     }
-    assert _others(imports) - sys.stdlib_module_names <= {"torch"}
+    assert _others(imports) - sys.stdlib_module_names <= {"torch", "safetensors"}
 
 
 def test_nothing_is_overlooked() -> None:

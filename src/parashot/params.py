@@ -91,7 +91,7 @@ class EpisodeParams:
 class ModelParams:
     """The Relation Network."""
 
-    embedding: Literal["conv4", "bottleneck", "resnet12"]
+    embedding: Literal["conv4", "conv4_pooled", "bottleneck", "resnet12"]
     image_size: Annotated[int, Bounds(16, 1024)]
     pairing: Pairing
     shots: Literal["mean", "sum"]
@@ -104,6 +104,7 @@ class PretrainParams:
     """The embedding's training as a classifier of all training classes, before any episode."""
 
     epochs: Annotated[int, Bounds(0, 10_000)]
+    classifier: Literal["linear", "cosine"]
     batchsz: Positive
     learning_rate: Annotated[float, Bounds(1e-9, 10)]
     weight_decay: Annotated[float, Bounds(0, 1)]

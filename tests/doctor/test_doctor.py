@@ -155,6 +155,11 @@ def test_a_forecast_counts_what_stages_do() -> None:
     assert stage_seconds(replace(params, parallel=off), pace)["trainings"] < quick["trainings"]
     warm = replace(params, warmup_study=replace(params.warmup_study, enabled=True))
     assert stage_seconds(warm, pace)["warmup"] > 60 and "warmup" not in quick
+    before = replace(params, pretrain=replace(params.pretrain, epochs=2))
+    images = 2 * 64 * params.data.synthetic.images_per_class
+    assert stage_seconds(before, pace)["pretraining"] == pytest.approx(images * 0.01 / 30 / 2)
+    small = replace(before, pretrain=replace(before.pretrain, small_share=1.0, small_size=16))
+    assert stage_seconds(small, pace)["pretraining"] == pytest.approx(images * 0.01 / 30 / 2 / 4)
     seeds = replace(params, seeds_study=replace(params.seeds_study, enabled=True, seeds=4))
     assert stage_seconds(seeds, pace)["further seeds"] == 3 * quick["trainings"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
 import struct
 import zipfile
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from answers import Answered, Refused
 from tiny_data import tiny_params
@@ -108,6 +110,58 @@ def test_files_that_are_no_models(
     path = tmp_path / "model.pt"
     path.write_bytes(spoil(good))
     refused(ParashotError, lambda: load_network(path), f"{path}: not a model of parashot, or damaged")
+
+
+def _safetensors(metadata: str | dict[str, object] | None, **changes: Tensor) -> Callable[[bytes], bytes]:
+    """The good model with other metadata, or with other tensors than its checksum is of."""
+
+    def spoil(good: bytes) -> bytes:
+        length = struct.unpack("<Q", good[:8])[0]
+        said = json.loads(good[8 : 8 + length])["__metadata__"]
+        if isinstance(metadata, dict):
+            said[weights.METADATA] = json.dumps({**json.loads(said[weights.METADATA]), **metadata})
+        elif metadata is not None:
+            said[weights.METADATA] = metadata
+        tensors = {**safetensors.torch.load(good), **changes}
+        return safetensors.torch.save(tensors, None if metadata is None else said)
+
+    return spoil
+
+
+SAFETENSORS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "nothing": (lambda good: b"", "damaged"),
+    "text": (lambda good: b"hello", "damaged"),
+    "a pickled program": (lambda good: pickle.dumps(_Calls()), "damaged"),
+    "cut short": (lambda good: good[:-300], "damaged"),
+    "cut within the header": (lambda good: good[:300], "damaged"),
+    "a flipped bit": (_flip, "damaged"),
+    "a huge header": (lambda good: struct.pack("<Q", 2**62) + b"{}", "damaged"),
+    "a header that is no JSON": (lambda good: struct.pack("<Q", 5) + b"{{{{{", "damaged"),
+    "a deep header": (lambda good: struct.pack("<Q", 10**5) + b"[" * 10**5, "damaged"),
+    "tensors beyond the end": (
+        lambda good: good.replace(b'"data_offsets":[0,', b'"data_offsets":[9,', 1),
+        "damaged",
+    ),
+    "no metadata": (_safetensors(None), "damaged"),
+    "params that are no JSON": (_safetensors("{"), "damaged"),
+    "params of great depth": (_safetensors("[" * 10**5), "damaged"),
+    "another checksum": (_safetensors({"sha256": "0" * 64}), "damaged"),
+    "another tensor": (_safetensors({}, other=torch.zeros(1)), "damaged"),
+    "params that are a list": (_safetensors({"model": [1]}), "a section with keys is needed"),
+    "a huge network": (_safetensors({"model": {"image_size": 9e99}}), "missing"),
+    "another format": (_safetensors({"format": 99}), "its format is 99, not 2"),
+    "a format that is no number": (_safetensors({"format": "\u202e\n"}), "its format is"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "message"), SAFETENSORS.values(), ids=SAFETENSORS)
+def test_safetensors_of_any_content(
+    tmp_path: Path, refused: Refused, spoil: Callable[[bytes], bytes], message: str
+) -> None:
+    path = tmp_path / "model.safetensors"
+    save_weights(path, PARAMS, build_network(PARAMS, seed=0).state_dict())
+    path.write_bytes(spoil(path.read_bytes()))
+    refused(ParashotError, lambda: load_network(path), str(path), message)
 
 
 def _state(**changes: Any) -> dict[str, Any]:

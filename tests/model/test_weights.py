@@ -21,9 +21,18 @@ PARAMS = ModelParams(
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
-    path = tmp_path / "model.pt"
+    return written(tmp_path / "model.pt")
+
+
+def written(path: Path) -> Path:
+    """A model in a file, in the format of its name."""
     save_weights(path, PARAMS, build_network(PARAMS, seed=5).state_dict())
     return path
+
+
+@pytest.fixture(params=["model.pt", "model.safetensors"])
+def either(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    return written(tmp_path / request.param)
 
 
 def _content(path: Path) -> dict[str, Any]:
@@ -31,23 +40,23 @@ def _content(path: Path) -> dict[str, Any]:
     return content
 
 
-def test_a_network_comes_back(tmp_path: Path) -> None:
+def test_a_network_comes_back(either: Path) -> None:
     network = build_network(PARAMS, seed=5)
     support, query = torch.randn(2, 3, 2, 3, 16, 16), torch.randn(2, 3, 3, 16, 16)
     network(support, query)  # moves the statistics of its batch norms
-    save_weights(tmp_path / "model.pt", PARAMS, network.state_dict())
-    loaded = load_network(tmp_path / "model.pt")
+    save_weights(either, PARAMS, network.state_dict())
+    loaded = load_network(either)
     assert not loaded.training
     assert (loaded.pairing, loaded.shots) == ("split", "sum")
     assert torch.equal(loaded(support, query), network.eval()(support, query))
 
 
-def test_equal_states_give_equal_bytes(saved: Path, tmp_path: Path) -> None:
-    other = tmp_path / "elsewhere" / "another-name.pt"
+def test_equal_states_give_equal_bytes(either: Path, tmp_path: Path) -> None:
+    other = tmp_path / "elsewhere" / f"another-name{either.suffix}"
     network = build_network(PARAMS, seed=5).to(memory_format=torch.channels_last)
     views = {name: torch.stack((value, value))[1] for name, value in network.state_dict().items()}
     save_weights(other, PARAMS, views)
-    assert saved.read_bytes() == other.read_bytes()
+    assert either.read_bytes() == other.read_bytes()
 
 
 def test_loading_leaves_the_random_state_alone(saved: Path) -> None:
@@ -84,18 +93,20 @@ def test_other_content_is_refused(saved: Path, change: dict[str, Any], message: 
 
 
 @pytest.mark.parametrize("damage", ["empty", "truncated", "text", "list", "missing", "folder"])
-def test_a_damaged_file_is_refused(saved: Path, damage: str) -> None:
-    content = saved.read_bytes()
-    saved.unlink()
+def test_a_damaged_file_is_refused(either: Path, damage: str) -> None:
+    content = either.read_bytes()
+    either.unlink()
     if damage == "folder":
-        saved.mkdir()
+        either.mkdir()
     elif damage == "list":
-        torch.save([1], saved)
+        torch.save([1], either)
     elif damage != "missing":
-        saved.write_bytes(
+        either.write_bytes(
             {"empty": b"", "truncated": content[:-200], "text": b"<html>not found</html>"}[damage]
         )
-    _assert_refused(saved, "cannot be read" if damage in {"missing", "folder"} else "not a model of parashot")
+    _assert_refused(
+        either, "cannot be read" if damage in {"missing", "folder"} else "not a model of parashot"
+    )
 
 
 def test_code_in_a_file_is_not_run(tmp_path: Path) -> None:

@@ -97,10 +97,18 @@ def test_one_cycle_rises_once_and_ends_near_zero() -> None:
 # --- the run -------------------------------------------------------------------------------------------
 
 
-def test_it_learns_and_tells_what_it_did(tiny_packed: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("classifier", ["linear", "cosine"])
+def test_it_learns_and_tells_what_it_did(tiny_packed: Path, tmp_path: Path, classifier: str) -> None:
     told: list[Run] = []
     done = replace(
-        job(tmp_path, tiny_packed, pretrain__epochs=12, tracking__live_seconds=0), live=told.append
+        job(
+            tmp_path,
+            tiny_packed,
+            pretrain__epochs=12,
+            pretrain__classifier=classifier,
+            tracking__live_seconds=0,
+        ),
+        live=told.append,
     )
     result = pretrain(done)
     assert read_result(PretrainResult, done.out / "result.json") == result
@@ -171,13 +179,13 @@ def test_a_killed_one_goes_on_to_the_same_bytes(
 
 def test_small_images_come_first(tiny_packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    forward = pretraining.LinearClassifier.forward
+    forward = pretraining.ImageClassifier.forward
 
-    def watched(self: pretraining.LinearClassifier, images: torch.Tensor) -> torch.Tensor:
+    def watched(self: pretraining.ImageClassifier, images: torch.Tensor) -> torch.Tensor:
         seen.append(images.shape[-1])
         return forward(self, images)
 
-    monkeypatch.setattr(pretraining.LinearClassifier, "forward", watched)
+    monkeypatch.setattr(pretraining.ImageClassifier, "forward", watched)
     pretrain(
         job(tmp_path, tiny_packed, model__image_size=20, pretrain__small_size=16, pretrain__small_share=0.5)
     )

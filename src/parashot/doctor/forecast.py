@@ -26,7 +26,7 @@ from parashot.study.loader_bench import worker_counts
 from parashot.study.timed import TimedStrategy
 from parashot.train.assemble import new_strategy
 
-_STAGES = 12
+_STAGES = 13
 """Stages that start at least one process of their own."""
 
 _BENCH_BESIDE = 2.0
@@ -83,12 +83,26 @@ def stage_seconds(params: Params, pace: Pace) -> dict[str, float]:
         "batchsz": sized * together,
         "evaluate": params.evaluate.test_episodes * pace.test_episode,
     }
+    if params.pretrain.epochs:
+        seconds["pretraining"] = _pretraining_seconds(params, pace)
     if params.warmup_study.enabled:
         study = params.warmup_study
         seconds["warmup"] = 2 * len(study.sizes) * study.seeds * study.episodes * together
     if params.seeds_study.enabled:
         seconds["further seeds"] = (params.seeds_study.seeds - 1) * seconds["trainings"]
     return seconds
+
+
+def _pretraining_seconds(params: Params, pace: Pace) -> float:
+    """Every image as long as one of an episode, its head included, on all cores together."""
+    episode, pretrain = params.episode, params.pretrain
+    per_class = IMAGES_PER_CLASS
+    if params.data.source == "synthetic":
+        per_class = params.data.synthetic.images_per_class
+    image = pace.training_episode / (episode.n_way * (episode.k_shot + episode.k_query)) / pace.replicas
+    smaller = 1 - (pretrain.small_size / params.model.image_size) ** 2
+    shrunk = 1 - pretrain.small_share * max(smaller, 0.0)
+    return pretrain.epochs * SPLIT_CLASSES["train"] * per_class * image * shrunk
 
 
 def study_bytes(params: Params, root: Path) -> int:

@@ -5,27 +5,57 @@ m images · C channels of a map, h × w
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from parashot.model.network import RelationNetwork
 from parashot.model.relation import in_full_precision
 from parashot.model.residual import ResidualHead
 
+_FIRST_TEMPERATURE = 10.0
 
-class LinearClassifier(nn.Module):
-    """A linear layer over the mean maps of a network's embedding (Chen et al., Meta-Baseline, ICCV 2021).
+
+class CosineLayer(nn.Module):
+    """Scores = temperature · cosine of a vector and a direction per class.
+
+    Chen et al., A Closer Look at Few-shot Classification (ICLR 2019), Baseline++.
+    """
+
+    def __init__(self, channels: int, classes: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(classes, channels))
+        self.temperature = nn.Parameter(torch.tensor([_FIRST_TEMPERATURE]))
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Scores [m, classes] of vectors [m, C]."""
+        return self.temperature * F.linear(F.normalize(vectors, dim=1), F.normalize(self.weight, dim=1))
+
+
+LAYERS: dict[str, Callable[[int, int], nn.Linear | CosineLayer]] = {
+    "linear": nn.Linear,
+    "cosine": CosineLayer,
+}
+"""By the name of `pretrain.classifier`; each is built for channels and classes."""
+
+
+class ImageClassifier(nn.Module):
+    """A layer over the mean maps of a network's embedding (Chen et al., Meta-Baseline, ICCV 2021).
 
     What it teaches the embedding is what the cosine of mean maps compares; the layer itself is thrown away.
     A residual head's centre follows the maps meanwhile.
     """
 
-    def __init__(self, network: RelationNetwork, classes: int, seed: int) -> None:
+    def __init__(self, network: RelationNetwork, classes: int, layer: str, seed: int) -> None:
         super().__init__()
         self.network = network
-        self.linear = nn.Linear(network.embedding.channels, classes)
-        nn.init.kaiming_normal_(self.linear.weight, generator=torch.Generator().manual_seed(seed))
-        nn.init.zeros_(self.linear.bias)
+        with torch.random.fork_rng(devices=[]):  # a layer draws first weights when it is made
+            self.layer = LAYERS[layer](network.embedding.channels, classes)
+        nn.init.kaiming_normal_(self.layer.weight, generator=torch.Generator().manual_seed(seed))
+        if isinstance(self.layer, nn.Linear):
+            nn.init.zeros_(self.layer.bias)
 
     def forward(self, images: Tensor) -> Tensor:
         """Scores [m, classes] of images [m, 3, h, w]."""
@@ -33,4 +63,4 @@ class LinearClassifier(nn.Module):
         head = self.network.relation
         if self.training and isinstance(head, ResidualHead):
             head.move_centre(maps)
-        return in_full_precision(self.linear, maps.mean((-2, -1)))
+        return in_full_precision(self.layer, maps.mean((-2, -1)))

@@ -70,6 +70,7 @@ def in_full_precision(module: nn.Module, maps: Tensor) -> Tensor:
 
 HEADS: dict[str, Callable[[int], nn.Module]] = {
     "conv4": ConvHead,
+    "conv4_pooled": ConvHead,
     "bottleneck": BottleneckHead,
     "resnet12": ConvHead,
 }

@@ -1,12 +1,19 @@
-"""A trained network as one plain file that loads anywhere: {"format", "model": params, "state": tensors}."""
+"""A trained network as one plain file that loads anywhere: {"format", "model": params, "state": tensors}.
+
+As torch writes it, or, where the name ends in .safetensors, as that format has it: with format, params and
+a checksum of the tensors, which the format has none of, as JSON in its metadata.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -18,6 +25,10 @@ from parashot.model.tensorfile import load_tensors
 from parashot.params import ModelParams, parse
 
 FORMAT = 2
+SAFETENSORS = ".safetensors"
+METADATA = "parashot"
+"""One entry of metadata holds all: several would be written in any order."""
+
 ADVICE = "give the file that a training has written"
 
 
@@ -28,9 +39,12 @@ def save_weights(path: Path, params: ModelParams, state: Mapping[str, Tensor]) -
     """
     _refuse_wrapper_names(path, state)
     tensors = {name: _plain_copy(tensor) for name, tensor in state.items()}
-    content = {"format": FORMAT, "model": asdict(params), "state": tensors}
     with replacing_file(path) as temporary, temporary.open("wb") as file:
-        torch.save(content, file)  # given a path, torch would write its name into the file
+        if path.suffix == SAFETENSORS:
+            said = {"format": FORMAT, "model": asdict(params), "sha256": _checksum(tensors)}
+            file.write(safetensors.torch.save(tensors, {METADATA: json.dumps(said)}))
+        else:  # given a path, torch would write its name into the file
+            torch.save({"format": FORMAT, "model": asdict(params), "state": tensors}, file)
 
 
 def load_network(path: Path) -> RelationNetwork:
@@ -38,7 +52,7 @@ def load_network(path: Path) -> RelationNetwork:
 
     Raises `ParashotError` where the file is missing, damaged, or not one of `save_weights`.
     """
-    content = _read(path)
+    content = _read_safetensors(path) if path.suffix == SAFETENSORS else _read(path)
     found = content.get("format")
     if found != FORMAT:
         raise ParashotError(f"{path}: its format is {found!r}, not {FORMAT}; train again with this version")
@@ -82,6 +96,15 @@ def _shapes(state: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dt
     return {name: (value.shape, value.dtype) for name, value in state.items()}
 
 
+def _checksum(state: Mapping[str, Tensor]) -> str:
+    """Of all bytes and names, in the order of names."""
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        digest.update(name.encode())
+        digest.update(state[name].flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
 def _plain_copy(tensor: Tensor) -> Tensor:
     """Copy to the CPU: torch.save would write a view with all that it is a view of, in any memory format."""
     return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
@@ -98,6 +121,21 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ParashotError(f"{path}: not a model of parashot; {ADVICE}")
     return content
+
+
+def _read_safetensors(path: Path) -> dict[str, Any]:
+    """The same of a file of that format."""
+    try:
+        with path.open("rb"), safetensors.safe_open(path, framework="pt") as file:
+            said = json.loads((file.metadata() or {}).get(METADATA, "null"))
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it is no mapping
+        if not isinstance(said, dict) or _checksum(state) != said.get("sha256"):
+            raise ValueError("its tensors are unlike their checksum")
+    except OSError as error:
+        raise ParashotError(f"{path}: cannot be read ({error.strerror}); {ADVICE}") from error
+    except (safetensors.SafetensorError, ValueError, RecursionError) as error:
+        raise ParashotError(f"{path}: not a model of parashot, or damaged; {ADVICE}") from error
+    return {**said, "state": state}
 
 
 def _refuse_wrapper_names(path: Path, state: Mapping[str, Tensor]) -> None:

@@ -21,7 +21,7 @@ from parashot.data.episodes import EpisodeSpec
 from parashot.data.labelled import LabelledImages
 from parashot.data.manifest import read_manifest
 from parashot.data.packed import PackedSplit
-from parashot.model.classifier import LinearClassifier
+from parashot.model.classifier import ImageClassifier
 from parashot.model.losses import accuracy
 from parashot.model.network import build_network
 from parashot.model.weights import save_weights
@@ -104,7 +104,7 @@ class _Pretraining:
         self.network = channels_last(build_network(params.model, params.seed))
         augmentation = Augmentation(params.augment.crop, params.augment.flip, params.augment.jitter)
         self.classification = Classification(
-            LinearClassifier(self.network, self.images.classes, params.seed),
+            ImageClassifier(self.network, self.images.classes, knobs.classifier, params.seed),
             Varied(params.seed, "train", augmentation),
             self._size,
             context,
