@@ -25,7 +25,8 @@ def main() -> None:
     if params.seeds_study.enabled and joined_by_torchrun():
         sys.exit("error: seeds_study.enabled: true, but torchrun's processes train once; set it to false")
     out, live = RESULTS / "train" / strategy, Live(store(params))
-    job = Job(strategy, params, PACKED, out, tags(), live, scratch(), PRETRAINED)
+    pretrained = PRETRAINED if params.pretrain.epochs else None
+    job = Job(strategy, params, PACKED, out, tags(), live, scratch(), pretrained)
     if reason := params.parallel.switched_off(strategy):
         skip(job, reason)
     else:

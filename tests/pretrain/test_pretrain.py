@@ -235,15 +235,11 @@ def test_a_training_begins_with_its_embedding(
         torch.testing.assert_close(value, fresh.relation.get_parameter(name), atol=1e-6, rtol=0)
 
 
-def test_an_empty_file_changes_nothing(tiny_packed: Path, tmp_path: Path) -> None:
-    (tmp_path / "empty.pt").touch()
-    outs = [tmp_path / "with", tmp_path / "without"]
-    for out, pretrained in zip(outs, (tmp_path / "empty.pt", None), strict=True):
+def test_a_missing_file_is_one_line(tiny_packed: Path, tmp_path: Path) -> None:
+    with pytest.raises(ParashotError, match=r"embedding\.pt: cannot be read \(No such file or directory\); "):
         train(
-            Job("serial", tiny_params({"train.precision": "fp32"}), tiny_packed, out, pretrained=pretrained)
+            Job("serial", tiny_params(), tiny_packed, tmp_path / "out", pretrained=tmp_path / "embedding.pt")
         )
-    ours, theirs = (each / "model.pt" for each in outs)
-    assert ours.read_bytes() == theirs.read_bytes()
 
 
 def test_another_architecture_is_one_line(tiny_packed: Path, tmp_path: Path) -> None:

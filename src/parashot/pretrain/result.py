@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from uuid import uuid4
 
-from parashot.files import replacing_file, replacing_folder
+from parashot.files import replacing_folder, write_text
 from parashot.params import Params, select
 from parashot.records import (
     Metric,
@@ -53,14 +53,13 @@ _TOLD = (
 
 
 def skip_pretraining(params: Params, weights: Path, out: Path, tags: Mapping[str, str]) -> None:
-    """Leave an empty file for weights, and the result that says so: trainings begin from the seed."""
+    """Leave no weights, but a file and a result that say so: trainings begin from the seed."""
     reason = "pretrain.epochs is 0"
     log.info("pretrain: skipped, %s", reason)
     result = PretrainResult("skipped", reason)
     run = pretraining_run(uuid4().hex, params, {**tags, "reason": reason}, now_ms(), [], result)
     write_pretraining(out, result, [], run)
-    with replacing_file(weights) as temporary:
-        temporary.touch()
+    write_text(weights, f"no weights: {reason}\n")  # of an empty output DVC would warn, time and again
 
 
 def pretraining_run(

@@ -82,7 +82,7 @@ def new_strategy(
     Raises `ParashotError` where `pretrained` holds no embedding of this kind.
     """
     network = build_network(replace(params.model, pairing=pairing or params.model.pairing), params.seed)
-    if pretrained is not None and pretrained.stat().st_size > 0:  # it is empty where nothing was pretrained
+    if pretrained is not None:
         begin_with_embedding(network, pretrained)
     if params.train.recompute:
         keep_less(network)

@@ -23,4 +23,4 @@ class Job:
     scratch: Path | None = None
     """Where unfinished trainings are saved; None: nowhere."""
     pretrained: Path | None = None
-    """Model file whose embedding the training begins with; None, or an empty file: all is the seed's."""
+    """Model file whose embedding the training begins with; None: all first weights are the seed's."""

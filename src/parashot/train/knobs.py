@@ -9,6 +9,7 @@ _KNOBS = (
     "data.source",
     "episode",
     "model",
+    "pretrain.epochs",
     "train",
     "augment",
     "loader.backend",
