@@ -221,7 +221,7 @@ class CostMessage:
     seconds: float
 
 
-# --- pretrain: results/embedding.pt (a model file, or empty), results/pretrain/{result.json,history.csv} --
+# --- pretrain: results/embedding.pt (a model file, if any), results/pretrain/{result.json,history.csv} ----
 
 
 @dataclass(frozen=True)

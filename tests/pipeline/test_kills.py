@@ -188,7 +188,8 @@ def leftovers(checkout: Checkout) -> list[Path]:
     """Temporaries, and states of trainings that are over."""
     tops = [checkout.root / each for each in ("data", "results", "reports", ".scratch")]
     files = [path for top in tops for path in top.rglob("*")]
-    return [path for path in files if path.suffix in {".tmp", ".old", ".pt"} and path.name != "model.pt"]
+    saved = list((checkout.root / ".scratch").rglob("*.pt"))
+    return [*saved, *(path for path in files if path.suffix in {".tmp", ".old"})]
 
 
 def assert_undisturbed(trial: Trial) -> int:

@@ -206,10 +206,10 @@ def test_nonfinite_stops_in_one_line(tiny_packed: Path, tmp_path: Path) -> None:
 # --- what begins with it -------------------------------------------------------------------------------
 
 
-def test_without_pretraining_there_is_an_empty_file_and_a_reason(tmp_path: Path) -> None:
+def test_without_pretraining_there_is_a_file_with_the_reason(tmp_path: Path) -> None:
     params, weights, out = tiny_params(), tmp_path / "embedding.pt", tmp_path / "pretrain"
     skip_pretraining(params, weights, out, {})
-    assert weights.read_bytes() == b""
+    assert weights.read_text() == "no weights: pretrain.epochs is 0\n"
     assert read_result(PretrainResult, out / "result.json").reason == "pretrain.epochs is 0"
     [run] = read_runs(out / "records.jsonl")
     assert (run.status, run.tags["reason"]) == ("skipped", "pretrain.epochs is 0")
