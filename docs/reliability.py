@@ -96,9 +96,8 @@ def _write(reports: Sequence[Path]) -> int:
 def table(reports: Sequence[ElementTree.Element]) -> str:
     """The figures of the tests that passed, as Markdown."""
     cases = [case for report in reports for case in report.iter("testcase")]
-    if failed := [
-        each for each in cases if any(each.find(word) is not None for word in ("failure", "error"))
-    ]:
+    failures = (each.find(word) for each in cases for word in ("failure", "error"))
+    if failed := [each for each in failures if each is not None]:
         raise SystemExit(f"error: {len(failed)} tests failed; mend them first")
     skipped = sum(each.find("skipped") is not None for each in cases)
     lines = ["| what | how many | tests |", "|---|---:|---|"]

@@ -187,6 +187,15 @@ def test_ended_loaders_leave_no_process(packed: Path) -> None:
     assert not alive
 
 
+def test_a_killed_worker_is_told_in_one_line(packed: Path) -> None:
+    loader = episode_loader(dataset(packed, Plan(4000, 2)), 2, 2, CPU)
+    next(loader)
+    worker_processes()[-1].kill()
+    with pytest.raises(DeviceError, match=r"^a loader worker was killed \(.+\); run again") as error:
+        list(loader)
+    assert "\n" not in str(error.value)
+
+
 def test_a_killed_process_leaves_no_workers_behind(packed: Path) -> None:
     began, begin = get_context("spawn").Pipe(duplex=False)
     process = get_context("spawn").Process(target=read_on, args=(dataset(packed, Plan(400, 2)), begin))

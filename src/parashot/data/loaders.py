@@ -27,6 +27,7 @@ from parashot.data.packed import PackedSplit
 from parashot.data.pixels import normalise
 from parashot.data.resident import ResidentSplit
 from parashot.data.step_rows import StepRows
+from parashot.errors import DeviceError, one_line
 from parashot.lifetime import end_with_maker
 
 Backend = Literal["jpeg", "packed", "resident"]
@@ -93,7 +94,7 @@ def _by_workers(
     with warnings.catch_warnings():
         # more workers than cores is what is measured here
         warnings.filterwarnings("ignore", message="This DataLoader will create")
-        return iter(
+        batches = iter(
             DataLoader(
                 dataset,
                 sampler=steps,
@@ -105,6 +106,23 @@ def _by_workers(
                 worker_init_fn=_worker_begins,
             )
         )
+    return _naming_lost_workers(batches)
+
+
+def _naming_lost_workers(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The same; a worker that was killed is told in one line.
+
+    Raises `DeviceError`, in the place of what its queue or torch's own watch says.
+    """
+    try:
+        yield from batches
+    except (RuntimeError, ConnectionError, EOFError) as error:
+        if isinstance(error, RuntimeError) and "DataLoader worker (pid" not in str(error):
+            raise
+        raise DeviceError(
+            f"a loader worker was killed ({one_line(error)}); run again, which goes on where it was saved, "
+            "and where memory is short with fewer loader.workers"
+        ) from error
 
 
 def _worker_begins(worker: int) -> None:
