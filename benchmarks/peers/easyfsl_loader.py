@@ -41,7 +41,7 @@ def easyfsl_loader(
 
 def _dataset(photos: Path, image_size: int) -> Any:
     """easyfsl reads a list of class folders from a JSON file."""
-    from easyfsl.datasets import EasySet  # type: ignore[import-untyped, import-not-found, unused-ignore]
+    from easyfsl.datasets import EasySet  # type: ignore[import-untyped, import-not-found, unused-ignore]  # optional
 
     homes = sorted(each for each in photos.iterdir() if each.is_dir())
     specs = {"class_names": [each.name for each in homes], "class_roots": [str(each) for each in homes]}
@@ -53,7 +53,7 @@ def _dataset(photos: Path, image_size: int) -> Any:
 
 def _task_sampler(dataset: Any, spec: EpisodeSpec) -> Any:
     """easyfsl 1.5.0 hands `data_source` to torch's Sampler, which takes it no more from torch 2.15 on."""
-    from easyfsl.samplers import TaskSampler  # type: ignore[import-untyped, import-not-found, unused-ignore]
+    from easyfsl.samplers import TaskSampler  # type: ignore[import-untyped, import-not-found, unused-ignore]  # optional
 
     with mock.patch.object(Sampler, "__init__", _forget_source):
         return TaskSampler(dataset, spec.n_way, spec.k_shot, spec.k_query, n_tasks=10**9)

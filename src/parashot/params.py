@@ -384,7 +384,7 @@ class _Loader(yaml.SafeLoader):
         self.depth += 1
         if self.depth > _MAX_DEPTH:
             problem = f"values within values, deeper than {_MAX_DEPTH}"
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # of its stubs
             raise yaml.composer.ComposerError(None, None, problem, mark)
         node = super().compose_node(parent, index)
         self.depth -= 1

@@ -128,6 +128,7 @@ class _WebRedirects(urllib.request.HTTPRedirectHandler):
             raise DataError(f"redirects to a {scheme}: address, refused")
         if _is_private(newurl) and not _is_private(req.full_url):
             raise DataError(f"redirects to {newurl}, a private address, refused")
+        # the stubs ask for the kind of message that http makes, urllib itself for any
         return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
 
 

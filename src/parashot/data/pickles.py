@@ -77,6 +77,7 @@ class _Array(np.ndarray[Any, np.dtype[Any]]):
         version, shape, dtype, is_fortran, content = state
         if not isinstance(dtype, _Dtype) or not isinstance(content, bytes | str):
             raise _RefusedError("an array of objects")
+        # what numpy pickles has five parts, of which the stubs know four
         super().__setstate__((version, shape, dtype.dtype, is_fortran, content))  # type: ignore[arg-type]
 
 
