@@ -177,6 +177,20 @@ def test_a_killed_one_goes_on_to_the_same_bytes(
     assert disturbed.weights.read_bytes() == calm.weights.read_bytes()
 
 
+def test_who_watches_sees_it_fail(tiny_packed: Path, tmp_path: Path) -> None:
+    told: list[Run] = []
+
+    def watch(run: Run) -> None:
+        told.append(run)
+        if len(told) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(replace(job(tmp_path, tiny_packed, tracking__live_seconds=0), live=watch))
+    assert [each.status for each in told] == ["running", "running", "failed"]
+    assert len({each.uuid for each in told}) == 1
+
+
 def test_small_images_come_first(tiny_packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     forward = pretraining.ImageClassifier.forward

@@ -114,11 +114,15 @@ class _Pretraining:
         )
         self.checkpoints = Checkpoints(_folder_of(job), context)
         self.progress = Progress()
+        self.is_shown = False
 
     def run(self) -> PretrainResult:
         """Train and write."""
         try:
             trace = self._train()
+        except BaseException:
+            self._show_failed()
+            raise
         finally:
             self.checkpoints.close()
         result = self._result(trace)
@@ -182,17 +186,19 @@ class _Pretraining:
         )
         now = time.monotonic()
         if self.job.live and now - self.last_live >= self.params.tracking.live_seconds:
-            self.last_live = now
+            self.last_live, self.is_shown = now, True
             self.job.live(self._run(self._rows(trace), None))
 
+    def _show_failed(self) -> None:
+        """Who watched it sees that it has ended."""
+        if self.job.live and self.is_shown:
+            run = self._run(self._rows(self.progress.trace), None)
+            self.job.live(replace(run, status="failed", end_ms=now_ms()))
+
     def _episodes(self, last: bool) -> EpisodeSet:
-        split, episode, evaluate = (
-            PackedSplit(self.job.packed, "val"),
-            self.params.episode,
-            self.params.evaluate,
-        )
-        count = evaluate.val_episodes if last else self.params.train.val_episodes
-        spec = EpisodeSpec(episode.n_way, episode.k_shot, evaluate.k_query)
+        episode, split = self.params.episode, PackedSplit(self.job.packed, "val")
+        spec = EpisodeSpec(episode.n_way, episode.k_shot, self.params.evaluate.k_query)
+        count = (self.params.evaluate if last else self.params.train).val_episodes
         return EpisodeSet(split, spec, split.episodes[:count])
 
     def _rows(self, trace: Trace) -> list[PretrainRow]:
@@ -214,7 +220,7 @@ class _Pretraining:
         return pretraining_run(self.uuid, self.params, self.job.tags, self.start_ms, rows, result)
 
     def _result(self, trace: Trace) -> PretrainResult:
-        accuracy_, ci95 = self.progress.validations[self.plan.steps]
+        val_accuracy, val_accuracy_ci95 = self.progress.validations[self.plan.steps]
         return PretrainResult(
             status="ok",
             reason="",
@@ -227,8 +233,8 @@ class _Pretraining:
             seconds=None if self.progress.resumed else trace.times.seconds,
             images_per_second=self.plan.batchsz / float(np.median(trace.times.step_seconds)),
             train_accuracy=float(np.mean(trace.accuracies[-self.epoch_steps :])),
-            val_accuracy=accuracy_,
-            val_accuracy_ci95=ci95,
+            val_accuracy=val_accuracy,
+            val_accuracy_ci95=val_accuracy_ci95,
             val_episodes=self.params.evaluate.val_episodes,
             resumed=self.progress.resumed,
         )
