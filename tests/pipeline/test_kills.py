@@ -34,7 +34,7 @@ SETTINGS = (
     "train.compile=none",
 )
 TRAININGS = ("train-serial", "train-ddp")
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 300
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are told apart by /proc")
 
