@@ -33,7 +33,7 @@ def main() -> None:
         },
         artifacts=[RESULTS / "summary.json", REPORTS],
     )
-    names = ("tune", "loader", "strategies", "batchsz", "warmup", "evaluate")
+    names = ("tune", "pretrain", "loader", "strategies", "batchsz", "warmup", "evaluate")
     folders = [RESULTS / name for name in names]
     done = publish(store(settings), study, [*trainings, *folders], lambda path: model(path, settings))
     logging.info(

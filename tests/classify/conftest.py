@@ -12,29 +12,34 @@ from PIL import Image
 from torch.nn import functional as F
 
 from parashot import RelationNetwork, build_network, prepare, save_weights
+from parashot.data.images import Pixels
 
 
 @pytest.fixture(scope="session")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of a network that was trained for a second to tell three random colours apart."""
-    torch.manual_seed(0)
+    """The file of a network that was trained for some seconds to tell three random colours apart."""
     network = build_network(MODEL, seed=0)
     optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
     generator = np.random.default_rng(0)
-    target = torch.arange(3).repeat_interleave(2)
-    for _ in range(60):
-        colours = [tuple(int(each) for each in generator.integers(0, 256, 3)) for _ in range(3)]
-        drawn = [
-            [picture(colour, int(generator.integers(2**31)), 16) for _ in range(3)] for colour in colours
-        ]
-        images = prepare(torch.from_numpy(np.array(drawn)).movedim(-1, -3), 16)  # [3 classes, 3, 3, 16, 16]
-        scores = network(images[None, :, :1], images[None, :, 1:].flatten(1, 2))
+    target = torch.arange(3).repeat_interleave(2).repeat(4)
+    for _ in range(100):
+        drawn = [coloured_episode(generator) for _ in range(4)]
+        images = prepare(
+            torch.from_numpy(np.array(drawn)).movedim(-1, -3), 16
+        )  # [4, 3 classes, 3, 3, 16, 16]
+        scores = network(images[:, :, :1], images[:, :, 1:].flatten(1, 2))
         optimizer.zero_grad()
-        F.cross_entropy(scores[0], target).backward()
+        F.cross_entropy(scores.flatten(0, 1), target).backward()
         optimizer.step()
     path = tmp_path_factory.mktemp("weights") / "model.pt"
     save_weights(path, MODEL, network.state_dict())
     return path
+
+
+def coloured_episode(generator: np.random.Generator) -> list[list[Pixels]]:
+    """Three pictures of each of three colours."""
+    colours = [tuple(int(each) for each in generator.integers(0, 256, 3)) for _ in range(3)]
+    return [[picture(colour, int(generator.integers(2**31)), 16) for _ in range(3)] for colour in colours]
 
 
 @pytest.fixture
