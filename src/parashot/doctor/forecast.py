@@ -95,11 +95,11 @@ def stage_seconds(params: Params, pace: Pace) -> dict[str, float]:
 
 def _pretraining_seconds(params: Params, pace: Pace) -> float:
     """Every image as long as one of an episode, its head included, on all cores together."""
-    episode, pretrain = params.episode, params.pretrain
+    pretrain = params.pretrain
     per_class = IMAGES_PER_CLASS
     if params.data.source == "synthetic":
         per_class = params.data.synthetic.images_per_class
-    image = pace.training_episode / (episode.n_way * (episode.k_shot + episode.k_query)) / pace.replicas
+    image = pace.training_episode / _spec(params).images / pace.replicas
     smaller = 1 - (pretrain.small_size / params.model.image_size) ** 2
     shrunk = 1 - pretrain.small_share * max(smaller, 0.0)
     return pretrain.epochs * SPLIT_CLASSES["train"] * per_class * image * shrunk
@@ -122,8 +122,8 @@ def study_bytes(params: Params, root: Path) -> int:
 
 def _loader_seconds(params: Params, pace: Pace) -> float:
     """Decoding is what takes long; workers must start in every round, and share the cores."""
-    bench, episode = params.loader.bench, params.episode
-    images = bench.batchsz * episode.n_way * (episode.k_shot + episode.k_query)
+    bench = params.loader.bench
+    images = bench.batchsz * _spec(params).images
     total = 0.0
     for backend in bench.backends:
         for workers in worker_counts(params, backend):
@@ -136,10 +136,15 @@ def _training_seconds(params: Params, precision: Precision, context: Context) ->
     """Seconds per episode of a step of a replica's share of a batch."""
     settled = replace(params, train=replace(params.train, precision=precision, compile="none"))
     strategy = new_strategy("serial", settled, context)
-    spec = EpisodeSpec(params.episode.n_way, params.episode.k_shot, params.episode.k_query)
+    spec = _spec(params)
     episodes = max(1, min(4, params.train.batchsz // context.placement.replicas))
     timed = TimedStrategy(strategy, [_noise(spec, episodes, params)], context.placement.threads_per_replica)
     return _seconds(lambda: timed.seconds(1)) / episodes
+
+
+def _spec(params: Params) -> EpisodeSpec:
+    """The shape of a training episode."""
+    return EpisodeSpec(params.episode.n_way, params.episode.k_shot, params.episode.k_query)
 
 
 def _noise(spec: EpisodeSpec, episodes: int, params: Params) -> Batch:
