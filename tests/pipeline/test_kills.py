@@ -271,6 +271,7 @@ def test_killed_trainings_go_on(trial: Trial, record_property: Callable[[str, in
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(7200)  # each kill is some twenty seconds, more on an old machine
 @pytest.mark.parametrize("trial", [TRAININGS], indirect=True, ids=["serial and ddp"])
 def test_fifty_kills_and_the_whole_study_after_them(
     trial: Trial, record_property: Callable[[str, int], None]
