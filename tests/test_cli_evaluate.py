@@ -11,6 +11,7 @@ import pytest
 from tiny_data import EVALUATED, SEED, tiny_params
 
 from parashot.cli import main
+from parashot.cli.weights import SHIPPED
 from parashot.data import ready
 from parashot.data.images import encode_jpeg
 from parashot.data.packed import PackedSplit
@@ -109,9 +110,17 @@ def test_weights_of_another_network_are_refused(
     assert "its weights are not those of the network it names" in capsys.readouterr().err
 
 
-def test_without_weights_the_study_of_the_folder_is_asked(
+def test_without_weights_it_is_the_network_that_comes_with_parashot(
     tiny_packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run("--data", tiny_packed) == 1
-    assert "no finished study in this folder" in capsys.readouterr().err
+    assert run("--data", tiny_packed, *SHAPE, "--json") == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["weights"] == str(SHIPPED)
+    assert printed.err.startswith("network: the one that comes with parashot")
+
+
+def test_the_shipped_weights_are_small_and_have_a_card() -> None:
+    assert SHIPPED.stat().st_size < 2_000_000
+    card = SHIPPED.with_suffix(".md").read_text(encoding="utf-8")
+    assert all(f"## {part}" in card for part in ("Data", "Recipe", "Figures", "Licence"))

@@ -102,3 +102,13 @@ def test_the_table_of_reliability_adds_up_what_was_told() -> None:
     flat = json.loads(page["LEAKS"].read_text())["settings"]["without_growth"]
     assert rows == ["1,050", "0", "0", "10", f"{flat['steps']:,}", f"{flat['restarts']:,}"]
     assert flat["steps"] >= 10_000 and flat["restarts"] >= 200
+
+
+def test_page_and_card_of_results_hold_what_was_measured() -> None:
+    script = runpy.run_path(str(ROOT / "docs/results.py"))
+    found = script["trainings"]()
+    text = script["PAGE"].read_text(encoding="utf-8")
+    assert script["filled"](text, script["page_figures"](found)) == text, "make it again: docs/results.py"
+    card = script["SHIPPED"].with_suffix(".md").read_text(encoding="utf-8")
+    shipped = [each for each in found if script["filled"](card, script["card_figures"](each)) == card]
+    assert [each["recipe"] for each in shipped] == ["fast-conv4"]

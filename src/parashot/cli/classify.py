@@ -25,7 +25,7 @@ def add_parser(commands: Commands) -> None:
         "classify",
         help="tell your own pictures apart, by a few examples of each class",
         description="Classify pictures by examples: DIR has a folder per class, one or more images in each. "
-        "The classes may be any; the network is the one that the study in this folder chose, or FILE.",
+        "The classes may be any.",
     )
     parser.add_argument("--shots", metavar="DIR", type=Path, required=True, help="examples by class")
     parser.add_argument(
@@ -53,8 +53,6 @@ def _run(command: argparse.Namespace) -> None:
     side = network.image_size
     examples = {label: [read_square(path, side) for path in files] for label, files in shots.items()}
     classifier = Classifier(network, examples)
-    if command.weights is None and _trained_on_synthetic_images():
-        tell("note: this network was trained on synthetic images, so it knows little of photographs")
     broken: list[str] = []
     verdicts = list(_verdicts(classifier, images, side, broken))
     say = as_json if command.json else as_csv if command.csv else as_table
@@ -88,11 +86,3 @@ def _verdicts(
         scores = classifier.scores(list(pictures.values()))
         for path, row in zip(pictures, scores, strict=True):
             yield Verdict(path, tuple(row.tolist()))
-
-
-def _trained_on_synthetic_images() -> bool:
-    """What the study in this folder says; a study without a summary says nothing."""
-    from parashot.records import read_json
-
-    summary = Path("results/summary.json")
-    return summary.exists() and bool(read_json(summary).get("synthetic"))

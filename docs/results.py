@@ -1,0 +1,284 @@
+"""`python docs/results.py`: tables and picture of docs/results.md, from the trainings in docs/results.
+
+`--add RECIPE` first takes in the training of this checkout, as docs/results/RECIPE-SEED.json; `--ship` also
+makes its network the one that comes with parashot, and fills in the model card.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from parashot.cli.weights import SHIPPED
+from parashot.data.episodes import EpisodeSpec
+from parashot.errors import RecordError
+from parashot.files import replacing_file, write_text
+from parashot.findings.results import StudyResults, load_results
+from parashot.findings.tasks import task_rows
+from parashot.findings.text import number
+from parashot.findings.time_to_accuracy import LEVELS, seconds_to, time_to_accuracy, validations
+from parashot.model.weights import load_network, save_weights
+from parashot.parallel.registry import STRATEGIES
+from parashot.params import load_params, read_yaml
+from parashot.recipes import apply, load_recipe
+from parashot.records import Run, TaskAccuracy, read_runs
+from parashot.report.canvas import Drawing, new_axes, outside_legend, png, styled
+from parashot.report.palette import LIGHT, SERIES
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE, TRAININGS = ROOT / "docs/results.md", ROOT / "docs/results"
+PICTURE = ROOT / "docs/pictures/results.png"
+CODE = ("src", "stages", "dvc.yaml")
+BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
+
+Training = dict[str, Any]
+"""What a JSON of docs/results holds."""
+
+
+def main() -> int:
+    """Take in a training where one is named, write page, picture and card, and return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--add", metavar="RECIPE", help="take in the training of this checkout")
+    parser.add_argument("--ship", action="store_true", help="and let parashot come with its network")
+    words = parser.parse_args()
+    if words.ship and not words.add:
+        parser.error("--ship goes with --add RECIPE")
+    if words.add:
+        _add(words.add, ship=words.ship)
+    found = trainings()
+    write_text(PAGE, filled(PAGE.read_text(encoding="utf-8"), page_figures(found)))
+    with replacing_file(PICTURE) as temporary:
+        temporary.write_bytes(png(_curves(found)))
+    return 0
+
+
+def trainings() -> list[Training]:
+    """Every training that was taken in, by recipe and seed."""
+    read = [json.loads(path.read_text(encoding="utf-8")) for path in TRAININGS.glob("*.json")]
+    return sorted(read, key=lambda each: (each["recipe"], each["seed"]))
+
+
+def filled(page: str, figures: str) -> str:
+    """The page with `figures` between its marks."""
+    before, rest = page.split(BEGIN)
+    return f"{before}{BEGIN}\n{figures}\n{END}{rest.split(END)[1]}"
+
+
+# --- taking a training in -------------------------------------------------------------------------
+
+
+def _add(recipe: str, *, ship: bool) -> None:
+    if changed := _git("status", "--porcelain", "--", *CODE):
+        raise SystemExit(f"error: a commit must name the code that trained; commit first:\n{changed}")
+    results = load_results(ROOT, tuple(STRATEGIES), partial=True)
+    training = _training(recipe, results)
+    path = TRAININGS / f"{recipe}-{training['seed']}.json"
+    write_text(path, json.dumps(training, indent=2) + "\n")
+    if ship:
+        model = ROOT / "results/train" / training["training"]["strategy"] / "model.pt"
+        network = load_network(model)
+        save_weights(SHIPPED, load_params(ROOT / "params.yaml").model, network.state_dict())
+        card = SHIPPED.with_suffix(".md")
+        write_text(card, filled(card.read_text(encoding="utf-8"), card_figures(training)))
+
+
+def _training(recipe: str, results: StudyResults) -> Training:
+    """What this checkout's training did, how long it took and what its network reaches."""
+    if results.evaluate is None or results.hardware is None or results.pretraining is None:
+        raise RecordError("no evaluated training in this checkout; run the recipe with `dvc exp run` first")
+    params, evaluation = load_params(ROOT / "params.yaml"), results.evaluate
+    trained = results.training[evaluation.result.strategy]
+    images = EpisodeSpec(params.episode.n_way, params.episode.k_shot, params.episode.k_query).images
+    timed = {each.strategy: each for each in time_to_accuracy(results, images)}[trained.result.strategy]
+    run = _run(evaluation.result.strategy)
+    return {
+        "recipe": recipe,
+        "seed": params.seed,
+        "differs": _differences(recipe),
+        "commit": run.tags["git.commit"],
+        "date": datetime.fromtimestamp(run.start_ms / 1000, UTC).date().isoformat(),
+        "hardware": asdict(results.hardware),
+        "computed": asdict(results.tune.choices) if results.tune else {},
+        "pretraining": asdict(results.pretraining.result),
+        "training": asdict(trained.result),
+        "images": timed.images,
+        "tasks": [asdict(each) for each in evaluation.tasks],
+        "validations": validations(trained, results.pretraining),
+    }
+
+
+def _run(strategy: str) -> Run:
+    """The record of the training itself, which knows commit and time."""
+    return read_runs(ROOT / "results/train" / strategy / "records.jsonl")[0]
+
+
+def _differences(recipe: str) -> dict[str, Any]:
+    """What was set besides the recipe, by dotted key; where the images lie, is nobody's concern."""
+    default = yaml.safe_load(_git("show", "HEAD:params.yaml"))
+    expected = dict(_leaves(apply(default, load_recipe(recipe).settings)))
+    found = dict(_leaves(read_yaml(ROOT / "params.yaml")))
+    return {
+        key: value for key, value in found.items() if key != "data.archive" and expected.get(key) != value
+    }
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+def _leaves(tree: object, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    if not isinstance(tree, Mapping):
+        yield prefix, tree
+        return
+    for key, value in tree.items():
+        yield from _leaves(value, f"{prefix}.{key}" if prefix else str(key))
+
+
+# --- telling --------------------------------------------------------------------------------------
+
+
+def page_figures(found: Sequence[Training]) -> str:
+    """All tables of the page."""
+    tables = (_accuracies(found), _times(found), _circumstances(found))
+    return "\n\n".join("\n".join(_row(cells) for cells in table) for table in tables)
+
+
+def card_figures(training: Training) -> str:
+    """The table of the model card, and where it was trained."""
+    lines = [_row(cells) for cells in _accuracies([training])]
+    minutes = _minutes(training["pretraining"]["seconds"] + training["training"]["seconds"])
+    words = (
+        f"{minutes} minutes of training on {_machine(training)}, commit {training['commit'][:7]}, "
+        f"{training['date']}"
+    )
+    return "\n".join([*lines, "", f"*{words}.*"])
+
+
+def _accuracies(found: Sequence[Training]) -> list[list[str]]:
+    head = ["recipe, seed", "shots", "test", "cosine of the same embedding", "margin, paired", "verdict"]
+    head += ["relation head alone", "transductive"]
+    rows = [head, ["---", "---:", "---:", "---:", "---:", "---", "---:", "---:"]]
+    for training in found:
+        tasks = [TaskAccuracy(**each) for each in training["tasks"]]
+        rows += [
+            [
+                _name(training),
+                str(task.k_shot),
+                f"**{_accuracy(task.accuracy, task.accuracy_ci95)}**",
+                _accuracy(task.cosine_accuracy, task.cosine_accuracy_ci95),
+                f"{100 * task.margin:+.2f} ± {100 * task.margin_ci95:.2f}",
+                task.verdict,
+                _accuracy(task.relation_accuracy, task.relation_accuracy_ci95),
+                _accuracy(task.transductive_accuracy, task.transductive_accuracy_ci95),
+            ]
+            for task in task_rows(tasks)
+        ]
+    return rows
+
+
+def _times(found: Sequence[Training]) -> list[list[str]]:
+    head = ["recipe, seed", "pretraining, min", "episodes, min", "together", "images seen", "val, after it"]
+    head += [f"s to {100 * level:.3g}%" for level in LEVELS]
+    rows = [head, ["---", *["---:"] * (len(head) - 1)]]
+    for training in found:
+        before, after = training["pretraining"], training["training"]
+        parts = (before["seconds"], after["seconds"])
+        whole = None if None in parts else sum(parts)
+        reached = [seconds_to(level, training["validations"]) for level in LEVELS]
+        rows.append(
+            [
+                _name(training),
+                _minutes(before["seconds"]),
+                _minutes(after["seconds"]),
+                _minutes(whole),
+                f"{training['images'] / 1e6:.2f} M",
+                _accuracy(after["val_accuracy"], after["val_accuracy_ci95"]),
+                *("–" if whole is None or each is None else f"{each:,.0f}" for each in reached),
+            ]
+        )
+    return rows
+
+
+def _circumstances(found: Sequence[Training]) -> list[list[str]]:
+    rows = [["recipe, seed", "command", "commit", "machine", "date"], ["---"] * 5]
+    for training in found:
+        settings = {"data.archive": "PATH", **training["differs"]}
+        said = " ".join(f"-S {key}={_word(value)}" for key, value in settings.items())
+        command = f"dvc exp run $(parashot recipe {training['recipe']}) {said} evaluate"
+        rows.append(
+            [_name(training), f"`{command}`", training["commit"][:7], _machine(training), training["date"]]
+        )
+    return rows
+
+
+def _word(value: object) -> str:
+    said = {None: "null", True: "true", False: "false"}
+    return said[value] if value is None or isinstance(value, bool) else shlex.quote(str(value))
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _name(training: Training) -> str:
+    return f"`{training['recipe']}`, {training['seed']}"
+
+
+def _machine(training: Training) -> str:
+    machine = training["hardware"]
+    gpus = ", ".join(machine["gpus"]) or "no GPU"
+    how = training["computed"].get("precision", "fp32")
+    return f"{machine['cpu_model']}, {machine['threads']} cores, {gpus}, torch {machine['torch']}, {how}"
+
+
+def _minutes(seconds: float | None) -> str:
+    return "–" if seconds is None else number(seconds / 60)
+
+
+def _accuracy(value: float, ci95: float) -> str:
+    return f"{100 * value:.2f} ± {100 * ci95:.2f}"
+
+
+# --- showing --------------------------------------------------------------------------------------
+
+
+@styled
+def _curves(found: Sequence[Training]) -> Drawing:
+    """Validation accuracy over the seconds of training, every training a line."""
+    figure, axes = new_axes(3.4, 6.4)
+    recipes = sorted({each["recipe"] for each in found})
+    colours = dict(zip(recipes, SERIES, strict=False))
+    seen: set[str] = set()
+    for training in found:
+        recipe, points = training["recipe"], training["validations"]
+        label = None if recipe in seen else recipe
+        seen.add(recipe)
+        colour = LIGHT[colours[recipe]]
+        style = "-" if training["seed"] == 0 else "--"
+        axes.plot(
+            [seconds / 60 for seconds, _ in points],
+            [100 * accuracy for _, accuracy in points],
+            style,
+            marker="o",
+            markersize=3,
+            color=colour,
+            label=label,
+        )
+    axes.set_xlabel("minutes of training, pretraining included (solid: seed 0)")
+    axes.set_ylabel("accuracy on val, 5-way 1-shot (%)")
+    outside_legend(figure)
+    return Drawing("results", "", "", "", figure)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
