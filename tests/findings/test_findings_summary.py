@@ -141,6 +141,7 @@ def test_advice_says_when_the_fastest_cannot_be_told_from_the_next() -> None:
     steps = {"serial": 0.4, "dp": 0.2, "ddp": 0.2}
     found = advice(build.study(strategies=build.strategy_results(steps, own=0.05)), "strategy")
     assert found["decided"] is False and "not to be told from" in str(found["sure"])
+    assert str(found["phrase"]).endswith(("(a tie with ddp)", "(a tie with dp)"))
 
 
 def test_advice_when_nothing_beats_one_replica() -> None:
@@ -188,6 +189,12 @@ def test_advice_on_batch_size_follows_accuracy_before_speed() -> None:
     assert found["choice"] == "2"
     assert "stopped after" in str(found["sure"])
     assert "30%" in str(found["phrase"]) and "20%" in str(found["phrase"])
+
+
+def test_advice_on_batch_size_does_not_compare_the_baseline_with_itself() -> None:
+    slower = build.batchsz_results({2: 0.02, 30: 0.0125, 60: 0.02}, stopped=())
+    found = advice(build.study(batchsz=slower), "batch size")
+    assert found["phrase"] == "take 30 episodes per step: no other size was faster"
 
 
 def test_what_is_mistaken_most_often_comes_first() -> None:

@@ -44,7 +44,7 @@ def advise_batchsz(evidence: Evidence) -> Advice:
         topic="batch size",
         choice=str(best),
         setting=f"train.batchsz={best}",
-        phrase=f"take {best} episodes per step{_why_this_size(row, timed, sound)}",
+        phrase=f"take {best} episodes per step{_why_this_size(row, timed, sound, baseline)}",
         buys=pace,
         sure=how_sure(ratios, "size of that accuracy" if len(sound) < len(timed) else "size")
         + (_batchsz_accuracy(row, timed, sound) if learned else "; none learned more than chance here"),
@@ -52,13 +52,17 @@ def advise_batchsz(evidence: Evidence) -> Advice:
     )
 
 
-def _why_this_size(row: BatchszRow, timed: Mapping[int, BatchszRow], sound: Iterable[int]) -> str:
+def _why_this_size(
+    row: BatchszRow, timed: Mapping[int, BatchszRow], sound: Iterable[int], baseline: int
+) -> str:
     """What the size buys: speed, or accuracy where faster ones fell behind."""
     behind = [each for size, each in timed.items() if size not in sound]
     if behind and row.val_accuracy is not None:
         best = max(each.val_accuracy or 0 for each in behind)
         return f": {100 * row.val_accuracy:.0f}% accurate where other sizes reach {100 * best:.0f}%"
-    return f", {ratio(row.speedup.value)}× as fast as the baseline" if row.speedup else ""
+    if row.batchsz == baseline:
+        return ": no other size was faster"
+    return f", {ratio(row.speedup.value)}× as fast as {baseline}" if row.speedup else ""
 
 
 def _less_accurate(row: BatchszRow, leader: BatchszRow, margin: float) -> bool:

@@ -29,7 +29,7 @@ def advise_strategy(evidence: Evidence) -> Advice:
     nothing = "nothing was faster" if BASE in rows else f"nothing to compare it with: {BASE} was not timed"
     gain = f", {ratio(faster.value)}× as fast as {BASE}" if faster else f": {nothing}"
     tied = [name for name, each in ratios.items() if each.side_of(1) == "around" and name != BASE]
-    gain += f" (so {'is' if len(tied) == 1 else 'are'} {listed(tied)})" if faster and tied else ""
+    gain += f" (a tie with {listed(tied)})" if faster and tied else ""
     return Advice(
         topic="strategy",
         choice=best,
