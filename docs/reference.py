@@ -94,7 +94,8 @@ def _stages() -> Iterator[str]:
     yield "`dvc repro -s NAME` runs one of them, `dvc dag` draws them."
     rows = []
     for name, stage in yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"].items():
-        outs = ", ".join(f"`{_name(each)}`" for each in stage.get("outs", [])) or "none"
+        made = [*stage.get("outs", []), *stage.get("plots", [])]
+        outs = ", ".join(f"`{_name(each)}`" for each in made) or "none"
         rows.append(f"| `{name}` | `{stage['cmd']}` | {outs} |")
     yield "\n".join(["| stage | command | outputs |", "|---|---|---|", *rows])
 

@@ -113,6 +113,11 @@ def _training(recipe: str, results: StudyResults) -> Training:
         "training": asdict(trained.result),
         "images": timed.images,
         "tasks": [asdict(each) for each in evaluation.tasks],
+        "pretraining_validations": [
+            (row.seconds, row.val_accuracy)
+            for row in results.pretraining.history
+            if row.val_accuracy is not None
+        ],
         "validations": validations(trained, results.pretraining),
     }
 
@@ -231,7 +236,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _name(training: Training) -> str:
-    return f"`{training['recipe']}`, {training['seed']}"
+    return f"{training['recipe']}, {training['seed']}"
 
 
 def _machine(training: Training) -> str:
@@ -256,27 +261,19 @@ def _accuracy(value: float, ci95: float) -> str:
 def _curves(found: Sequence[Training]) -> Drawing:
     """Validation accuracy over the seconds of training, every training a line."""
     figure, axes = new_axes(3.4, 6.4)
-    recipes = sorted({each["recipe"] for each in found})
-    colours = dict(zip(recipes, SERIES, strict=False))
-    seen: set[str] = set()
+    colours = dict(zip(sorted({each["recipe"] for each in found}), SERIES, strict=False))
     for training in found:
-        recipe, points = training["recipe"], training["validations"]
-        label = None if recipe in seen else recipe
-        seen.add(recipe)
-        colour = LIGHT[colours[recipe]]
-        style = "-" if training["seed"] == 0 else "--"
-        axes.plot(
-            [seconds / 60 for seconds, _ in points],
-            [100 * accuracy for _, accuracy in points],
-            style,
-            marker="o",
-            markersize=3,
-            color=colour,
-            label=label,
-        )
-    axes.set_xlabel("minutes of training, pretraining included (solid: seed 0)")
+        colour = LIGHT[colours[training["recipe"]]]
+        begun, after = training["pretraining_validations"], training["validations"]
+        minutes, percent = zip(*((each[0] / 60, 100 * each[1]) for each in after), strict=True)
+        style = {"color": colour, "marker": "o", "markersize": 3}
+        axes.plot(minutes, percent, "-" if training["seed"] == 0 else "--", label=_name(training), **style)
+        if begun:
+            joint = [*begun, after[0]]
+            axes.plot([each[0] / 60 for each in joint], [100 * each[1] for each in joint], ":", **style)
+    axes.set_xlabel("minutes of training (dotted: pretraining, by the cosine)")
     axes.set_ylabel("accuracy on val, 5-way 1-shot (%)")
-    outside_legend(figure)
+    outside_legend(figure, columns=3)
     return Drawing("results", "", "", "", figure)
 
 

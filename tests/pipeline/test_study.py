@@ -11,6 +11,7 @@ import sqlite3
 import time
 from collections import Counter
 from html.parser import HTMLParser
+from pathlib import Path
 
 import planted
 import pytest
@@ -152,6 +153,14 @@ def test_an_experiment_runs_again_what_its_knobs_touch_and_compares(studied: Che
     assert "parallel.dp.enabled" in studied.run("dvc", "exp", "show", "--csv").stdout
     studied.run("git", "checkout", "--quiet", "--", ".")
     studied.run("dvc", "checkout")
+
+
+def test_a_part_of_the_study_runs_in_a_clone_that_has_no_cache(studied: Checkout, tmp_path: Path) -> None:
+    studied.run("git", "clone", "--quiet", ".", str(tmp_path / "clone"))
+    clone = Checkout(tmp_path / "clone")
+    done = clone.run("dvc", "exp", "run", "-S", "seed=1", "hardware")
+    assert stages_run(done.stdout) == {"hardware"}
+    assert "Ran experiment" in done.stdout
 
 
 @pytest.mark.slow
