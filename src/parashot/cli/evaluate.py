@@ -74,8 +74,10 @@ def _tree(task: TaskAccuracy, weights: Path, command: argparse.Namespace) -> dic
 
 
 def _said(task: TaskAccuracy) -> str:
-    from parashot.findings.text import accuracy
     from parashot.plain import aligned
+
+    def accuracy(value: float, ci95: float) -> str:
+        return f"{100 * value:.2f} ± {100 * ci95:.2f}%"
 
     margin = f"{100 * task.margin + 0.0:+.2f} ± {100 * task.margin_ci95:.2f} points"
     rows = [
