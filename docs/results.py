@@ -236,7 +236,9 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _name(training: Training) -> str:
-    return f"{training['recipe']}, {training['seed']}"
+    """Recipe and seed; with a star where it did not follow the recipe in all."""
+    star = "\\*" if training["differs"].keys() - {"seed"} else ""
+    return f"{training['recipe']}, {training['seed']}{star}"
 
 
 def _machine(training: Training) -> str:
@@ -267,7 +269,13 @@ def _curves(found: Sequence[Training]) -> Drawing:
         begun, after = training["pretraining_validations"], training["validations"]
         minutes, percent = zip(*((each[0] / 60, 100 * each[1]) for each in after), strict=True)
         style = {"color": colour, "marker": "o", "markersize": 3}
-        axes.plot(minutes, percent, "-" if training["seed"] == 0 else "--", label=_name(training), **style)
+        axes.plot(
+            minutes,
+            percent,
+            "-" if training["seed"] == 0 else "--",
+            label=_name(training).replace("\\", ""),
+            **style,
+        )
         if begun:
             joint = [*begun, after[0]]
             axes.plot([each[0] / 60 for each in joint], [100 * each[1] for each in joint], ":", **style)
