@@ -138,6 +138,26 @@ def test_more_strategies_than_colours_are_all_drawn() -> None:
     assert len({(look.colour, look.marker, look.line) for look in looks(20)}) == 20
 
 
+def test_no_legend_is_wider_than_its_figure() -> None:
+    names = ("serial", "dp", "ddp", "allreduce", "fsdp", "layer_split", "channel_split")
+    full = build.study(
+        strategies=build.strategy_results({name: 0.4 - 0.03 * place for place, name in enumerate(names)}),
+        training={name: build.training(name) for name in names},
+        batchsz=build.batchsz_results({2: 0.05, 30: 0.0125, 60: 0.02}, stopped=(2, 60)),
+    )
+    legends = {
+        name: (drawing.figure, legend)
+        for name, drawing in drawn(full).items()
+        for legend in [*drawing.figure.legends, *(axes.get_legend() for axes in drawing.figure.axes)]
+        if legend is not None
+    }
+    assert len(legends) > 5
+    for name, (figure, legend) in legends.items():
+        figure.draw_without_rendering()
+        assert figure.bbox.x0 <= legend.get_window_extent().x0, name
+        assert legend.get_window_extent().x1 <= figure.bbox.x1, name
+
+
 def test_figures_without_data_are_left_out() -> None:
     assert drawn(StudyResults()) == {}
     only_loader = drawn(StudyResults(hardware=build.HARDWARE, loader=build.loader_results()))

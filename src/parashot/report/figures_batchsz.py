@@ -86,9 +86,7 @@ def _accuracy(rows: Sequence[Row], n_way: int) -> Drawing:
         at = (row["seconds"], 100 * row["val_accuracy"])
         half, stopped = 100 * (row["val_accuracy_ci95"] or 0), row["status"] == "stopped"
         fill = {"markerfacecolor": LIGHT["paper"]} if stopped else {}
-        name = f"batchsz {row['batchsz']}"
-        if stopped:
-            name += f", stopped after {row['episodes']} of {row['episodes_budget']}"
+        name = f"batchsz {row['batchsz']}{', stopped' if stopped else ''}"
         interval_mark(
             axes,
             at,
@@ -107,7 +105,8 @@ def _accuracy(rows: Sequence[Row], n_way: int) -> Drawing:
     axes.set_ylabel("validation accuracy in %")
     outside_legend(figure, columns=2)
     said = (
-        f"batchsz {row['batchsz']} {percent(row['val_accuracy'])} after {number(row['seconds'])} s"
+        f"batchsz {row['batchsz']} {percent(row['val_accuracy'])} after {number(row['seconds'])} s and "
+        f"{row['episodes']} episodes"
         for row in rows
     )
     return Drawing(
