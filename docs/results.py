@@ -26,7 +26,7 @@ from parashot.files import replacing_file, write_text
 from parashot.findings.results import StudyResults, load_results
 from parashot.findings.tasks import task_rows
 from parashot.findings.text import number
-from parashot.findings.time_to_accuracy import LEVELS, seconds_to, time_to_accuracy, validations
+from parashot.findings.time_to_accuracy import LEVELS, TimeToAccuracy, time_to_accuracy, validations
 from parashot.model.weights import load_network, save_weights
 from parashot.parallel.registry import STRATEGIES
 from parashot.params import load_params, read_yaml
@@ -111,7 +111,7 @@ def _training(recipe: str, results: StudyResults) -> Training:
         "computed": asdict(results.tune.choices) if results.tune else {},
         "pretraining": asdict(results.pretraining.result),
         "training": asdict(trained.result),
-        "images": timed.images,
+        "time": asdict(timed),
         "tasks": [asdict(each) for each in evaluation.tasks],
         "pretraining_validations": [
             (row.seconds, row.val_accuracy)
@@ -196,19 +196,16 @@ def _times(found: Sequence[Training]) -> list[list[str]]:
     head += [f"s to {100 * level:.3g}%" for level in LEVELS]
     rows = [head, ["---", *["---:"] * (len(head) - 1)]]
     for training in found:
-        before, after = training["pretraining"], training["training"]
-        parts = (before["seconds"], after["seconds"])
-        whole = None if None in parts else sum(parts)
-        reached = [seconds_to(level, training["validations"]) for level in LEVELS]
+        time = TimeToAccuracy(**training["time"])
+        parts = (time.pretraining_seconds, time.training_seconds)
+        reached = (time.seconds_to_50, time.seconds_to_55, time.seconds_to_58_2, time.seconds_to_62)
         rows.append(
             [
                 _name(training),
-                _minutes(before["seconds"]),
-                _minutes(after["seconds"]),
-                _minutes(whole),
-                f"{training['images'] / 1e6:.2f} M",
-                _accuracy(after["val_accuracy"], after["val_accuracy_ci95"]),
-                *("–" if whole is None or each is None else f"{each:,.0f}" for each in reached),
+                *map(_minutes, (*parts, None if None in parts else sum(parts))),
+                f"{time.images / 1e6:.2f} M",
+                _accuracy(time.val_accuracy, time.val_accuracy_ci95),
+                *("–" if each is None else f"{each:,.0f}" for each in reached),
             ]
         )
     return rows
@@ -237,7 +234,7 @@ def _row(cells: Sequence[str]) -> str:
 
 def _name(training: Training) -> str:
     """Recipe and seed; with a star where it did not follow the recipe in all."""
-    star = "\\*" if training["differs"].keys() - {"seed"} else ""
+    star = "*" if training["differs"].keys() - {"seed"} else ""
     return f"{training['recipe']}, {training['seed']}{star}"
 
 
@@ -265,24 +262,21 @@ def _curves(found: Sequence[Training]) -> Drawing:
     figure, axes = new_axes(3.4, 6.4)
     colours = dict(zip(sorted({each["recipe"] for each in found}), SERIES, strict=False))
     for training in found:
-        colour = LIGHT[colours[training["recipe"]]]
         begun, after = training["pretraining_validations"], training["validations"]
-        minutes, percent = zip(*((each[0] / 60, 100 * each[1]) for each in after), strict=True)
-        style = {"color": colour, "marker": "o", "markersize": 3}
-        axes.plot(
-            minutes,
-            percent,
-            "-" if training["seed"] == 0 else "--",
-            label=_name(training).replace("\\", ""),
-            **style,
-        )
+        style = {"color": LIGHT[colours[training["recipe"]]], "marker": "o", "markersize": 3}
+        line = "-" if training["seed"] == 0 else "--"
+        axes.plot(*_in_minutes(after), line, label=_name(training), **style)
         if begun:
-            joint = [*begun, after[0]]
-            axes.plot([each[0] / 60 for each in joint], [100 * each[1] for each in joint], ":", **style)
+            axes.plot(*_in_minutes([*begun, after[0]]), ":", **style)
     axes.set_xlabel("minutes of training (dotted: pretraining, by the cosine)")
     axes.set_ylabel("accuracy on val, 5-way 1-shot (%)")
     outside_legend(figure, columns=3)
     return Drawing("results", "", "", "", figure)
+
+
+def _in_minutes(points: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
+    """Minutes and percent of points in seconds and shares."""
+    return [seconds / 60 for seconds, _ in points], [100 * share for _, share in points]
 
 
 if __name__ == "__main__":

@@ -126,25 +126,26 @@ def test_the_same_study_gives_the_same_picture() -> None:
     assert first and second and svg(first) == svg(second) and png(first) == png(second)
 
 
-def test_more_strategies_than_colours_are_all_drawn() -> None:
-    names = ("serial", "dp", "ddp", "allreduce", "fsdp", "layer_split", "channel_split")
-    results = build.study(
-        strategies=build.strategy_results({name: 0.4 - 0.03 * place for place, name in enumerate(names)}),
-        training={name: build.training(name) for name in names},
+ALL = ("serial", "dp", "ddp", "allreduce", "fsdp", "layer_split", "channel_split")
+
+
+def study_of_all_strategies() -> StudyResults:
+    return build.study(
+        strategies=build.strategy_results({name: 0.4 - 0.03 * place for place, name in enumerate(ALL)}),
+        training={name: build.training(name) for name in ALL},
     )
-    found = drawn(results)
+
+
+def test_more_strategies_than_colours_are_all_drawn() -> None:
+    found = drawn(study_of_all_strategies())
     labels = {line.get_label() for line in found["curves_loss"].figure.axes[0].lines}
-    assert set(names) <= labels
+    assert set(ALL) <= labels
     assert len({(look.colour, look.marker, look.line) for look in looks(20)}) == 20
 
 
 def test_no_legend_is_wider_than_its_figure() -> None:
-    names = ("serial", "dp", "ddp", "allreduce", "fsdp", "layer_split", "channel_split")
-    full = build.study(
-        strategies=build.strategy_results({name: 0.4 - 0.03 * place for place, name in enumerate(names)}),
-        training={name: build.training(name) for name in names},
-        batchsz=build.batchsz_results({2: 0.05, 30: 0.0125, 60: 0.02}, stopped=(2, 60)),
-    )
+    stopped = build.batchsz_results({2: 0.05, 30: 0.0125, 60: 0.02}, stopped=(2, 60))
+    full = replace(study_of_all_strategies(), batchsz=stopped)
     legends = {
         name: (drawing.figure, legend)
         for name, drawing in drawn(full).items()
