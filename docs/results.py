@@ -83,13 +83,13 @@ def _add(recipe: str, *, ship: bool) -> None:
     results = load_results(ROOT, tuple(STRATEGIES), partial=True)
     training = _training(recipe, results)
     path = TRAININGS / f"{recipe}-{training['seed']}.json"
-    write_text(path, json.dumps(training, indent=2) + "\n")
     if ship:
-        model = ROOT / "results/train" / training["training"]["strategy"] / "model.pt"
-        network = load_network(model)
-        save_weights(SHIPPED, load_params(ROOT / "params.yaml").model, network.state_dict())
         card = SHIPPED.with_suffix(".md")
-        write_text(card, filled(card.read_text(encoding="utf-8"), card_figures(training)))
+        figures = filled(card.read_text(encoding="utf-8"), card_figures(training))
+        network = load_network(ROOT / "results/train" / training["training"]["strategy"] / "model.pt")
+        save_weights(SHIPPED, load_params(ROOT / "params.yaml").model, network.state_dict())
+        write_text(card, figures)
+    write_text(path, json.dumps(training, indent=2) + "\n")
 
 
 def _training(recipe: str, results: StudyResults) -> Training:
@@ -161,7 +161,7 @@ def page_figures(found: Sequence[Training]) -> str:
 def card_figures(training: Training) -> str:
     """The table of the model card, and where it was trained."""
     lines = [_row(cells) for cells in _accuracies([training])]
-    minutes = _minutes(training["pretraining"]["seconds"] + training["training"]["seconds"])
+    minutes = _minutes(_together(TimeToAccuracy(**training["time"])))
     words = (
         f"{minutes} minutes of training on {_machine(training)}, commit {training['commit'][:7]}, "
         f"{training['date']}"
@@ -184,7 +184,9 @@ def _accuracies(found: Sequence[Training]) -> list[list[str]]:
                 f"{100 * task.margin:+.2f} ± {100 * task.margin_ci95:.2f}",
                 task.verdict,
                 _accuracy(task.relation_accuracy, task.relation_accuracy_ci95),
-                _accuracy(task.transductive_accuracy, task.transductive_accuracy_ci95),
+                _accuracy(task.transductive_accuracy, task.transductive_accuracy_ci95)
+                if task.transductive_episodes
+                else "–",
             ]
             for task in task_rows(tasks)
         ]
@@ -192,17 +194,16 @@ def _accuracies(found: Sequence[Training]) -> list[list[str]]:
 
 
 def _times(found: Sequence[Training]) -> list[list[str]]:
-    head = ["recipe, seed", "pretraining, min", "episodes, min", "together", "images seen", "val, after it"]
+    head = ["recipe, seed", "pretraining, min", "episodes, min", "together", "images seen", "val, at the end"]
     head += [f"s to {100 * level:.3g}%" for level in LEVELS]
     rows = [head, ["---", *["---:"] * (len(head) - 1)]]
     for training in found:
         time = TimeToAccuracy(**training["time"])
-        parts = (time.pretraining_seconds, time.training_seconds)
         reached = (time.seconds_to_50, time.seconds_to_55, time.seconds_to_58_2, time.seconds_to_62)
         rows.append(
             [
                 _name(training),
-                *map(_minutes, (*parts, None if None in parts else sum(parts))),
+                *map(_minutes, (time.pretraining_seconds, time.training_seconds, _together(time))),
                 f"{time.images / 1e6:.2f} M",
                 _accuracy(time.val_accuracy, time.val_accuracy_ci95),
                 *("–" if each is None else f"{each:,.0f}" for each in reached),
@@ -243,6 +244,13 @@ def _machine(training: Training) -> str:
     gpus = ", ".join(machine["gpus"]) or "no GPU"
     how = training["computed"].get("precision", "fp32")
     return f"{machine['cpu_model']}, {machine['threads']} cores, {gpus}, torch {machine['torch']}, {how}"
+
+
+def _together(time: TimeToAccuracy) -> float | None:
+    """Seconds of training in all; None where one of the two was resumed, whose time nobody knows."""
+    if time.pretraining_seconds is None or time.training_seconds is None:
+        return None
+    return time.pretraining_seconds + time.training_seconds
 
 
 def _minutes(seconds: float | None) -> str:

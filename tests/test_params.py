@@ -220,6 +220,10 @@ def test_a_long_value_is_cut() -> None:
         ({"warmup_study.episodes": 127}, "warmup_study.sizes: 64, but warmup_study.episodes is 127"),
         ({"train.batchsz": 1001, "train.episodes": 1000}, "train.batchsz: 1001, but train.episodes is 1000"),
         ({"train.val_episodes": 601}, "train.val_episodes: 601, but evaluate.val_episodes packs only 600"),
+        (
+            {"evaluate.transductive_episodes": 1},
+            "evaluate.transductive_episodes: 1, but an interval needs two",
+        ),
         ({"episode.n_way": 17}, "episode.n_way: 17, but split val has 16 classes; it must be at most 16"),
         (
             {"episode.k_shot": 50, "episode.k_query": 11},

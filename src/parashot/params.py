@@ -583,6 +583,10 @@ def _check_fit(params: Params) -> None:
             f"train.val_episodes: {params.train.val_episodes}, but evaluate.val_episodes packs only "
             f"{params.evaluate.val_episodes}; it must be at most that"
         )
+    if params.evaluate.transductive_episodes == 1:
+        raise ParamsError(
+            "evaluate.transductive_episodes: 1, but an interval needs two; it must be 0 or at least 2"
+        )
     if data.source != "folder":
         _check_fits_known_set(params)
     if episode.k_shot * episode.n_way > 10_000:

@@ -15,7 +15,7 @@ from browser import WIDTHS, barriers, needs_browser, opened
 from coloured import COLOURS
 
 from parashot.cli import main
-from parashot.records import EvaluateResult, write_result
+from parashot.records import EvaluateResult, Run, write_result, write_runs
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -101,7 +101,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_done(
     assert errors[2].startswith("error: 2 of 6 pictures could not be read")
 
 
-def test_without_weights_the_network_is_shipped_or_of_a_study_of_photographs(
+def test_without_weights_the_network_is_shipped_or_was_trained_here_on_photographs(
     weights: Path,
     shots: Path,
     images: Path,
@@ -119,10 +119,11 @@ def test_without_weights_the_network_is_shipped_or_of_a_study_of_photographs(
     write_result(tmp_path / "results/evaluate/result.json", chosen)
     (tmp_path / "results/train/dp").mkdir(parents=True)
     shutil.copyfile(weights, tmp_path / "results/train/dp/model.pt")
-    for synthetic, source in (("true", "the one that comes with parashot"), ("false", "results/train/dp/")):
-        (tmp_path / "results/summary.json").write_text(f'{{"synthetic": {synthetic}}}')
+    for source, network in (("synthetic", "the one that comes with"), ("miniimagenet", "results/train/dp/")):
+        training = Run("train-dp", "train-dp", "ok", 1, 2, {"data.source": source})
+        write_runs(tmp_path / "results/train/dp/records.jsonl", [training])
         assert run("--shots", shots, "--images", images) == 0
-        assert capsys.readouterr().err.startswith(f"network: {source}")
+        assert capsys.readouterr().err.startswith(f"network: {network}")
 
 
 BROKEN = {

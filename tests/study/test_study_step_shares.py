@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standing_ranks import StandingRanks
 from tiny_data import tiny_params
+from torch.autograd import DeviceType
+from torch.autograd.profiler_util import FunctionEvent
 
 from parashot.parallel.context import Context, Placement, control_group
 from parashot.parallel.registry import STRATEGIES
 from parashot.records import StepShares
-from parashot.study.step_shares import all_shares, length, merged, watch_shares, within, without
+from parashot.study.step_shares import all_shares, length, merged, shares_of, watch_shares, within, without
 from parashot.study.timed import TimedStrategy
 from parashot.train.assemble import new_strategy, ready_batches
 
@@ -34,6 +36,25 @@ def test_spans_are_sets_of_moments(
     assert length(one) == len(ticks(first))
     assert ticks(within(one, two)) == ticks(first) & ticks(second)
     assert ticks(without(one, two)) == ticks(first) - ticks(second)
+
+
+def event(name: str, begin: int, end: int, device: DeviceType, **more: bool) -> FunctionEvent:
+    return FunctionEvent(0, name, 0, begin, end, device_type=device, **more)
+
+
+def test_what_the_host_annotated_is_no_work_of_a_gpu() -> None:
+    """On the device an annotation reaches from its first kernel to its last, with all gaps between."""
+    seen = [
+        event("parashot:step", 0, 100, DeviceType.CPU, is_user_annotation=True),
+        event("parashot:step", 10, 90, DeviceType.CUDA, is_user_annotation=True),
+        event("convolution", 10, 40, DeviceType.CUDA),
+        event("nccl:all_reduce", 30, 90, DeviceType.CUDA, is_user_annotation=True),
+        event("ncclDevKernel_AllReduce", 30, 70, DeviceType.CUDA),
+        event("multi_tensor_apply", 70, 90, DeviceType.CUDA),
+    ]
+    (share,) = shares_of(seen)
+    assert (share.hidden, share.exposed) == pytest.approx((0.1, 0.3))
+    assert share.idle == pytest.approx(0.2)
 
 
 def watched(context: Context, name: str, packed: Path) -> list[StepShares]:

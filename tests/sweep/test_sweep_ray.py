@@ -30,9 +30,7 @@ from parashot.train.run import train
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        find_spec("ray") is None, reason="Ray is not installed: pip install 'parashot[sweep]'"
-    ),
+    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install -e '.[sweep]'"),
 ]
 
 

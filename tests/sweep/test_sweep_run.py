@@ -175,6 +175,11 @@ def test_a_strategy_asked_for_by_name_is_on(run: Callable[..., list[Outcome]]) -
     [
         ({"seed": [0]}, "tpu", "--strategy tpu: unknown; choose one of: serial, dp"),
         ({"evaluate.k_query": [3, 4]}, "serial", "evaluate.k_query=4: does not fit the packed episodes"),
+        (
+            {"pretrain.epochs": [0, 5]},
+            "serial",
+            "pretrain.epochs: 5, but the runs of a sweep begin from random",
+        ),
         ({"parallel.device": ["cuda"]}, "serial", "parallel.device: cuda, but a run is given no GPU"),
         ({"claims.resamples": [100, 200]}, "serial", "are the same training; leave one out"),
     ],

@@ -12,12 +12,18 @@ from parashot.secrets import without_secrets
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
+LARGEST = 2**31 - 1
+"""Of whole numbers, here as in params.yaml."""
+
+
 def at_least(low: int) -> Callable[[str], int]:
     """A type of argument: a whole number that is not below `low`."""
 
     def whole_number(text: str) -> int:
         if int(text) < low:
             raise argparse.ArgumentTypeError(f"{text} is below {low}")
+        if int(text) > LARGEST:
+            raise argparse.ArgumentTypeError(f"{text} is above {LARGEST}")
         return int(text)
 
     return whole_number

@@ -17,8 +17,8 @@ def add_weights(parser: argparse.ArgumentParser) -> None:
         "--weights",
         metavar="FILE",
         type=Path,
-        help="the model.pt of a finished training; by default the one that the study in this folder chose, "
-        "if it was of photographs, else the network that comes with parashot",
+        help="the model.pt of a finished training; by default the one that stage evaluate of this folder "
+        "chose, if it was trained on photographs, else the network that comes with parashot",
     )
 
 
@@ -26,19 +26,23 @@ def weights_of(command: argparse.Namespace) -> Path:
     """The file that was named, or the default: which one, is told on stderr."""
     if command.weights is not None:
         return Path(command.weights)
-    chosen = _chosen_by_the_study()
+    chosen = _chosen_here()
     if chosen is None:
         tell("network: the one that comes with parashot, fast-conv4, trained on miniImageNet")
         return SHIPPED
-    tell(f"network: {chosen}, of the study in this folder")
+    tell(f"network: {chosen}, which stage evaluate of this folder chose")
     return chosen
 
 
-def _chosen_by_the_study() -> Path | None:
-    """What the finished study in this folder chose by validation; None where it saw synthetic images only."""
-    from parashot.records import EvaluateResult, read_json, read_result
+def _chosen_here() -> Path | None:
+    """What stage `evaluate` in this folder chose by validation; None where that saw synthetic images only."""
+    from parashot.records import EvaluateResult, read_result, read_runs
 
-    found, summary = Path("results/evaluate/result.json"), Path("results/summary.json")
-    if not (found.exists() and summary.exists()) or read_json(summary).get("synthetic"):
+    chosen = Path("results/evaluate/result.json")
+    if not chosen.exists():
         return None
-    return Path("results/train") / read_result(EvaluateResult, found).strategy / "model.pt"
+    folder = Path("results/train", read_result(EvaluateResult, chosen).strategy)
+    if not (folder / "model.pt").exists():  # another training is under way
+        return None
+    source = read_runs(folder / "records.jsonl")[0].params["data.source"]
+    return None if source == "synthetic" else folder / "model.pt"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from parashot.findings.advice_accuracy import advise_accuracy
 from parashot.findings.advice_batchsz import advise_batchsz
 from parashot.findings.advice_loader import advise_backend, advise_workers
 from parashot.findings.advice_step import advise_precision
@@ -15,6 +16,7 @@ _TOPICS = {
     "strategy": advise_strategy,
     "loader workers": advise_workers,
     "batch size": advise_batchsz,
+    "accuracy": advise_accuracy,
     "precision": advise_precision,
     "loader backend": advise_backend,
 }

@@ -58,11 +58,18 @@ def _why_this_size(
     """What the size buys: speed, or accuracy where faster ones fell behind."""
     behind = [each for size, each in timed.items() if size not in sound]
     if behind and row.val_accuracy is not None:
-        best = max(each.val_accuracy or 0 for each in behind)
-        return f": {100 * row.val_accuracy:.0f}% accurate where other sizes reach {100 * best:.0f}%"
+        best = max(behind, key=lambda each: each.val_accuracy or 0)
+        return f": {_learned(row)}, where {best.batchsz} is {_learned(best)}"
     if row.batchsz == baseline:
         return ": no other size was faster"
     return f", {ratio(row.speedup.value)}× as fast as {baseline}" if row.speedup else ""
+
+
+def _learned(row: BatchszRow) -> str:
+    """Its accuracy, and what it took: on the same episodes a small batch takes more steps."""
+    return (
+        f"{100 * (row.val_accuracy or 0):.0f}% accurate after {math.ceil(row.episodes / row.batchsz)} steps"
+    )
 
 
 def _less_accurate(row: BatchszRow, leader: BatchszRow, margin: float) -> bool:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from parashot.findings.accuracy import AccuracyComparison, compare
+from parashot.findings.accuracy import compare
 from parashot.findings.advised import Advice, how_sure, is_decided
 from parashot.findings.evidence import Evidence, UntestableError
 from parashot.findings.statistics import tied_with_best
 from parashot.findings.strategies import BASE, StrategyRow, step_seconds
-from parashot.findings.text import listed, points, ratio, times
+from parashot.findings.text import listed, ratio, times
 
 ALONE = {"serial": "one replica", "serial-all-cores": "one replica on all cores"}
 """What the variants of a single replica are called in a sentence."""
 
 
 def advise_strategy(evidence: Evidence) -> Advice:
-    """The fastest variant whose accuracy is not shown to be worse than serial's."""
+    """The fastest variant whose accuracy several seeds do not show to be worse than serial's."""
     if evidence.results.strategies is None:
         raise UntestableError(evidence.why_missing("strategies"))
     steps = step_seconds(evidence.results.strategies.blocks)
@@ -36,32 +36,19 @@ def advise_strategy(evidence: Evidence) -> Advice:
         setting="",
         phrase=f"train with {on}{gain}",
         buys=f"{times(faster)} as fast as one replica" if faster else nothing,
-        sure=how_sure(ratios, "strategy") + _accuracy_words(evidence, row),
+        sure=how_sure(ratios, "strategy"),
         decided=is_decided(ratios),
     )
 
 
 def _worse(evidence: Evidence, row: StrategyRow) -> bool:
-    """Whether its accuracy is shown to lie below serial's by more than the margin."""
-    outcome = _against_serial(evidence, row)
-    return outcome is not None and outcome.verdict == "different" and outcome.difference.value < 0
-
-
-def _against_serial(evidence: Evidence, row: StrategyRow) -> AccuracyComparison | None:
+    """Whether several seeds show its accuracy to lie below serial's by more than the margin."""
     if row.strategy == BASE:
-        return None
-    return compare(evidence.results, row.strategy, BASE, evidence.params.claims)
-
-
-def _accuracy_words(evidence: Evidence, row: StrategyRow) -> str:
-    """How its accuracy stands to serial's."""
-    outcome = _against_serial(evidence, row)
-    if outcome is None:
-        return ""
-    margin = f"{100 * outcome.margin:g} points"
-    words = {
-        "equivalent": f"equivalent to serial's within {margin}",
-        "different": f"more than {margin} from serial's",
-        "undecided": f"neither shown to be within {margin} of serial's nor outside",
-    }
-    return f"; its accuracy is {words[outcome.verdict]}: {points(outcome.difference)}"
+        return False
+    outcome = compare(evidence.results, row.strategy, BASE, evidence.params.claims)
+    return (
+        outcome is not None
+        and outcome.seeds > 1
+        and outcome.verdict == "different"
+        and outcome.difference.value < 0
+    )

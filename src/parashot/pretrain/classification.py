@@ -29,7 +29,7 @@ class Varied:
         """float32 [m, 3, size, size], normalised."""
         if not self.augmentation.active:
             return prepare(batch.images, size)
-        step = torch.tensor([batch.step], device=batch.images.device)
+        step = torch.full((1,), batch.step, device=batch.images.device)  # no copy to wait for
         keys = episode_keys(self.seed, self.split, step, IMAGE_AUGMENTATION)
         return normalise(augment(batch.images[None], keys, self.augmentation, size)[0])
 

@@ -54,7 +54,7 @@ def watch_shares(timed: TimedStrategy) -> list[Shares]:
 
 def shares_of(events: Iterable[FunctionEvent]) -> list[Shares]:
     """Shares of each step among `events`, in the order of the steps."""
-    events = list(events)
+    events = [each for each in events if not _is_echo(each)]
     on_device = any(each.device_type == DeviceType.CUDA for each in events)
     steps = merged(_span(each) for each in events if each.name == _STEP and _on_host(each))
     messages = merged(_span(each) for each in events if _is_message(each, on_device))
@@ -99,6 +99,11 @@ def _is_computing(event: FunctionEvent, on_device: bool) -> bool:
     if on_device:
         return event.device_type == DeviceType.CUDA and "nccl" not in event.name.lower()
     return event.name.startswith("aten::") and _on_host(event)
+
+
+def _is_echo(event: FunctionEvent) -> bool:
+    """What was annotated on the host stands on the device too, from its first kernel to its last: no work."""
+    return event.device_type == DeviceType.CUDA and bool(event.is_user_annotation)
 
 
 def _on_host(event: FunctionEvent) -> bool:

@@ -124,7 +124,7 @@ def engine(nodes: Nodes) -> Iterator[Engine]:
     try:
         import ray
     except ImportError as error:
-        raise DeviceError("Ray is not installed; run `pip install 'parashot[sweep]'`") from error
+        raise DeviceError("Ray is not installed; run `pip install -e '.[sweep]'`") from error
     try:
         _connect(ray, nodes.address)
         yield Engine(ray, nodes)

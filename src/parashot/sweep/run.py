@@ -132,6 +132,11 @@ def _check(point: Point, packed: Path, nodes: Nodes) -> None:
             f"{point.name}: does not fit the packed episodes; set episode.n_way, episode.k_shot and "
             "evaluate.* in params.yaml, then run `dvc repro pack`"
         )
+    if params.pretrain.epochs:
+        raise ParamsError(
+            f"pretrain.epochs: {params.pretrain.epochs}, but the runs of a sweep begin from random weights; "
+            "set it to 0, or take `dvc exp run --queue`"
+        )
     if params.parallel.device == "cuda" and nodes.gpus == 0:
         raise ParamsError("parallel.device: cuda, but a run is given no GPU; set --gpus-per-run")
 

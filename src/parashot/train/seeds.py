@@ -1,7 +1,7 @@
 """The same training with further seeds, so that the luck of one is in the comparison of strategies.
 
 Each seed draws first weights and episodes of its own, the same for every strategy; validation episodes are
-the same for all seeds.
+the same for all seeds, and so is a pretrained embedding.
 """
 
 from __future__ import annotations

@@ -41,8 +41,10 @@ def measure(
     """Measure the network of a file on `count` episodes of a split, `transductive` of them that way, too.
 
     It works at the size it was trained at, on a GPU where there is one. Raises `ParashotError` where the file
-    is no network, and `DataError` as `draw_episodes` does.
+    is no network, and `DataError` for a single transductive episode and as `draw_episodes` does.
     """
+    if transductive == 1:
+        raise DataError("1 transductive episode has no interval; take 0, or at least 2")
     keep_freed_memory()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     network = channels_last(load_network(weights).to(device))
@@ -89,9 +91,9 @@ def judge_episodes(network: RelationNetwork, episodes: EpisodeSet) -> torch.Tens
 def task_accuracy(
     judged: torch.Tensor, transductive: npt.NDArray[np.float64], spec: EpisodeSpec
 ) -> TaskAccuracy:
-    """Sum up judgements [3, e, q, n] of 2 or more episodes, and `transductive` accuracies of some of them."""
+    """Sum up judgements [3, e, q, n] of 2 or more episodes, and `transductive` accuracies of 0 or 2."""
     ours, cosine, relation = (accuracy(each).double().numpy() for each in judged)
-    apart = mean_and_ci95(transductive) if len(transductive) > 1 else (0.0, 0.0)
+    apart = mean_and_ci95(transductive) if len(transductive) else (0.0, 0.0)
     return TaskAccuracy(
         spec.n_way,
         spec.k_shot,
