@@ -115,8 +115,7 @@ def ready_images(
 def _related_group(network: RelationNetwork, relate: Relate, episodes: EpisodeSet) -> Iterator[torch.Tensor]:
     """What `relate` says of all episodes, so many at a time as memory bears."""
     images, position = np.unique(episodes.rows, return_inverse=True)
-    parts = (images[begin : begin + _IMAGES_AT_ONCE] for begin in range(0, len(images), _IMAGES_AT_ONCE))
-    maps = torch.cat([_embedded(network, episodes, each) for each in parts])
+    maps = _maps(network, episodes, images)
     places = torch.from_numpy(position.reshape(episodes.rows.shape)).to(maps.device)
     k_shot = episodes.spec.k_shot
     support, query = places[:, :, :k_shot], places[:, :, k_shot:].flatten(1)
@@ -124,6 +123,28 @@ def _related_group(network: RelationNetwork, relate: Relate, episodes: EpisodeSe
     for begin in range(0, len(episodes), at_once):
         some = slice(begin, begin + at_once)
         yield relate(maps[support[some]], maps[query[some]]).cpu()
+
+
+def _maps(network: RelationNetwork, episodes: EpisodeSet, rows: npt.NDArray[np.integer[Any]]) -> torch.Tensor:
+    """Maps [m, C, h', w'] of the images at `rows` [m], however many.
+
+    They lie in one block, made before the second part is computed: parts that stay, between the large blocks
+    that an embedding takes and frees, tear holes that its next blocks do not fit (`parallel/allocator.py`).
+    """
+    part = _embedded(network, episodes, rows[:_IMAGES_AT_ONCE])
+    nhwc = part.is_contiguous(memory_format=torch.channels_last)
+    maps = torch.empty(
+        (len(rows), *part.shape[1:]),
+        dtype=part.dtype,
+        device=part.device,
+        memory_format=torch.channels_last if nhwc else torch.contiguous_format,
+    )
+    maps[:_IMAGES_AT_ONCE] = part
+    del part
+    for begin in range(_IMAGES_AT_ONCE, len(rows), _IMAGES_AT_ONCE):
+        some = slice(begin, begin + _IMAGES_AT_ONCE)
+        maps[some] = _embedded(network, episodes, rows[some])
+    return maps
 
 
 def _embedded(
