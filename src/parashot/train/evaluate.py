@@ -72,16 +72,18 @@ def related(
     """
     training = network.training
     network.eval()
-    done, found = 0, []
+    done, found = 0, torch.empty(0)
     try:
         for group in _groups(episodes, _embedded(network, episodes, episodes.rows.reshape(-1)[:1]).nbytes):
             for each in _related_group(network, relate, group):
+                if done == 0:  # one block as well: small ones would stay where large ones were
+                    found = each.new_empty(len(episodes), *each.shape[1:])
+                found[done : done + len(each)] = each
                 done += len(each)
                 tell(done)
-                found.append(each)
     finally:
         network.train(training)
-    return torch.cat(found)
+    return found
 
 
 def shared_episode_accuracies(
