@@ -59,17 +59,20 @@ def _why_this_size(
     behind = [each for size, each in timed.items() if size not in sound]
     if behind and row.val_accuracy is not None:
         best = max(behind, key=lambda each: each.val_accuracy or 0)
-        return f": {_learned(row)}, where {best.batchsz} is {_learned(best)}"
+        other = f"{best.batchsz}: {_percent(best)} after {_steps(best)}"
+        return f": {_percent(row)} accurate after {_steps(row)} steps ({other})"
     if row.batchsz == baseline:
         return ": no other size was faster"
     return f", {ratio(row.speedup.value)}× as fast as {baseline}" if row.speedup else ""
 
 
-def _learned(row: BatchszRow) -> str:
-    """Its accuracy, and what it took: on the same episodes a small batch takes more steps."""
-    return (
-        f"{100 * (row.val_accuracy or 0):.0f}% accurate after {math.ceil(row.episodes / row.batchsz)} steps"
-    )
+def _percent(row: BatchszRow) -> str:
+    return f"{100 * (row.val_accuracy or 0):.0f}%"
+
+
+def _steps(row: BatchszRow) -> int:
+    """On the same episodes a small batch takes more of them."""
+    return math.ceil(row.episodes / row.batchsz)
 
 
 def _less_accurate(row: BatchszRow, leader: BatchszRow, margin: float) -> bool:
