@@ -37,7 +37,7 @@ nav a:hover{text-decoration:underline}
   margin-top:24px}
 .cards{display:grid;gap:14px;grid-template-columns:repeat(2,minmax(0,1fr))}
 .card{grid-column:span 2}
-.card:nth-child(n+4){grid-column:span 1}
+.card:nth-child(n+5){grid-column:span 1}
 .card{border:1px solid var(--line);border-radius:10px;padding:14px 18px}
 .card p{margin:.3em 0}
 .card .choice{font-size:1.3rem;font-weight:650;line-height:1.25}
