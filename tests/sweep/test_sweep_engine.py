@@ -13,7 +13,7 @@ from parashot.sweep.engine import Nodes, engine
 
 def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    message = r"Ray is not installed; run `pip install 'parashot\[sweep\]'`"
+    message = r"Ray is not installed; run `pip install -e '\.\[sweep\]'`"
     with pytest.raises(DeviceError, match=message), engine(Nodes()):
         pass
 
