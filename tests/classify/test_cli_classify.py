@@ -124,6 +124,9 @@ def test_without_weights_the_network_is_shipped_or_was_trained_here_on_photograp
         write_runs(tmp_path / "results/train/dp/records.jsonl", [training])
         assert run("--shots", shots, "--images", images) == 0
         assert capsys.readouterr().err.startswith(f"network: {network}")
+    (tmp_path / "results/train/dp/model.pt").unlink()  # as while it is trained again
+    assert run("--shots", shots, "--images", images) == 0
+    assert capsys.readouterr().err.startswith("network: the one that comes with")
 
 
 BROKEN = {

@@ -122,6 +122,8 @@ def test_advice_takes_the_fastest_strategy() -> None:
     found = advice(build.study(), "strategy")
     assert found["choice"] == "ddp" and found["decided"] is True
     assert "2.0" in str(found["buys"])
+    accuracy = advice(build.study(), "accuracy")
+    assert accuracy["choice"] == "survives" and "shown to lie within ± 2 points" in str(accuracy["sure"])
 
 
 def test_advice_counts_one_replica_with_all_cores_as_a_choice() -> None:

@@ -17,7 +17,7 @@ LARGEST = 2**31 - 1
 
 
 def at_least(low: int) -> Callable[[str], int]:
-    """A type of argument: a whole number that is not below `low`."""
+    """A type of argument: a whole number from `low` to `LARGEST`."""
 
     def whole_number(text: str) -> int:
         if int(text) < low:
