@@ -369,6 +369,11 @@ def test_any_text_is_read_or_refused_in_one_line(text: str, tmp_path_factory: py
             "set train.compile to none",
         ),
         (
+            {"train__accumulate": 2, "train__compile": "reduce-overhead"},
+            "train.accumulate: 2 parts, whose gradients a network compiled with reduce-overhead would "
+            "overwrite; set train.compile to default or none",
+        ),
+        (
             {"augment__flip": True, "loader__backend": "jpeg"},
             "augment: varies pixels on the device, but loader.backend jpeg normalises them before; "
             "set loader.backend to packed or resident",

@@ -608,6 +608,11 @@ def _check_step(params: Params) -> None:
             f"train.recompute: true, but a network compiled with {train.compile} decides itself what it "
             "recomputes; set train.compile to none"
         )
+    if train.accumulate > 1 and train.compile == "reduce-overhead":
+        raise ParamsError(
+            f"train.accumulate: {train.accumulate} parts, whose gradients a network compiled with "
+            "reduce-overhead would overwrite; set train.compile to default or none"
+        )
     if params.loader.backend == "jpeg" and (augment.crop < 1 or augment.flip or augment.jitter > 0):
         raise ParamsError(
             "augment: varies pixels on the device, but loader.backend jpeg normalises them before; "

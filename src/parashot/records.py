@@ -250,7 +250,7 @@ class PretrainResult:
     steps: int = 0
     images: int = 0  # seen, over all epochs
     seconds: float | None = 0.0  # without validations; None where it was taken up again
-    images_per_second: float = 0.0  # over the median step
+    images_per_second: float = 0.0  # over all steps, those at a smaller size too
     train_accuracy: float | None = None  # mean of the last epoch
     val_accuracy: float | None = None  # of few-shot episodes, by the cosine of the embedding
     val_accuracy_ci95: float | None = None

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from tiny_data import tiny_params
 
 from parashot.cli import main
@@ -174,6 +175,10 @@ def test_pace_and_room_are_of_this_machine_and_these_params(tmp_path: Path) -> N
     (tmp_path / "mine/cats/1.jpg").write_bytes(b"x" * 1000)
     mine = tiny_params({"data.source": "folder", "data.archive": "mine"})
     assert study_bytes(mine, tmp_path) == 2 * 1000 + 3 * mine.data.pack_size**2
+    for number in range(2):
+        Image.new("RGB", (200, 100)).save(tmp_path / f"mine/cats/same{number}.png")
+    raw = sum(each.stat().st_size for each in (tmp_path / "mine/cats").iterdir())
+    assert study_bytes(mine, tmp_path) == 2 * raw + 3 * 3 * 200 * 100, "packing keeps the one size there is"
     assert study_bytes(of_recipe("miniimagenet"), tmp_path) > 1e9 > study_bytes(params, tmp_path)
 
 

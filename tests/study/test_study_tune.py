@@ -12,10 +12,10 @@ from tiny_data import tiny_params
 from parashot.errors import DeviceError
 from parashot.findings.statistics import Resampling
 from parashot.findings.step import step_rows
-from parashot.params import Params
+from parashot.params import Compile, Params
 from parashot.records import Choices, TuneBlock, read_json, read_result, read_rows, read_runs
 from parashot.study import tune as module
-from parashot.study.tune import choose, may_compile, open_ways, tune
+from parashot.study.tune import choose, open_modes, open_ways, tune
 from parashot.train.choices import settle
 
 RESAMPLING = Resampling(resamples=300)
@@ -55,11 +55,14 @@ def test_a_slower_way_is_never_chosen(times: list[float], factor: float) -> None
 
 def test_a_network_is_compiled_only_where_nothing_stands_against_it() -> None:
     free = {"train.compile": "auto", "train.recompute": False}
-    assert may_compile(tiny_params(free))
-    assert not may_compile(tiny_params({**free, "train.recompute": True}))
+    able: list[Compile] = ["none", "default", "reduce-overhead"]
+    assert open_modes(tiny_params(free), able) == able[1:]
+    assert open_modes(tiny_params({**free, "train.recompute": True}), able) == []
     for enabled in (True, False):  # a strategy that is switched on or off retrains nothing else
-        assert may_compile(tiny_params({**free, "parallel.dp.enabled": enabled}))
-    assert not may_compile(tiny_params({**free, "train.compile": "none"}))
+        assert open_modes(tiny_params({**free, "parallel.dp.enabled": enabled}), able) == able[1:]
+    assert open_modes(tiny_params({**free, "train.compile": "none"}), able) == []
+    assert open_modes(tiny_params({**free, "train.accumulate": 2}), able) == ["default"]
+    assert open_modes(tiny_params(free), ["none"]) == []
 
 
 def test_settling_fills_in_what_is_open_and_leaves_the_rest() -> None:

@@ -22,7 +22,7 @@ def add_parser(commands: Commands) -> None:
         "evaluate",
         help="a network's few-shot accuracy on miniImageNet, and over the cosine of its own embedding",
         description="Measure a network on episodes of classes that it never saw: eval mode, each image "
-        "embedded once, 95%% intervals, the relation head's margin over the cosine of the same embedding.",
+        "embedded once, 95% intervals, the relation head's margin over the cosine of the same embedding.",
     )
     parser.add_argument(
         "--data", metavar="PATH", type=Path, required=True, help="a copy of miniImageNet, or data/packed"

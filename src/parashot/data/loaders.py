@@ -56,11 +56,15 @@ class EpisodeDataset(Dataset[Batch]):
         return self.plan.steps
 
     def __getitem__(self, step: int) -> Batch:
+        return self.batch(step)
+
+    def batch(self, step: int, pinned: bool = False) -> Batch:
+        """This rank's batch of `step`; packed pixels in pinned memory, where it is meant for a GPU."""
         rows = self._rows.of(step)
         if self.backend == "jpeg":
             pixels = _decode_each(self.split, rows, self.image_size)
         else:
-            pixels = _gather(self.split, rows)
+            pixels = _gather(self.split, rows, pinned)
         return Batch.of(pixels, self.spec, self.plan, step)
 
     @cached_property
@@ -80,7 +84,7 @@ def episode_loader(
     if dataset.backend == "resident":
         return ResidentSplit(dataset.split, device).batches(dataset.spec, dataset.plan, dataset.seed, steps)
     if workers == 0:
-        batches = (dataset[step] for step in steps)
+        batches = (dataset.batch(step, pinned=device.type == "cuda") for step in steps)
     else:
         batches = _by_workers(dataset, steps, workers, prefetch, device)
     return one_ahead(batches, device) if device.type == "cuda" else batches
@@ -135,20 +139,20 @@ def workers_of_rank(workers: int, local_rank: int, local_ranks: int) -> int:
     return len(range(workers)[even_share(workers, local_rank, local_ranks)])
 
 
-def _gather(split: PackedSplit, rows: npt.NDArray[np.int64]) -> torch.Tensor:
+def _gather(split: PackedSplit, rows: npt.NDArray[np.int64], pinned: bool) -> torch.Tensor:
     """Rows [m] -> uint8 [m, 3, h, w], a view of pixels that lie channels last, by one call."""
-    pixels = _empty((len(rows), *split.pixels.shape[1:]))
+    pixels = _empty((len(rows), *split.pixels.shape[1:]), pinned)
     torch.index_select(split.pixels, 0, torch.from_numpy(rows), out=pixels)  # by all threads torch has here
     return pixels.movedim(-1, -3)
 
 
-def _empty(shape: tuple[int, ...]) -> torch.Tensor:
+def _empty(shape: tuple[int, ...], pinned: bool) -> torch.Tensor:
     """Memory for uint8 of `shape`, where it can go on without another copy.
 
-    A worker's is shared with the process it works for; that of a process with a GPU is pinned.
+    A worker's is shared with the process it works for; else it is pinned where that is asked for.
     """
     if get_worker_info() is None:
-        return torch.empty(shape, dtype=torch.uint8, pin_memory=torch.cuda.is_initialized())
+        return torch.empty(shape, dtype=torch.uint8, pin_memory=pinned)
     shared = torch.UntypedStorage._new_shared(math.prod(shape))
     return torch.empty(0, dtype=torch.uint8).set_(shared).view(shape)
 

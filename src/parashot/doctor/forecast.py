@@ -5,10 +5,11 @@ A few steps are timed; the rest is counting what each stage will do. Meant to te
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import torch
 from parashot.data.batches import Batch
 from parashot.data.episodes import EpisodeSpec
 from parashot.data.images import decode, encode_jpeg, resize_square
+from parashot.errors import DataError
 from parashot.model.network import build_network
 from parashot.parallel.abilities import precisions
 from parashot.parallel.context import Context, place, process_context
@@ -34,6 +36,7 @@ _BENCH_BESIDE = 2.0
 
 _JPEG_BYTES_PER_PIXEL = 0.5
 _MINIIMAGENET_BYTES = 250e6
+_SAMPLED_IMAGES = 20
 
 
 @dataclass(frozen=True)
@@ -107,17 +110,29 @@ def _pretraining_seconds(params: Params, pace: Pace) -> float:
 
 def study_bytes(params: Params, root: Path) -> int:
     """Bytes that raw and packed images take; what DVC keeps beside them shares their blocks where it can."""
-    side = params.data.pack_size
+    pixels = params.data.pack_size**2
     images, encoded = sum(SPLIT_CLASSES.values()) * IMAGES_PER_CLASS, _MINIIMAGENET_BYTES
     if params.data.source == "synthetic":
-        side = params.data.synthetic.image_size
+        pixels = params.data.synthetic.image_size**2
         images = sum(SPLIT_CLASSES.values()) * params.data.synthetic.images_per_class
-        encoded = images * side**2 * _JPEG_BYTES_PER_PIXEL
+        encoded = images * pixels * _JPEG_BYTES_PER_PIXEL
     elif params.data.source == "folder" and params.data.archive:
         place = root / params.data.archive
-        files = [each for each in [place, *place.rglob("*")] if each.is_file()]
+        files = [each for each in [place, *sorted(place.rglob("*"))] if each.is_file()]
         images, encoded = len(files), float(sum(each.stat().st_size for each in files))
-    return int(2 * encoded + images * side**2 * 3)
+        pixels = _common_pixels(files) or pixels
+    return int(2 * encoded + images * pixels * 3)
+
+
+def _common_pixels(files: Sequence[Path]) -> int | None:
+    """Pixels of an image where all of a sample have one size, which packing then keeps."""
+    sizes = set()
+    for file in files[:: max(1, len(files) // _SAMPLED_IMAGES)]:
+        try:
+            sizes.add(decode(file.read_bytes()).shape[:2])
+        except DataError:
+            continue
+    return math.prod(sizes.pop()) if len(sizes) == 1 else None
 
 
 def _loader_seconds(params: Params, pace: Pace) -> float:

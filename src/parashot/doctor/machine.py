@@ -118,7 +118,7 @@ def compiler(device: str) -> Check:
     """Whether torch.compile can work."""
     if len(compile_modes(device)) > 1:
         return Check("compiler", "torch.compile works", "long trainings try whether compiling pays")
-    need = "triton" if device == "cuda" else "a C++ compiler (g++)"
+    need = "triton with a C compiler (gcc)" if device == "cuda" else "a C++ compiler (g++)"
     return Check("compiler", f"no {need}", "networks are not compiled; nothing else needs it")
 
 

@@ -11,8 +11,8 @@ import torch
 from parashot.errors import DeviceError
 from parashot.params import Compile, Params, Precision
 
-COMPILERS = ("g++", "clang++")
-"""What torch.compile builds its code for a CPU with."""
+COMPILERS = {"cpu": ("g++", "clang++"), "cuda": ("gcc", "clang")}
+"""What torch.compile builds its code with: for a CPU its kernels, for a GPU what starts Triton's."""
 
 
 def check_abilities(params: Params, device_type: str) -> None:
@@ -33,9 +33,11 @@ def precisions(device_type: str) -> list[Precision]:
 
 def compile_modes(device_type: str) -> list[Compile]:
     """Modes of torch.compile that work on the device, `none` first."""
+    if not any(map(shutil.which, COMPILERS[device_type])):
+        return ["none"]
     if device_type == "cuda":
         return ["none", "default", "reduce-overhead"] if find_spec("triton") else ["none"]
-    return ["none", "default"] if any(map(shutil.which, COMPILERS)) else ["none"]
+    return ["none", "default"]
 
 
 def _check(key: str, value: str, able: Sequence[str], device_type: str) -> None:

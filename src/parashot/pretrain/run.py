@@ -231,7 +231,7 @@ class _Pretraining:
             steps=self.plan.steps,
             images=self.plan.episodes,
             seconds=None if self.progress.resumed else trace.times.seconds,
-            images_per_second=self.plan.batchsz / float(np.median(trace.times.step_seconds)),
+            images_per_second=self.plan.episodes / sum(trace.times.step_seconds),
             train_accuracy=float(np.mean(trace.accuracies[-self.epoch_steps :])),
             val_accuracy=val_accuracy,
             val_accuracy_ci95=val_accuracy_ci95,

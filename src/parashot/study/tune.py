@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
+import torch
+
 from parashot.data.batches import Batch, Plan
 from parashot.files import replacing_folder
 from parashot.findings.statistics import Resampling, ratio_interval
@@ -80,11 +82,11 @@ def tune_rank(context: Context, params: Params, packed: Path) -> Measured:
     """The measurement, in one process."""
     device_type = context.placement.device_type
     ways = open_ways(params, device_type)
-    modes = compile_modes(device_type)[1:] if may_compile(params) else []
+    modes = open_modes(params, compile_modes(device_type))
     measured = Measured(chosen=ways[0])
     if len(ways) == 1 and not modes:
         return measured
-    share = max(1, params.train.batchsz // context.placement.replicas)
+    share = max(1, params.train.batchsz // _replicas_that_fit(context))
     episodes = training_episodes(params, packed, Plan(share, share), "packed")
     batches = [episodes[0]]
     timed = {way: _timed(context, params, batches, way) for way in ways}
@@ -106,9 +108,16 @@ def open_ways(params: Params, device_type: str) -> list[Choices]:
     return [Choices(pairing, precision, mode) for precision in able for pairing in pairings]
 
 
-def may_compile(params: Params) -> bool:
-    """Whether `auto` may compile: not what is recomputed. (`dp` is skipped then, and says why.)"""
-    return params.train.compile == "auto" and not params.train.recompute
+def open_modes(params: Params, able: Sequence[Compile]) -> list[Compile]:
+    """Modes of those the device is able to that `auto` may choose: none for what is recomputed.
+
+    (`dp` is skipped then, and says why.) CUDA graphs would overwrite what a step in parts adds up.
+    """
+    train = params.train
+    if train.compile != "auto" or train.recompute:
+        return []
+    refused = {"none", "reduce-overhead"} if train.accumulate > 1 else {"none"}
+    return [mode for mode in able if mode not in refused]
 
 
 def choose(seconds: Mapping[Choices, Sequence[float]], resampling: Resampling) -> Choices:
@@ -138,6 +147,13 @@ def _try_compiling(
     saved = steps * (median(seconds[plain]) - median(seconds[best]))
     if best != plain and saved > measured.compiling_seconds[best.compile]:
         measured.chosen = best
+
+
+def _replicas_that_fit(context: Context) -> int:
+    """Replicas that a batch is shared out over; where GPUs are too few for them, only `serial` trains."""
+    placement = context.placement
+    few = placement.device_type == "cuda" and torch.cuda.device_count() < placement.replicas
+    return 1 if few else placement.replicas
 
 
 def _training_seconds(measured: Measured, params: Params) -> float:

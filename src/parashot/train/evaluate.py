@@ -28,8 +28,9 @@ _IMAGES_AT_ONCE = 256
 _MAP_BYTES = 2 * 2**30
 """Maps kept at a time; a split whose maps need more is evaluated in groups of episodes."""
 
-_PAIR_BYTES = 2**27
-"""Of joined maps, should the network join them; its layers take several times as much."""
+_PAIR_BYTES = {"cpu": 2**27, "cuda": 2**31}
+"""Of joined maps, should the network join them; its layers take several times as much. A GPU waits for the
+host after each such part, and has work enough only in large ones."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,8 @@ def _related_group(network: RelationNetwork, relate: Relate, episodes: EpisodeSe
     places = torch.from_numpy(position.reshape(episodes.rows.shape)).to(maps.device)
     k_shot = episodes.spec.k_shot
     support, query = places[:, :, :k_shot], places[:, :, k_shot:].flatten(1)
-    at_once = max(1, _PAIR_BYTES // (query.shape[1] * episodes.spec.n_way * 2 * maps[0].nbytes))
+    pair_bytes = query.shape[1] * episodes.spec.n_way * 2 * maps[0].nbytes
+    at_once = max(1, _PAIR_BYTES[maps.device.type] // pair_bytes)
     for begin in range(0, len(episodes), at_once):
         some = slice(begin, begin + at_once)
         yield relate(maps[support[some]], maps[query[some]]).cpu()

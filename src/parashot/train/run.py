@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import distributed as dist
 
+from parashot.data.loaders import episode_loader
 from parashot.data.manifest import read_manifest, sha256
 from parashot.errors import DeviceError
 from parashot.hardware import MemoryPeak, tree_memory_bytes
@@ -157,9 +159,12 @@ class _Training:
         for device in devices:
             torch.cuda.reset_peak_memory_stats(device)
         with MemoryPeak(_MEMORY_INTERVAL_SECONDS) as host:
-            for step in range(min(_MEMORY_STEPS, self.plan.steps)):
-                self.strategy.step(self.episodes[step])
+            # without workers, which hold no part of the training; a resident split takes its room
+            batches = episode_loader(self.episodes, 0, 1, self.context.device)
+            for batch in islice(batches, _MEMORY_STEPS):
+                self.strategy.step(batch)
             synchronise(self.context)
+        del batches
         self.strategy.load_state_dict(before)
         self.strategy.optimizer.state.clear()
         mine = [torch.cuda.max_memory_allocated(device) for device in devices] or [

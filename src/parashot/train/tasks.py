@@ -91,7 +91,10 @@ def judge_episodes(network: RelationNetwork, episodes: EpisodeSet) -> torch.Tens
 def task_accuracy(
     judged: torch.Tensor, transductive: npt.NDArray[np.float64], spec: EpisodeSpec
 ) -> TaskAccuracy:
-    """Sum up judgements [3, e, q, n] of 2 or more episodes, and `transductive` accuracies of 0 or 2."""
+    """Sum up judgements [3, e, q, n] and the accuracies `transductive`.
+
+    Both are of 2 or more episodes, since an interval needs two; the latter may be of none.
+    """
     ours, cosine, relation = (accuracy(each).double().numpy() for each in judged)
     apart = mean_and_ci95(transductive) if len(transductive) else (0.0, 0.0)
     return TaskAccuracy(
