@@ -176,17 +176,31 @@ def test_advice_says_whether_the_accuracy_survives(
     assert phrase in summarize(results, build.params())["answer"]
 
 
-def test_advice_on_accuracy_where_serial_is_advised() -> None:
-    steps = {"serial": 0.1, "dp": 0.2, "ddp": 0.2}
+@pytest.mark.parametrize("steps", [{"serial": 0.1, "ddp": 0.2}, {"serial": 0.2, "serial-all-cores": 0.1}])
+def test_the_accuracy_of_one_replica_is_what_others_are_compared_with(steps: dict[str, float]) -> None:
     found = advice(build.study(strategies=build.strategy_results(steps)), "accuracy")
-    assert found["choice"] == "" and "serial is advised" in str(found["sure"])
+    assert found["choice"] == "survives" and "one replica" in str(found["phrase"])
 
 
-def test_advice_says_when_the_fastest_cannot_be_told_from_the_next() -> None:
-    steps = {"serial": 0.4, "dp": 0.2, "ddp": 0.2}
-    found = advice(build.study(strategies=build.strategy_results(steps, own=0.05)), "strategy")
-    assert found["decided"] is False and "not to be told from" in str(found["sure"])
-    assert str(found["phrase"]).endswith(("(a tie with ddp)", "(a tie with dp)"))
+@pytest.mark.parametrize(
+    ("equal", "choice"),
+    [
+        (("serial", "serial-all-cores", "dp", "ddp"), "serial"),
+        (("serial-all-cores", "dp", "ddp"), "serial-all-cores"),
+        (("dp", "ddp"), "ddp"),
+    ],
+)
+def test_advice_takes_the_simplest_of_what_cannot_be_told_from_the_fastest(
+    equal: tuple[str, ...], choice: str
+) -> None:
+    steps = {name: 0.2 if name in equal else 0.4 for name in build.STEPS}
+    for fastest in equal:
+        results = build.strategy_results({**steps, fastest: 0.199}, own=0.05)
+        found = advice(build.study(strategies=results), "strategy")
+        assert found["choice"] == choice and found["decided"] is False
+        others = [name for name in equal if name != choice]
+        assert all(name in str(found["sure"]) for name in others)
+        assert ("a tie with" in str(found["phrase"])) == (choice != "serial")
 
 
 def test_advice_when_nothing_beats_one_replica() -> None:

@@ -12,9 +12,19 @@ from parashot.findings.text import listed, ratio, times
 ALONE = {"serial": "one replica", "serial-all-cores": "one replica on all cores"}
 """What the variants of a single replica are called in a sentence."""
 
+SIMPLEST = ("serial", "serial-all-cores", "ddp")
+"""In what order those that tie with the fastest are taken.
+
+One process asks least of a training script; of several, DDP is what PyTorch's own page on DataParallel
+recommends (https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html).
+"""
+
 
 def advise_strategy(evidence: Evidence) -> Advice:
-    """The fastest variant whose accuracy several seeds do not show to be worse than serial's."""
+    """The fastest variant whose accuracy several seeds do not show to be worse than serial's.
+
+    Of those that cannot be told from it, the simplest.
+    """
     if evidence.results.strategies is None:
         raise UntestableError(evidence.why_missing("strategies"))
     steps = step_seconds(evidence.results.strategies.blocks)
@@ -22,23 +32,29 @@ def advise_strategy(evidence: Evidence) -> Advice:
     sound = {name: steps[name] for name, row in rows.items() if not _worse(evidence, row)}
     if not sound:
         raise UntestableError("no strategy was timed; run `dvc repro`")
-    best, ratios = tied_with_best(sound, evidence.resampling)
-    row = rows[best]
-    faster = row.speedup if best != BASE else None
-    on = f"{best} on {row.replicas} replicas" if row.replicas > 1 else ALONE.get(best, best)
+    fastest, ratios = tied_with_best(sound, evidence.resampling)
+    equals = [fastest, *(name for name, each in ratios.items() if each.side_of(1) == "around")]
+    choice = next((each for each in SIMPLEST if each in equals), fastest)
+    row = rows[choice]
+    faster = row.speedup if choice != BASE else None
+    on = f"{choice} on {row.replicas} replicas" if row.replicas > 1 else ALONE.get(choice, choice)
     nothing = "nothing was faster" if BASE in rows else f"nothing to compare it with: {BASE} was not timed"
     gain = f", {ratio(faster.value)}× as fast as {BASE}" if faster else f": {nothing}"
-    tied = [name for name, each in ratios.items() if each.side_of(1) == "around" and name != BASE]
-    gain += f" (a tie with {listed(tied)})" if faster and tied else ""
+    others = [name for name in equals if name != choice]
+    gain += f" (a tie with {listed(others)})" if faster and others else ""
     return Advice(
         topic="strategy",
-        choice=best,
+        choice=choice,
         setting="",
         phrase=f"train with {on}{gain}",
         buys=f"{times(faster)} as fast as one replica" if faster else nothing,
-        sure=how_sure(ratios, "strategy"),
+        sure=_as_sure(others) if others and choice in SIMPLEST else how_sure(ratios, "strategy"),
         decided=is_decided(ratios),
     )
+
+
+def _as_sure(others: list[str]) -> str:
+    return f"as fast as {listed(others)} as far as these blocks tell, and simpler"
 
 
 def _worse(evidence: Evidence, row: StrategyRow) -> bool:
