@@ -440,6 +440,18 @@ class ShownScore:
     score: float  # relation score, 0 to 1
 
 
+def followed(
+    history: Sequence[HistoryRow] | Sequence[PretrainRow], columns: Sequence[str], start_ms: int
+) -> list[Metric]:
+    """Those columns of a history as metrics over its steps, each at the time when its step was done."""
+    return [
+        Metric(name, value, row.step, start_ms + round(1000 * row.seconds))
+        for row in history
+        for name in columns
+        if (value := getattr(row, name)) is not None
+    ]
+
+
 # --- reading and writing ------------------------------------------------------------------------------
 
 

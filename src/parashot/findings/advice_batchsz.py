@@ -9,7 +9,7 @@ from parashot.findings.advised import Advice, how_sure, is_decided
 from parashot.findings.batchsz import BatchszRow, episode_seconds
 from parashot.findings.evidence import Evidence, UntestableError
 from parashot.findings.statistics import Interval, tied_with_best
-from parashot.findings.text import points, ratio, times
+from parashot.findings.text import percent, points, ratio, times
 
 
 def advise_batchsz(evidence: Evidence) -> Advice:
@@ -67,7 +67,7 @@ def _why_this_size(
 
 
 def _percent(row: BatchszRow) -> str:
-    return f"{100 * (row.val_accuracy or 0):.0f}%"
+    return percent(row.val_accuracy or 0, 0)
 
 
 def _steps(row: BatchszRow) -> int:

@@ -47,9 +47,9 @@ def size(value: float) -> str:
     return f"{number(mib)} MiB" if abs(mib) < 1024 else f"{number(mib / 1024)} GiB"
 
 
-def percent(share: float) -> str:
-    """Say a share with one decimal: `45.1%`."""
-    return f"{100 * share:.1f}%"
+def percent(share: float, decimals: int = 1) -> str:
+    """Say a share: `45.1%`."""
+    return f"{100 * share:.{decimals}f}%"
 
 
 def accuracy(value: float, ci95: float | None) -> str:

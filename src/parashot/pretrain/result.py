@@ -15,6 +15,7 @@ from parashot.records import (
     PretrainResult,
     PretrainRow,
     Run,
+    followed,
     now_ms,
     write_metrics,
     write_result,
@@ -71,12 +72,7 @@ def pretraining_run(
     result: PretrainResult | None,
 ) -> Run:
     """The run as MLflow is told it: while it trains (`result` None), and when it is done."""
-    metrics = [
-        Metric(name, value, row.step, start_ms + round(1000 * row.seconds))
-        for row in history
-        for name in _FOLLOWED
-        if (value := getattr(row, name)) is not None
-    ]
+    metrics = followed(history, _FOLLOWED, start_ms)
     done = result is not None
     if result is not None:
         metrics += [

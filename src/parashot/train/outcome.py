@@ -19,6 +19,7 @@ from parashot.records import (
     Metric,
     Run,
     TrainResult,
+    followed,
     now_ms,
     write_metrics,
     write_result,
@@ -64,12 +65,7 @@ def training_run(
     result: TrainResult | None,
 ) -> Run:
     """The run as MLflow is told it: while it trains (`result` None), and when it is done."""
-    metrics = [
-        Metric(key, value, row.step, start_ms + round(1000 * row.seconds))
-        for row in history
-        for key in _FOLLOWED
-        if (value := getattr(row, key)) is not None
-    ]
+    metrics = followed(history, _FOLLOWED, start_ms)
     if result is not None:
         metrics += [
             Metric(key, float(value), result.steps, now_ms()) for key, value in metrics_of(result).items()
