@@ -47,7 +47,7 @@ def advise_strategy(evidence: Evidence) -> Advice:
         choice=choice,
         setting="",
         phrase=f"train with {on}{gain}",
-        buys=f"{times(faster)} as fast as one replica" if faster else nothing,
+        buys=f"{times(faster)} as fast as {BASE}" if faster else nothing,
         sure=_as_sure(others) if others and choice in SIMPLEST else how_sure(ratios, "strategy"),
         decided=is_decided(ratios),
     )
