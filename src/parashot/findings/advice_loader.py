@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from parashot.findings.advised import Advice, how_sure
+from parashot.findings.advised import Advice, as_fast_as, how_sure
 from parashot.findings.evidence import Evidence, UntestableError
 from parashot.findings.loader import batch_seconds
-from parashot.findings.statistics import Interval, tied_with_best
+from parashot.findings.statistics import Interval, tied, tied_with_best
 from parashot.findings.text import counted, listed, number, times
 
 
@@ -18,21 +18,21 @@ def advise_workers(evidence: Evidence) -> Advice:
     if not seconds:
         raise UntestableError(f"the backend {backend} was not measured; add it to loader.bench.backends")
     best, ratios = tied_with_best(seconds, evidence.resampling)
-    tied = [best, *(workers for workers, ratio in ratios.items() if ratio.side_of(1) == "around")]
-    workers = min(tied)
+    equals = [best, *tied(ratios)]
+    workers = min(equals)
     row = next(row for row in evidence.loader if (row.backend, row.workers) == (backend, workers))
     gain = "no workers are as fast as any number of them"
-    if not workers and ratios and len(tied) == 1:
+    if not workers and ratios and len(equals) == 1:
         following, behind = min(ratios.items(), key=lambda each: each[1].value)
         gain = f"{times(behind)} the episodes per second of {counted(following, 'worker')}, the next best"
     if workers and row.speedup:
         gain = f"{times(row.speedup)} the episodes per second of none"
-    others = [str(each) for each in sorted(tied) if each != workers]
+    others = [str(each) for each in sorted(equals) if each != workers]
     sure = f"faster than every other number of workers with {backend}"
     if len(seconds) == 1:
         sure = f"the only number of workers that was measured with {backend}"
     if others:
-        sure = f"as fast as {listed(others)} as far as these blocks tell; the fewest take the least memory"
+        sure = f"{as_fast_as(others)}; the fewest take the least memory"
     return Advice(
         topic="loader workers",
         choice=str(workers),
@@ -59,14 +59,12 @@ def advise_backend(evidence: Evidence) -> Advice:
     for (backend, _), ratio in ratios.items():
         if backend != best and (backend not in behind or ratio.value < behind[backend].value):
             behind[backend] = ratio
-    tied = [backend for backend, ratio in behind.items() if ratio.side_of(1) == "around"]
+    equals = [best, *tied(behind)]
     own = evidence.params.loader.backend
-    choice = own if own in tied else best
+    choice = own if own in equals else best
     gains = [f"{times(ratio)} as fast as {name}" for name, ratio in behind.items() if choice == best]
-    others = [each for each in (best, *tied) if each != choice]
-    sure = (
-        f"as fast as {listed(others)} as far as these blocks tell" if others else how_sure(behind, "backend")
-    )
+    others = [each for each in equals if each != choice]
+    sure = as_fast_as(others) if others else how_sure(behind, "backend")
     return Advice(
         topic="loader backend",
         choice=choice,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from parashot.findings.accuracy import compare
-from parashot.findings.advised import Advice, how_sure, is_decided
+from parashot.findings.advised import Advice, as_fast_as, how_sure, is_decided
 from parashot.findings.evidence import Evidence, UntestableError
-from parashot.findings.statistics import tied_with_best
+from parashot.findings.statistics import tied, tied_with_best
 from parashot.findings.strategies import BASE, StrategyRow, step_seconds
 from parashot.findings.text import listed, ratio, times
 
@@ -33,7 +33,7 @@ def advise_strategy(evidence: Evidence) -> Advice:
     if not sound:
         raise UntestableError("no strategy was timed; run `dvc repro`")
     fastest, ratios = tied_with_best(sound, evidence.resampling)
-    equals = [fastest, *(name for name, each in ratios.items() if each.side_of(1) == "around")]
+    equals = [fastest, *tied(ratios)]
     choice = next((each for each in SIMPLEST if each in equals), fastest)
     row = rows[choice]
     faster = row.speedup if choice != BASE else None
@@ -42,19 +42,17 @@ def advise_strategy(evidence: Evidence) -> Advice:
     gain = f", {ratio(faster.value)}× as fast as {BASE}" if faster else f": {nothing}"
     others = [name for name in equals if name != choice]
     gain += f" (a tie with {listed(others)})" if faster and others else ""
+    simpler = others and choice in SIMPLEST
+    sure = f"{as_fast_as(others)}, and simpler" if simpler else how_sure(ratios, "strategy")
     return Advice(
         topic="strategy",
         choice=choice,
         setting="",
         phrase=f"train with {on}{gain}",
         buys=f"{times(faster)} as fast as {BASE}" if faster else nothing,
-        sure=_as_sure(others) if others and choice in SIMPLEST else how_sure(ratios, "strategy"),
+        sure=sure,
         decided=is_decided(ratios),
     )
-
-
-def _as_sure(others: list[str]) -> str:
-    return f"as fast as {listed(others)} as far as these blocks tell, and simpler"
 
 
 def _worse(evidence: Evidence, row: StrategyRow) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from parashot.findings.statistics import Interval
+from parashot.findings.statistics import Interval, tied
 from parashot.findings.text import listed, times
 
 
@@ -27,13 +27,17 @@ def how_sure(ratios: Mapping[Any, Interval], noun: str) -> str:
     """How far the fastest is from the others; `ratios` say how many times its time each of them takes."""
     if not ratios:
         return f"the only {noun} that was measured"
-    tied = [name for name, ratio in ratios.items() if ratio.side_of(1) == "around"]
-    if tied:
-        return f"the fastest median, but not to be told from {listed(tied)}"
+    if equals := tied(ratios):
+        return f"the fastest median, but not to be told from {listed(equals)}"
     name, ratio = min(ratios.items(), key=lambda item: item[1].value)
     return f"faster than every other {noun}: the next, {name}, takes {times(ratio)} its time"
 
 
 def is_decided(ratios: Mapping[Any, Interval]) -> bool:
     """Whether none of the others can be as fast."""
-    return all(ratio.side_of(1) != "around" for ratio in ratios.values())
+    return not tied(ratios)
+
+
+def as_fast_as(others: Iterable[Any]) -> str:
+    """Say that the choice ties with `others`."""
+    return f"as fast as {listed(others)} as far as these blocks tell"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parashot.findings.evidence import Evidence, Finding, UntestableError, judged
 from parashot.findings.loader import Rounds, batch_seconds, memory_by_round
-from parashot.findings.statistics import paired, ratio_interval, slope_interval, tied_with_best
+from parashot.findings.statistics import paired, ratio_interval, slope_interval, tied, tied_with_best
 from parashot.findings.text import counted, listed, size, times
 
 BACKEND = "jpeg"
@@ -24,16 +24,16 @@ def loader_optimum(evidence: Evidence) -> Finding:
             f"no number of workers from {low:g} to {high:g} was measured; add one to loader.bench.workers"
         )
     best, ratios = tied_with_best(seconds, evidence.resampling)
-    tied = {best} | {workers for workers, ratio in ratios.items() if ratio.side_of(1) == "around"}
+    equals = {best, *tied(ratios)}
     measured = (
         f"best at {counted(best, 'worker')} of {counted(threads, 'thread')}{_gain(evidence, seconds, best)}"
     )
-    if tied - {best}:
-        measured += f"; not to be told from it: {listed(sorted(tied - {best}))}"
+    if others := equals - {best}:
+        measured += f"; not to be told from it: {listed(sorted(others))}"
     band = f"{low:g} to {high:g} workers"
-    if tied <= near:
+    if equals <= near:
         return Finding(measured, "holds", f"every setting that can be the fastest lies in {band}")
-    if not tied & near:
+    if not equals & near:
         return Finding(measured, "does not hold", f"no setting that can be the fastest lies in {band}")
     return Finding(measured, "undecided", f"settings inside and outside of {band} cannot be told apart")
 

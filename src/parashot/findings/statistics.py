@@ -201,6 +201,11 @@ def tied_with_best(
     return best, ratios
 
 
+def tied(ratios: Mapping[T, Interval]) -> list[T]:
+    """Name those that cannot be told from what they are compared with: whose interval includes 1."""
+    return [each for each, ratio in ratios.items() if ratio.side_of(1) == "around"]
+
+
 def draw_rounds(rounds: int, resampling: Resampling) -> Rounds:
     """Indices of resampled rounds [resamples, rounds], the same in every call."""
     if rounds < 2:
