@@ -14,8 +14,8 @@ from benchmarks.outcome import RESAMPLING, Cell, Outcome, Table
 from benchmarks.pipeline import help_seconds
 from benchmarks.workload import Embedding, Workload
 from parashot.errors import DeviceError
-from parashot.findings.statistics import Interval, median_interval
 from parashot.parallel.abilities import precisions
+from parashot.questions.statistics import Interval, median_interval
 
 MB = 10**6
 

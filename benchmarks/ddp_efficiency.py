@@ -10,10 +10,10 @@ from functools import partial
 from benchmarks.outcome import RESAMPLING, Table
 from benchmarks.turns import BLOCKS
 from benchmarks.workload import Workload
-from parashot.findings.statistics import Interval, median_interval, ratio_interval
 from parashot.parallel.context import Context, Placement, alone, control_group, wait_for_all
 from parashot.parallel.launch import launch
-from parashot.study.timed import TimedStrategy, in_turn
+from parashot.questions.statistics import Interval, median_interval, ratio_interval
+from parashot.questions.timed import TimedStrategy, in_turn
 from parashot.train.assemble import new_strategy
 
 REPLICAS = 2

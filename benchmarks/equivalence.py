@@ -25,8 +25,8 @@ from parashot.data.loaders import episode_loader
 from parashot.data.packed import PackedSplit
 from parashot.data.pixels import prepare
 from parashot.errors import DataError
-from parashot.findings.statistics import Interval, equivalence
 from parashot.params import Params, parse, read_yaml
+from parashot.questions.statistics import Interval, equivalence
 from parashot.recipes import apply, load_recipe
 from parashot.records import Choices
 

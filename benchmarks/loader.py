@@ -28,9 +28,9 @@ from benchmarks.feeds import Shape
 from benchmarks.images import CLASSES, pack_noise, pack_photos, photos_by_class, write_photos
 from benchmarks.outcome import RESAMPLING, Cell, Outcome, Table
 from benchmarks.turns import BLOCKS, Block, Side, Turns
-from parashot.findings.statistics import Interval, median_interval, ratio_interval
-from parashot.findings.text import counted
 from parashot.hardware import inspect_hardware
+from parashot.questions.statistics import Interval, median_interval, ratio_interval
+from parashot.questions.text import counted
 
 STUDY, EASYFSL, COPY = "the study's method", "easyfsl", "plain copy of the bytes"
 UINT8 = "uint8"

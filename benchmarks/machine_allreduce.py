@@ -12,10 +12,10 @@ from benchmarks.limits import wait_for
 from benchmarks.outcome import RESAMPLING, Cell, Table
 from benchmarks.probes import Section, bytes_said, rounds
 from parashot.errors import DeviceError
-from parashot.findings.statistics import median_interval
 from parashot.hardware import usable_cores
 from parashot.parallel.context import Context, Placement
 from parashot.parallel.launch import launch
+from parashot.questions.statistics import median_interval
 
 SIZES = tuple(2**power for power in (12, 16, 20, 24, 26))
 """Bytes: 4 KiB to 64 MiB."""

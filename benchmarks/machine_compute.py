@@ -14,9 +14,9 @@ import torch
 from benchmarks.limits import Shapes, Way, affordable, matrix_ways, using_threads
 from benchmarks.outcome import RESAMPLING, Cell, Table
 from benchmarks.probes import Probe, Section, Series, block_seconds, in_turn, listing, seconds_per_call
-from parashot.findings.statistics import median_interval
-from parashot.findings.text import counted
 from parashot.hardware import usable_cores
+from parashot.questions.statistics import median_interval
+from parashot.questions.text import counted
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 

@@ -21,9 +21,9 @@ from benchmarks.probes import (
     listing,
     seconds_per_call,
 )
-from parashot.findings.statistics import median_interval
 from parashot.hardware import usable_cores
 from parashot.parallel.context import Placement
+from parashot.questions.statistics import median_interval
 
 SIZES = (64 * 2**10, 2**20, 16 * 2**20, 256 * 2**20)
 """Bytes that are copied: a small image, an episode, a batch, and more than any cache holds."""

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from benchmarks.limits import Way, beyond_cache, copy_ways, using_threads
 from benchmarks.probes import Probe, Section, block_seconds, bytes_said, in_turn, listing, seconds_per_call
 from parashot.errors import DeviceError
-from parashot.findings.text import counted
 from parashot.hardware import usable_cores
+from parashot.questions.text import counted
 
 Indices = NDArray[np.intp]
 

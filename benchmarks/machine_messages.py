@@ -30,7 +30,7 @@ from benchmarks.probes import (
     seconds_per_call,
 )
 from parashot.errors import DeviceError
-from parashot.findings.statistics import median_interval
+from parashot.questions.statistics import median_interval
 
 SIZES = (64 * 2**10, 2**20, 16 * 2**20)
 """Bytes: a small image, an episode, a batch."""

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from parashot.files import write_text
-from parashot.findings.statistics import Interval, Resampling
-from parashot.findings.text import number
 from parashot.hardware import inspect_hardware
+from parashot.questions.statistics import Interval, Resampling
+from parashot.questions.text import number
 
 RESAMPLING = Resampling()
 """How every interval of the benchmarks is made: 95%, resampled blocks."""

@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks import leaks_figure
 from benchmarks.outcome import ROOT, Cell, Table, aligned
 from parashot.files import replacing_file, write_text
-from parashot.findings.statistics import Interval
+from parashot.questions.statistics import Interval
 from parashot.report.canvas import Drawing, png
 
 RESULTS = ROOT / "benchmarks" / "results"

@@ -12,7 +12,7 @@ from benchmarks.finished import run as run_command
 from benchmarks.outcome import RESAMPLING, Cell, Outcome, Table
 from benchmarks.probes import Probe, in_turn, rounds
 from benchmarks.scratch import ROOT, scratch_folder
-from parashot.findings.statistics import median_interval
+from parashot.questions.statistics import median_interval
 
 STATEMENTS = {
     "python -c pass": "pass",

@@ -15,15 +15,15 @@ from torch import distributed as dist
 from benchmarks.outcome import RESAMPLING, Outcome, Table
 from benchmarks.turns import BLOCKS
 from benchmarks.workload import Workload
-from parashot.findings.results import StrategyResults
-from parashot.findings.scaling import CheckedRow, Predictor, checked_rows
 from parashot.parallel.context import Context, Placement, alone, control_group, wait_for_all
 from parashot.parallel.launch import launch
+from parashot.questions.results import StrategyResults
+from parashot.questions.scaling.measure import CostBlocks, local_sizes, new_messages, time_round
+from parashot.questions.scaling.rows import CheckedRow, Predictor, checked_rows
+from parashot.questions.strategies.shares import all_shares, watch_shares
+from parashot.questions.strategies.trace import anatomy, watch_step
+from parashot.questions.timed import TimedStrategy
 from parashot.records import StrategyBlock, StrategyVariant
-from parashot.study.anatomy import anatomy, watch_step
-from parashot.study.cost_inputs import CostBlocks, local_sizes, new_messages, time_round
-from parashot.study.step_shares import all_shares, watch_shares
-from parashot.study.timed import TimedStrategy
 from parashot.train.assemble import new_strategy
 
 REPLICAS = 2

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.outcome import RESAMPLING, Cell, Table
 from benchmarks.turns import BLOCKS
-from parashot.findings.statistics import median_interval
+from parashot.questions.statistics import median_interval
 
 Series = Mapping[str, Sequence[float]]
 """What every round measured, by name."""

@@ -25,9 +25,9 @@ from benchmarks.images import pack_noise, packed_bytes
 from benchmarks.outcome import RESAMPLING, Cell, Outcome, Table
 from benchmarks.turns import BLOCKS, Block, Side, Turns
 from parashot.errors import DeviceError
-from parashot.findings.statistics import Interval, median_interval, ratio_interval
-from parashot.findings.text import size as size_in_words
 from parashot.params import Params, load_params
+from parashot.questions.statistics import Interval, median_interval, ratio_interval
+from parashot.questions.text import size as size_in_words
 
 FREE_BYTES = 2 * 10**9
 """Disk that is left free beside a file."""
@@ -215,7 +215,7 @@ def training_steps(packed: Path, size: int, batchsz: int, block_seconds: float) 
     """Steps of Conv4 by `serial` with all cores; a block returns seconds per episode."""
     from parashot.parallel.allocator import keep_freed_memory
     from parashot.parallel.context import Context, place
-    from parashot.study.timed import TimedStrategy
+    from parashot.questions.timed import TimedStrategy
     from parashot.train.assemble import new_strategy, ready_batches
 
     keep_freed_memory()

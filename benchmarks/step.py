@@ -19,8 +19,8 @@ from benchmarks.step_sides import (
 from benchmarks.turns import BLOCKS, Block, Side, Turns
 from benchmarks.workload import Embedding, Workload
 from parashot.errors import DeviceError, one_line
-from parashot.findings.statistics import Interval, median_interval, ratio_interval
 from parashot.hardware import usable_cores
+from parashot.questions.statistics import Interval, median_interval, ratio_interval
 
 _LADDER = (*STUDY, "fp32", "bf16", "bf16, recompute")
 _COMPILED = (*_LADDER, "bf16, compile")  # compiling takes a minute or more on two cores

@@ -12,9 +12,9 @@ from benchmarks.roofline import Limits, Op, OpSum, by_operator, record, total
 from benchmarks.step_sides import device, make_step
 from benchmarks.turns import release_memory
 from benchmarks.workload import Workload
-from parashot.findings.statistics import Interval, median_interval
-from parashot.findings.text import number
 from parashot.hardware import usable_cores
+from parashot.questions.statistics import Interval, median_interval
+from parashot.questions.text import number
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 """The sides that are held against a roofline, and what their matrix products compute in."""

@@ -23,13 +23,13 @@ from parashot.cli.weights import SHIPPED
 from parashot.data.episodes import EpisodeSpec
 from parashot.errors import RecordError
 from parashot.files import replacing_file, write_text
-from parashot.findings.results import StudyResults, load_results
-from parashot.findings.tasks import task_rows
-from parashot.findings.text import number
-from parashot.findings.time_to_accuracy import LEVELS, TimeToAccuracy, time_to_accuracy, validations
 from parashot.model.weights import load_network, save_weights
 from parashot.parallel.registry import STRATEGIES
 from parashot.params import load_params, read_yaml
+from parashot.questions.accuracy.tasks import task_rows
+from parashot.questions.accuracy.time_to_accuracy import LEVELS, TimeToAccuracy, time_to_accuracy, validations
+from parashot.questions.results import StudyResults, load_results
+from parashot.questions.text import number
 from parashot.recipes import apply, load_recipe
 from parashot.records import Run, TaskAccuracy, read_runs
 from parashot.report.canvas import Drawing, new_axes, outside_legend, png, styled

@@ -1,6 +1,6 @@
 """Stage `batchsz`: the same episodes in steps of several sizes, with the study's time limit."""
 
-from parashot.study.batchsz import study_batch_sizes
+from parashot.questions.batchsz.measure import study_batch_sizes
 from stages.common import PACKED, RESULTS, stage
 from stages.settled import settled_params
 from stages.tags import tags

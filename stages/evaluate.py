@@ -1,6 +1,6 @@
 """Stage `evaluate`: the model that validation chose, on test, once."""
 
-from parashot.study.evaluate import evaluate_chosen
+from parashot.questions.accuracy.measure import evaluate_chosen
 from stages.common import PACKED, RESULTS, params, stage
 from stages.tags import tags
 

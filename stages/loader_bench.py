@@ -1,6 +1,6 @@
 """Stage `loader-bench`: loader workers × backends."""
 
-from parashot.study.loader_bench import bench_loaders
+from parashot.questions.loader.measure import bench_loaders
 from stages.common import PACKED, RESULTS, params, stage
 from stages.tags import tags
 

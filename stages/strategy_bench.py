@@ -2,7 +2,7 @@
 
 import os
 
-from parashot.study.strategy_bench import bench_strategies
+from parashot.questions.strategies.measure import bench_strategies
 from stages.common import PACKED, RESULTS, stage
 from stages.settled import settled_params
 from stages.tags import tags

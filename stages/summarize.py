@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 from parashot.files import write_text
-from parashot.findings.results import load_results
-from parashot.findings.summary import summarize, summary_metrics
+from parashot.questions.results import load_results
+from parashot.questions.summary import summarize, summary_metrics
 from parashot.records import write_metrics
 from parashot.report.write import write_report
 from stages.common import REPORTS, RESULTS, params, stage

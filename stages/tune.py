@@ -1,6 +1,6 @@
 """Stage `tune`: how a step is computed best here, decided by measurement where params say `auto`."""
 
-from parashot.study.tune import tune
+from parashot.questions.step.measure import tune
 from stages.common import PACKED, RESULTS, params, stage
 from stages.settled import CHOICES
 from stages.tags import tags

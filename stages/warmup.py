@@ -1,6 +1,6 @@
 """Stage `warmup`: usual and very large batches, with and without a warm-up of the learning rate."""
 
-from parashot.study.warmup import study_warmup
+from parashot.questions.accuracy.warmup import study_warmup
 from stages.common import PACKED, RESULTS, stage
 from stages.settled import settled_params
 from stages.tags import tags

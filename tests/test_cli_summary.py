@@ -13,7 +13,7 @@ from parashot.cli import main
 sys.path.insert(0, str(Path(__file__).parent / "findings"))
 import study_builder as build
 
-from parashot.findings.summary import summarize
+from parashot.questions.summary import summarize
 
 
 @pytest.fixture

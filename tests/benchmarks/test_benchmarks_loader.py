@@ -23,7 +23,7 @@ from parashot.data.episodes import EpisodeSpec, draw_rows
 from parashot.data.loaders import EpisodeDataset
 from parashot.data.packed import PackedSplit
 from parashot.errors import DeviceError
-from parashot.findings.statistics import Interval
+from parashot.questions.statistics import Interval
 
 SIZE = 20
 SPEC = EpisodeSpec(n_way=5, k_shot=1, k_query=2)

@@ -26,8 +26,8 @@ from benchmarks.machine_messages import SIZES, WAYS, peer
 from benchmarks.outcome import Outcome, Table, save, show
 from benchmarks.probes import Probe, bytes_said, in_turn, listing, seconds_per_call
 from parashot.errors import DeviceError
-from parashot.findings.statistics import Interval
 from parashot.parallel.context import Context, Placement
+from parashot.questions.statistics import Interval
 
 SMALL = limits.Shapes(squares=(32, 16), images=2, channels=4, pixels=6)
 TWO_RANKS = Context(0, 2, 0, 2, Placement("cpu", 2, 1, 2))

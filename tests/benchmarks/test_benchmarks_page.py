@@ -12,7 +12,7 @@ from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.check import Row
 from benchmarks.outcome import Outcome, Table, save, show
 from benchmarks.page import BEGIN, END, PAGE, README, RESULTS, page, with_bounds
-from parashot.findings.statistics import Interval
+from parashot.questions.statistics import Interval
 
 
 def interval(value: float) -> Interval:

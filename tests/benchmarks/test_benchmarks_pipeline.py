@@ -14,8 +14,8 @@ from benchmarks import pipeline
 from benchmarks.finished import TINY, environment, finished_study, run
 from benchmarks.outcome import Outcome
 from parashot.errors import DeviceError
-from parashot.findings.statistics import Interval
 from parashot.params import load_params, read_yaml
+from parashot.questions.statistics import Interval
 from parashot.recipes import apply
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ import pytest
 from benchmarks import predict
 from benchmarks.__main__ import main
 from benchmarks.outcome import save
-from parashot.findings.results import StrategyResults
+from parashot.questions.results import StrategyResults
 from parashot.records import CostMessage, CostStep, StepAnatomy, StrategyBlock, StrategyVariant
 
 ROUNDS = range(3)

@@ -18,8 +18,8 @@ from benchmarks.step_sides import OURS, STUDY, ClockedSteps, make_step, our_stra
 from benchmarks.turns import Side
 from benchmarks.workload import Workload
 from parashot.errors import DeviceError
-from parashot.findings.statistics import Interval
 from parashot.model.network import build_network
+from parashot.questions.statistics import Interval
 
 CPU = torch.device("cpu")
 TINY = Workload("conv4", 16, 1, 2)

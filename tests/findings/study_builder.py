@@ -14,7 +14,8 @@ from zlib import crc32
 import numpy as np
 
 from parashot.data.images import encode_png
-from parashot.findings.results import (
+from parashot.params import ClaimsParams, Params, parse, read_yaml
+from parashot.questions.results import (
     BatchszResults,
     Evaluation,
     LoaderResults,
@@ -25,7 +26,6 @@ from parashot.findings.results import (
     Training,
     TuneResults,
 )
-from parashot.params import ClaimsParams, Params, parse, read_yaml
 from parashot.recipes import DEFAULT, apply, load_recipe
 from parashot.records import (
     BatchszBlock,

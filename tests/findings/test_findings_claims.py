@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import study_builder as build
 
-from parashot.findings.claims import JUDGES, Claim, judge_claims
-from parashot.findings.evidence import Evidence
-from parashot.findings.results import StudyResults
-from parashot.findings.study import CLAIMS
+from parashot.questions.evidence import Evidence
+from parashot.questions.ledger import JUDGES, Claim, judge_claims
+from parashot.questions.results import StudyResults
+from parashot.questions.study2020 import CLAIMS
 from parashot.records import SeedAccuracy, StepShares, WarmupRun
 
 MIB = build.MIB

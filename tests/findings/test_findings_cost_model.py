@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parashot.errors import RecordError, UsageError
-from parashot.findings.cost_model import Cluster, Replica, Wire, exposed, fit_line, step_seconds
-from parashot.findings.links import LINKS, Link, parse_link
-from parashot.findings.published import PUBLISHED, published_rows
-from parashot.findings.results import StrategyResults
-from parashot.findings.scaling import Predictor, ScalingRow, checked_rows, shown_rows
-from parashot.findings.statistics import Interval, Resampling
+from parashot.questions.results import StrategyResults
+from parashot.questions.scaling.cost_model import Cluster, Replica, Wire, exposed, fit_line, step_seconds
+from parashot.questions.scaling.links import LINKS, Link, parse_link
+from parashot.questions.scaling.published import PUBLISHED, published_rows
+from parashot.questions.scaling.rows import Predictor, ScalingRow, checked_rows, shown_rows
+from parashot.questions.statistics import Interval, Resampling
 
 FEW = Resampling(0.95, 40)
 IDEAL = "inf,0"

@@ -10,8 +10,8 @@ import pytest
 import study_builder as build
 
 from parashot.errors import RecordError
-from parashot.findings.results import StudyResults, load_results
-from parashot.findings.summary import summarize
+from parashot.questions.results import StudyResults, load_results
+from parashot.questions.summary import summarize
 from parashot.records import (
     BatchszBlock,
     BatchszRun,

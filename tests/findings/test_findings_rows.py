@@ -9,13 +9,13 @@ import pytest
 import study_builder as build
 
 from parashot.errors import RecordError
-from parashot.findings.accuracy import compare_accuracy, episode_accuracy
-from parashot.findings.batchsz import batchsz_rows
-from parashot.findings.comparison import comparison_rows
-from parashot.findings.loader import loader_rows
-from parashot.findings.results import BatchszResults, StudyResults
-from parashot.findings.statistics import Resampling
-from parashot.findings.strategies import strategy_rows
+from parashot.questions.accuracy.compare import compare_accuracy, episode_accuracy
+from parashot.questions.batchsz.rows import batchsz_rows
+from parashot.questions.loader.rows import loader_rows
+from parashot.questions.results import BatchszResults, StudyResults
+from parashot.questions.statistics import Resampling
+from parashot.questions.strategies.comparison import comparison_rows
+from parashot.questions.strategies.rows import strategy_rows
 from parashot.records import BatchszBlock, BatchszRun, LoaderBlock, StrategyBlock
 
 RESAMPLING = Resampling(0.95, 500)

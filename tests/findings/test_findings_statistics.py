@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from parashot.findings import statistics
-from parashot.findings.statistics import (
+from parashot.questions import statistics
+from parashot.questions.statistics import (
     Interval,
     Resampling,
     equivalence,

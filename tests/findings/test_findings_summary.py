@@ -11,11 +11,11 @@ import pytest
 import study_builder as build
 
 from parashot.errors import RecordError
-from parashot.findings.results import StudyResults, Training
-from parashot.findings.study import CLAIMS
-from parashot.findings.summary import summarize, summary_metrics
-from parashot.findings.tasks import task_rows
 from parashot.params import Params
+from parashot.questions.accuracy.tasks import task_rows
+from parashot.questions.results import StudyResults, Training
+from parashot.questions.study2020 import CLAIMS
+from parashot.questions.summary import summarize, summary_metrics
 from parashot.records import SeedAccuracy
 
 

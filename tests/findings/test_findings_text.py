@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from parashot.findings import text
-from parashot.findings.statistics import Interval
+from parashot.questions import text
+from parashot.questions.statistics import Interval
 
 
 @pytest.mark.parametrize(

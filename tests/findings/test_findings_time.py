@@ -9,8 +9,8 @@ import study_builder as build
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parashot.findings.results import Training
-from parashot.findings.time_to_accuracy import seconds_to, time_to_accuracy
+from parashot.questions.accuracy.time_to_accuracy import seconds_to, time_to_accuracy
+from parashot.questions.results import Training
 
 POINTS = st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1)), max_size=20).map(sorted)
 

@@ -21,9 +21,9 @@ from parashot.classify.pictures import read_picture
 from parashot.classify.sheet import sheet
 from parashot.classify.verdicts import Verdict, as_csv, as_json, as_table
 from parashot.errors import DataError, one_line
-from parashot.findings.results import StudyResults
-from parashot.findings.summary import summarize
 from parashot.plain import printable
+from parashot.questions.results import StudyResults
+from parashot.questions.summary import summarize
 from parashot.records import Confusion
 from parashot.report import tables
 from parashot.report.markdown import as_markdown, markdown

@@ -25,7 +25,7 @@ from parashot.parallel.inputs import Inputs
 from parashot.parallel.registry import STRATEGIES, build_strategy, obstacle
 from parashot.parallel.strategy import Objective, Strategy
 from parashot.params import Head, Pairing, Params, load_params
-from parashot.study.anatomy import BytesSent, CollectiveCount
+from parashot.questions.strategies.trace import BytesSent, CollectiveCount
 
 TOLERANCE = 1e-10
 N_WAY, QUERIES, SIZE = 3, 6, 16

@@ -23,7 +23,7 @@ from parashot.parallel.inputs import Inputs
 from parashot.parallel.registry import STRATEGIES, build_strategy
 from parashot.parallel.strategy import Objective, Strategy
 from parashot.params import Params, load_params
-from parashot.study.anatomy import CollectiveCount
+from parashot.questions.strategies.trace import CollectiveCount
 
 TOLERANCE = 1e-10
 N_WAY, QUERIES, SIZE = 3, 6, 16

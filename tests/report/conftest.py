@@ -21,7 +21,7 @@ def report(
     """A page, and the summary that it shows."""
     import study_builder as build
 
-    from parashot.findings.summary import summarize
+    from parashot.questions.summary import summarize
     from parashot.report.write import write_report
 
     if request.param == "of this checkout":

@@ -12,8 +12,8 @@ import pytest
 import study_builder as build
 from matplotlib import image
 
-from parashot.findings.results import StudyResults
-from parashot.findings.summary import summarize
+from parashot.questions.results import StudyResults
+from parashot.questions.summary import summarize
 from parashot.report.canvas import Drawing, png, svg
 from parashot.report.figures import draw_figures
 from parashot.report.figures_overview import overview

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import study_builder as build
 
-from parashot.findings.results import StudyResults
-from parashot.findings.study import CLAIMS
-from parashot.findings.summary import summarize
 from parashot.params import Params
+from parashot.questions.results import StudyResults
+from parashot.questions.study2020 import CLAIMS
+from parashot.questions.summary import summarize
 from parashot.report import write
 from parashot.report.tables import NOTHING, all_tables
 from parashot.report.write import write_report

@@ -14,9 +14,9 @@ from tiny_data import tiny_params
 from torch import distributed as dist
 
 from parashot.params import Params
+from parashot.questions.batchsz.measure import study_batch_sizes
 from parashot.recipes import Value
 from parashot.records import BatchszBlock, BatchszRun, read_json, read_rows, read_runs
-from parashot.study.batchsz import study_batch_sizes
 from parashot.train import loop
 
 BASELINE, SIZES = 4, (4, 1, 2, 8)  # the order they are trained in

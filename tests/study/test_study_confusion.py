@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parashot.data.episodes import EpisodeSpec, draw_rows
-from parashot.study.confusion import confusions
+from parashot.questions.accuracy.confusion import confusions
 
 
 @given(

@@ -9,9 +9,9 @@ import pytest
 import torch
 from tiny_data import tiny_params
 
-from parashot.findings.statistics import Resampling
 from parashot.parallel.context import Context, Placement
-from parashot.study.copy_overlap import OverlapTimes, _seconds, measure_overlap
+from parashot.questions.statistics import Resampling
+from parashot.questions.step.copy_overlap import OverlapTimes, _seconds, measure_overlap
 
 ROUNDS = 9
 

@@ -9,7 +9,7 @@ from standing_ranks import StandingRanks
 from tiny_data import tiny_params
 
 from parashot.parallel.context import Context, Placement, control_group
-from parashot.study.cost_inputs import (
+from parashot.questions.scaling.measure import (
     MESSAGE_BYTES,
     CostBlocks,
     local_sizes,

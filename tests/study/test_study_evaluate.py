@@ -14,6 +14,7 @@ from parashot.errors import RecordError
 from parashot.model.network import build_network
 from parashot.model.weights import save_weights
 from parashot.parallel.registry import STRATEGIES
+from parashot.questions.accuracy.measure import evaluate_chosen
 from parashot.records import (
     Confusion,
     EpisodeAccuracy,
@@ -27,7 +28,6 @@ from parashot.records import (
     read_runs,
     write_result,
 )
-from parashot.study.evaluate import evaluate_chosen
 from parashot.train.evaluate import EpisodeSet, episode_accuracies, mean_and_ci95
 
 pytestmark = pytest.mark.usefixtures("one_core")

@@ -8,7 +8,12 @@ import pytest
 import yaml
 
 from parashot.pretrain import result as pretrain
-from parashot.study import batchsz, evaluate, loader_bench, strategy_bench, tune, warmup
+from parashot.questions.accuracy import measure as evaluate
+from parashot.questions.accuracy import warmup
+from parashot.questions.batchsz import measure as batchsz
+from parashot.questions.loader import measure as loader_bench
+from parashot.questions.step import measure as tune
+from parashot.questions.strategies import measure as strategy_bench
 
 STAGES = yaml.safe_load((Path(__file__).parents[2] / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
 KNOBS = {

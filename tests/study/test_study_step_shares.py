@@ -14,9 +14,17 @@ from torch.autograd.profiler_util import FunctionEvent
 
 from parashot.parallel.context import Context, Placement, control_group
 from parashot.parallel.registry import STRATEGIES
+from parashot.questions.strategies.shares import (
+    all_shares,
+    length,
+    merged,
+    shares_of,
+    watch_shares,
+    within,
+    without,
+)
+from parashot.questions.timed import TimedStrategy
 from parashot.records import StepShares
-from parashot.study.step_shares import all_shares, length, merged, shares_of, watch_shares, within, without
-from parashot.study.timed import TimedStrategy
 from parashot.train.assemble import new_strategy, ready_batches
 
 SPANS = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 10)).map(lambda s: (s[0], s[0] + s[1])))

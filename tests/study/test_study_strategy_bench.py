@@ -8,8 +8,8 @@ import pytest
 from tiny_data import tiny_params
 
 from parashot.parallel.registry import STRATEGIES
+from parashot.questions.strategies.measure import ALL_CORES, PER_PARAMETER, bench_strategies
 from parashot.records import StepAnatomy, StepShares, StrategyBlock, StrategyVariant, read_json, read_rows
-from parashot.study.strategy_bench import ALL_CORES, PER_PARAMETER, bench_strategies
 
 pytestmark = pytest.mark.usefixtures("one_core")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parashot.study.timed import in_turn
+from parashot.questions.timed import in_turn
 
 
 def test_blocks_are_interleaved_and_warm_ups_are_left_out() -> None:

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from tiny_data import tiny_params
 
 from parashot.errors import DeviceError
-from parashot.findings.statistics import Resampling
-from parashot.findings.step import step_rows
 from parashot.params import Compile, Params
+from parashot.questions.statistics import Resampling
+from parashot.questions.step import measure as module
+from parashot.questions.step.measure import choose, open_modes, open_ways, tune
+from parashot.questions.step.rows import step_rows
 from parashot.records import Choices, TuneBlock, read_json, read_result, read_rows, read_runs
-from parashot.study import tune as module
-from parashot.study.tune import choose, open_modes, open_ways, tune
 from parashot.train.choices import settle
 
 RESAMPLING = Resampling(resamples=300)
@@ -161,8 +161,8 @@ def test_what_the_device_cannot_do_is_refused_before_anything_is_written(
     line: str,
 ) -> None:
     from parashot.parallel import abilities
-    from parashot.study.batchsz import study_batch_sizes
-    from parashot.study.strategy_bench import bench_strategies
+    from parashot.questions.batchsz.measure import study_batch_sizes
+    from parashot.questions.strategies.measure import bench_strategies
     from parashot.train.job import Job
     from parashot.train.run import train
 

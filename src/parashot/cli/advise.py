@@ -12,7 +12,7 @@ from parashot.cli.arguments import Commands
 from parashot.errors import RecordError
 
 if TYPE_CHECKING:
-    from parashot.findings.advised import Advice
+    from parashot.questions.advised import Advice
     from parashot.records import Hardware
 
 
@@ -29,11 +29,11 @@ def add_parser(commands: Commands) -> None:
 
 
 def _run(command: argparse.Namespace) -> None:
-    from parashot.findings.advice import advise, answer
-    from parashot.findings.evidence import Evidence
-    from parashot.findings.results import load_results
     from parashot.hardware import inspect_hardware
     from parashot.params import load_params
+    from parashot.questions.advice import advise, answer
+    from parashot.questions.evidence import Evidence
+    from parashot.questions.results import load_results
 
     params = load_params(Path("params.yaml"))
     results = load_results(Path(), params.parallel.strategies, partial=True)

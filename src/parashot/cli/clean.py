@@ -48,7 +48,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def _run(command: argparse.Namespace) -> None:
-    from parashot.findings.text import size
+    from parashot.questions.text import size
 
     kinds = _chosen(command.kinds)
     root = Path.cwd()

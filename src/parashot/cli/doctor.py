@@ -69,7 +69,7 @@ def _listed(checks: Sequence[Check]) -> str:
 
 
 def _forecast(seconds: Mapping[str, float]) -> str:
-    from parashot.findings.text import seconds as said
+    from parashot.questions.text import seconds as said
 
     parts = ", ".join(f"{name} {said(each)}" for name, each in seconds.items() if each >= 1)
     return (

@@ -53,7 +53,7 @@ def _run(command: argparse.Namespace) -> None:
 
 
 def _said(report: Report) -> str:
-    from parashot.findings.text import size
+    from parashot.questions.text import size
 
     lines = [f"{each.kind}: {each.path}: {each.what}; fix: {each.fix}" for each in report.faults]
     if report.under_way:

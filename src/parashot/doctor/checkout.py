@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from parashot.doctor.check import Check
-from parashot.findings.text import size
 from parashot.integrity.cache import cache_folder
 from parashot.params import Params
+from parashot.questions.text import size
 
 FICLONE = 0x40049409
 """The request of ioctl(2) that lets a file share another one's blocks (linux/fs.h)."""

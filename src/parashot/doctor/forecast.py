@@ -24,8 +24,8 @@ from parashot.model.network import build_network
 from parashot.parallel.abilities import precisions
 from parashot.parallel.context import Context, place, process_context
 from parashot.params import IMAGES_PER_CLASS, SPLIT_CLASSES, Params, Precision
-from parashot.study.loader_bench import worker_counts
-from parashot.study.timed import TimedStrategy
+from parashot.questions.loader.measure import worker_counts
+from parashot.questions.timed import TimedStrategy
 from parashot.train.assemble import new_strategy
 
 _STAGES = 13

@@ -11,10 +11,10 @@ import torch
 from torch import distributed as dist
 
 from parashot.doctor.check import Check
-from parashot.findings.text import counted, listed, size
 from parashot.hardware import inspect_hardware
 from parashot.parallel.abilities import compile_modes, precisions
 from parashot.parallel.context import MOST_CPU_REPLICAS
+from parashot.questions.text import counted, listed, size
 from parashot.records import Hardware
 
 GIB = 2**30

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parashot.findings.results import StudyResults
+from parashot.questions.results import StudyResults
 from parashot.report.canvas import Drawing
 from parashot.report.figures_batchsz import batchsz_drawings
 from parashot.report.figures_evaluation import evaluation_drawings

@@ -10,12 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import blended_transform_factory
 
-from parashot.findings.batchsz import episode_seconds
-from parashot.findings.loader import Rounds, batch_seconds
-from parashot.findings.results import StudyResults
-from parashot.findings.statistics import paired
-from parashot.findings.strategies import step_seconds
-from parashot.findings.text import counted, listed, ratio
+from parashot.questions.batchsz.rows import episode_seconds
+from parashot.questions.loader.rows import Rounds, batch_seconds
+from parashot.questions.results import StudyResults
+from parashot.questions.statistics import paired
+from parashot.questions.strategies.rows import step_seconds
+from parashot.questions.text import counted, listed, ratio
 from parashot.report.canvas import (
     WIDTH,
     Drawing,

@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from parashot.findings.text import counted, listed, percent
+from parashot.questions.text import counted, listed, percent
 from parashot.report.canvas import Drawing, new_axes, outside_legend, styled
 from parashot.report.palette import LIGHT, looks
 

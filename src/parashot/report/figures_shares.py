@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from parashot.findings.results import StudyResults
-from parashot.findings.text import counted, listed, percent
+from parashot.questions.results import StudyResults
+from parashot.questions.text import counted, listed, percent
 from parashot.records import StepShares
 from parashot.report.canvas import Drawing, new_axes, outside_legend, styled
 from parashot.report.palette import LIGHT

@@ -7,9 +7,9 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from parashot.findings.results import StudyResults
-from parashot.findings.strategies import step_seconds
-from parashot.findings.text import accuracy, listed, number, ratio
+from parashot.questions.results import StudyResults
+from parashot.questions.strategies.rows import step_seconds
+from parashot.questions.text import accuracy, listed, number, ratio
 from parashot.report.canvas import Drawing, boxed, interval_mark, new_axes, outside_legend, scattered, styled
 from parashot.report.palette import LIGHT
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from parashot.findings.results import Pretraining, StudyResults, Training
-from parashot.findings.text import listed, number, percent
-from parashot.findings.time_to_accuracy import before_training
+from parashot.questions.accuracy.time_to_accuracy import before_training
+from parashot.questions.results import Pretraining, StudyResults, Training
+from parashot.questions.text import listed, number, percent
 from parashot.report.canvas import Drawing, new_axes, outside_legend, styled
 from parashot.report.palette import LIGHT, looks
 

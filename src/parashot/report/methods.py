@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parashot.findings.text import listed, percent, ratio
+from parashot.questions.text import listed, percent, ratio
 from parashot.report.markup import Markup, element, join
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from parashot.findings.text import accuracy, percent
+from parashot.questions.text import accuracy, percent
 from parashot.report.canvas import Drawing, svg
 from parashot.report.markup import Markup, document, element, join
 from parashot.report.methods import hardware_list, methods, scaling_caveats

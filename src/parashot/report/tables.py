@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from parashot.findings import text
-from parashot.findings.study import BEST_SECONDS, BEST_VALIDATION, TABLE_2
 from parashot.plain import cell, printable
+from parashot.questions import text
+from parashot.questions.study2020 import BEST_SECONDS, BEST_VALIDATION, TABLE_2
 from parashot.report.markup import Markup, element, join
 
 Row = Mapping[str, Any]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from parashot.files import replacing_folder
-from parashot.findings.results import StudyResults
+from parashot.questions.results import StudyResults
 from parashot.report.canvas import png
 from parashot.report.figures import draw_figures
 from parashot.report.figures_overview import overview

@@ -1,0 +1,92 @@
+"""Batch sizes under DDP: time to the same episodes, and the share of it spent in exchanging gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from parashot.questions.results import BatchszResults
+from parashot.questions.statistics import Interval, Resampling, median_interval, paired, ratio_interval
+from parashot.records import BatchszBlock, BatchszRun
+
+
+@dataclass(frozen=True)
+class BatchszRow:
+    """One batch size: its whole run with the study's limit, and interleaved blocks of it.
+
+    `communication_share` is 1 - (seconds per episode without the exchange) / (seconds per episode with it).
+    It can come out below 0 where the exchange is too short to be seen; it is kept as measured.
+    """
+
+    batchsz: int
+    status: str
+    reason: str
+    replicas: int
+    episodes: int
+    episodes_budget: int
+    seconds: float | None
+    limit_seconds: float | None
+    projected_seconds: float | None
+    run_speedup: (
+        float | None
+    )  # whole runs: seconds of the baseline over its own projected ones; a single measurement each
+    seconds_per_episode: Interval | None
+    speedup: Interval | None  # blocks: seconds per episode of the baseline over its own
+    baseline: int
+    communication_share: Interval | None
+    val_accuracy: float | None
+    val_accuracy_ci95: float | None
+
+
+def batchsz_rows(results: BatchszResults, baseline: int, resampling: Resampling) -> list[BatchszRow]:
+    """One row per size, in the order of the sizes; speedups are against the size `baseline`."""
+    base_run = next((run for run in results.runs if run.batchsz == baseline and run.status == "ok"), None)
+    runs = sorted(results.runs, key=lambda run: run.batchsz)
+    return [_row(run, base_run, results.blocks, baseline, resampling) for run in runs]
+
+
+def episode_seconds(
+    blocks: Iterable[BatchszBlock], batchsz: int, *, synchronised: bool = True
+) -> dict[int, float]:
+    """Seconds per episode of one size, by round."""
+    return {
+        block.round: block.seconds / block.episodes
+        for block in blocks
+        if block.batchsz == batchsz and block.synchronised == synchronised
+    }
+
+
+def _row(
+    run: BatchszRun,
+    base_run: BatchszRun | None,
+    blocks: Sequence[BatchszBlock],
+    baseline: int,
+    resampling: Resampling,
+) -> BatchszRow:
+    ran = run.status != "skipped"
+    own = episode_seconds(blocks, run.batchsz)
+    unsynchronised = _ratio(episode_seconds(blocks, run.batchsz, synchronised=False), own, resampling)
+    return BatchszRow(
+        batchsz=run.batchsz,
+        status=run.status,
+        reason=run.reason,
+        replicas=run.replicas,
+        episodes=run.episodes,
+        episodes_budget=run.episodes_budget,
+        seconds=run.seconds if ran else None,
+        limit_seconds=run.limit_seconds,
+        projected_seconds=run.projected_seconds if ran else None,
+        run_speedup=base_run.seconds / run.projected_seconds if base_run and ran else None,
+        seconds_per_episode=median_interval(list(own.values()), resampling) if len(own) > 1 else None,
+        speedup=_ratio(episode_seconds(blocks, baseline), own, resampling),
+        baseline=baseline,
+        communication_share=unsynchronised.complement() if unsynchronised else None,
+        val_accuracy=run.val_accuracy,
+        val_accuracy_ci95=run.val_accuracy_ci95,
+    )
+
+
+def _ratio(above: Mapping[int, float], below: Mapping[int, float], resampling: Resampling) -> Interval | None:
+    """Ratio over the rounds that measured both, or None where fewer than 2 did."""
+    numerators, denominators = paired(above, below)
+    return ratio_interval(numerators, denominators, resampling) if len(numerators) > 1 else None

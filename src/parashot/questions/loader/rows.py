@@ -1,0 +1,82 @@
+"""Loader workers: raw blocks -> the rows of the study's Table 2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from parashot.errors import RecordError
+from parashot.questions.statistics import Interval, Resampling, median_interval, paired, ratio_interval
+from parashot.records import LoaderBlock
+
+Rounds = Mapping[int, float]
+"""What each round measured, by round."""
+
+
+@dataclass(frozen=True)
+class LoaderRow:
+    """One loader setting. `speedup` S_p and `efficiency` E_p are against no workers with the same backend."""
+
+    backend: str
+    workers: int
+    blocks: int
+    seconds_per_batch: Interval
+    episodes_per_second: Interval
+    speedup: Interval | None  # None where no workers was not measured
+    efficiency: Interval | None  # S_p / p of p workers; S_p itself where p is 0
+    first_batch_seconds: float  # median, from making the loader to its first batch
+    memory_bytes: int  # the largest seen
+
+
+def loader_rows(blocks: Iterable[LoaderBlock], resampling: Resampling) -> list[LoaderRow]:
+    """One row per backend and number of workers, in that order. Raises `RecordError` for a lone block."""
+    settings: dict[tuple[str, int], list[LoaderBlock]] = {}
+    for block in blocks:
+        settings.setdefault((block.backend, block.workers), []).append(block)
+    return [_row(settings[key], settings.get((key[0], 0)), resampling) for key in sorted(settings)]
+
+
+def batch_seconds(blocks: Iterable[LoaderBlock], backend: str) -> dict[int, Rounds]:
+    """Seconds per batch of one backend: by workers, then by round."""
+    seconds: dict[int, dict[int, float]] = {}
+    for block in blocks:
+        if block.backend == backend:
+            seconds.setdefault(block.workers, {})[block.round] = block.seconds / block.batches
+    return dict(sorted(seconds.items()))
+
+
+def memory_by_round(blocks: Iterable[LoaderBlock], backend: str) -> tuple[list[int], list[list[float]]]:
+    """Numbers of workers, and memory in bytes [rounds, workers] of the rounds that measured all of them."""
+    memory: dict[int, dict[int, float]] = {}
+    for block in blocks:
+        if block.backend == backend:
+            memory.setdefault(block.round, {})[block.workers] = float(block.memory_bytes)
+    workers = sorted({count for row in memory.values() for count in row})
+    return workers, [[row[count] for count in workers] for row in memory.values() if len(row) == len(workers)]
+
+
+def _row(blocks: list[LoaderBlock], base: list[LoaderBlock] | None, resampling: Resampling) -> LoaderRow:
+    first = blocks[0]
+    if len(blocks) < 2:
+        raise RecordError(
+            f"results/loader/blocks.csv: one block of {first.backend} with {first.workers} workers, at least "
+            "2 are needed; run `dvc repro -f -s loader-bench`"
+        )
+    seconds = median_interval([block.seconds / block.batches for block in blocks], resampling)
+    speedup = ratio_interval(*paired(_seconds(base), _seconds(blocks)), resampling) if base else None
+    return LoaderRow(
+        backend=first.backend,
+        workers=first.workers,
+        blocks=len(blocks),
+        seconds_per_batch=seconds,
+        episodes_per_second=seconds.reciprocal(first.batchsz),
+        speedup=speedup,
+        efficiency=speedup.scaled(1 / max(first.workers, 1)) if speedup else None,
+        first_batch_seconds=median(block.first_batch_seconds for block in blocks),
+        memory_bytes=max(block.memory_bytes for block in blocks),
+    )
+
+
+def _seconds(blocks: Iterable[LoaderBlock]) -> dict[int, float]:
+    return {block.round: block.seconds / block.batches for block in blocks}

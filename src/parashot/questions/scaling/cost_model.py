@@ -1,0 +1,125 @@
+"""The model of cost: what a step of p replicas takes, from what one replica and one link take.
+
+A replica computes for `fixed + per_episode · n` seconds, `contention` times as long where others of its node
+compute beside it and the slowest is waited for. Gradients of b bytes in m messages are summed by rings, first
+within each node, then between nodes; a ring of p takes `2 (p - 1) (m · latency + b / p / bandwidth)`
+(Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009; Thakur et al., IJHPCA 19, 2005). Of that time a
+share is hidden behind computing, but never more than the backward pass lasts.
+
+Every number may be an array, one value per resample.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from parashot.questions.scaling.links import Link
+from parashot.questions.statistics import Floats
+
+BACKWARD_SHARE = 2 / 3
+"""Of a replica's computing: two products of matrices per layer in backward, one in forward (as Kaplan et al.
+2020, arXiv 2001.08361, section 2.1, count)."""
+
+
+@dataclass(frozen=True)
+class Replica:
+    """Seconds that one replica computes in a step."""
+
+    fixed: Floats
+    per_episode: Floats
+    contention: Floats  # at least 1
+
+    def seconds(self, episodes: int, *, crowded: bool) -> Floats:
+        """Time for `episodes` of its own; `crowded`: while other replicas of its node compute."""
+        alone = self.fixed + self.per_episode * episodes
+        return alone * self.contention if crowded else alone
+
+
+@dataclass(frozen=True)
+class Wire:
+    """A link as a ring of messages sees it."""
+
+    latency: Floats  # seconds of one hop
+    seconds_per_byte: Floats
+
+    @classmethod
+    def of(cls, link: Link) -> Wire:
+        """Make one of a link's data."""
+        return cls(np.asarray(1e-6 * link.latency_us), np.asarray(1e-9 / link.gb_per_second))
+
+    @classmethod
+    def fitted(cls, ranks: int, message_bytes: ArrayLike, seconds: ArrayLike) -> Wire:
+        """Fit one to all-reduces over `ranks`: `seconds[..., i]` is what `message_bytes[i]` took."""
+        once, per_byte = fit_line(message_bytes, seconds)
+        hops = 2 * (ranks - 1)
+        return cls(once / hops, per_byte * ranks / hops)
+
+    def ring(self, ranks: int, size: float, messages: int = 1) -> Floats:
+        """Seconds to sum `size` bytes over `ranks`, in `messages` parts; nothing for a lone one."""
+        hops = 2 * (ranks - 1)
+        return np.asarray(hops * (messages * self.latency + size / ranks * self.seconds_per_byte))
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Replicas, one per device, and how they are joined."""
+
+    replicas: int
+    per_node: int
+    within: Wire
+    between: Wire
+
+    @property
+    def nodes(self) -> int:
+        """Machines; all but the last are full."""
+        return -(-self.replicas // self.per_node)
+
+    @property
+    def on_node(self) -> int:
+        """Replicas of the fullest node."""
+        return min(self.replicas, self.per_node)
+
+    def exchange(self, size: float, messages: int) -> Floats:
+        """Seconds to sum gradients of `size` bytes over all replicas."""
+        return np.asarray(
+            self.within.ring(self.on_node, size, messages) + self.between.ring(self.nodes, size, messages)
+        )
+
+
+def step_seconds(
+    replica: Replica, cluster: Cluster, episodes: int, size: float, messages: int, hidden: float
+) -> Floats:
+    """Seconds of a step in which the busiest replica has `episodes`.
+
+    `size` and `messages` are the gradient's bytes and parts, `hidden` the share of the exchange, 0 to 1.
+    """
+    computing = replica.seconds(episodes, crowded=cluster.on_node > 1)
+    exchange = cluster.exchange(size, messages)
+    return np.asarray(computing + exposed(exchange, hidden, BACKWARD_SHARE * computing))
+
+
+def exposed(exchange: Floats, hidden: float, backward: Floats | float) -> Floats:
+    """Seconds of an exchange that a step waits for: what is hidden ends with the backward pass."""
+    return np.asarray(exchange - np.minimum(hidden * exchange, backward))
+
+
+def fit_line(x: ArrayLike, y: ArrayLike) -> tuple[Floats, Floats]:
+    """Least squares of `y[..., i]` over `x[i]`: intercept and slope, neither below 0.
+
+    Errors count relative to y, which must be positive: a message of 4 KiB says as much as one of 16 MiB.
+    """
+    at, times = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    weights = 1 / np.square(times)
+    w, wx, wxx, wy, wxy = (
+        np.sum(weights * each, axis=-1) for each in (1.0, at, np.square(at), times, at * times)
+    )
+    determinant = w * wxx - np.square(wx)
+    intercept, slope = (wxx * wy - wx * wxy) / determinant, (w * wxy - wx * wy) / determinant
+    below, falling = intercept < 0, slope < 0
+    return (
+        np.where(below, 0.0, np.where(falling, wy / w, intercept)),
+        np.where(falling, 0.0, np.where(below, wxy / wxx, slope)),
+    )

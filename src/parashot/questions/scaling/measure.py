@@ -1,0 +1,110 @@
+"""What the model of cost is fitted to: steps of one replica by their episodes, all-reduces by their bytes.
+
+Both are timed in the rounds of what the model is then held to, so that a machine that grows slower meanwhile
+misleads neither. Steps are taken alone, and while every other rank steps too: what replicas of one machine
+take from each other is no message, and is told apart from it. Of ranks that step together the slowest counts,
+for a step whose gradients are summed ends with it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import distributed as dist
+
+from parashot.parallel.context import Context, alone, wait_for_all
+from parashot.params import Params
+from parashot.questions.timed import TimedStrategy
+from parashot.records import CostMessage, CostStep
+from parashot.train.assemble import new_strategy, ready_batches
+from parashot.train.loop import synchronise
+
+SIZES = 4
+"""Numbers of episodes that are timed: batchsz, its half, its quarter and its eighth."""
+
+MESSAGE_BYTES = tuple(2**power for power in (12, 15, 18, 20, 22, 24))
+"""4 KiB to 16 MiB: from what is nearly all latency to what is nearly all bandwidth."""
+
+_BLOCK_BYTES = 4 * 2**20
+_MOST_CALLS = 20
+
+
+@dataclass
+class CostBlocks:
+    """What was timed, as the first rank knows it."""
+
+    steps: list[CostStep] = field(default_factory=list)
+    messages: list[CostMessage] = field(default_factory=list)
+
+    def add(self, other: CostBlocks) -> None:
+        """Take up another round's."""
+        self.steps += other.steps
+        self.messages += other.messages
+
+
+def ready_sizes(context: Context, params: Params, packed: Path) -> dict[int, TimedStrategy]:
+    """Make steps of each number of episodes, as serial takes them, ready to be timed on this rank."""
+    one = new_strategy("serial", params, alone(context))
+    threads = context.placement.threads_per_replica
+    return {
+        size: TimedStrategy(one, ready_batches(params, packed, one, size, 1), threads)
+        for size in local_sizes(params.train.batchsz)
+    }
+
+
+def local_sizes(batchsz: int) -> list[int]:
+    """Numbers of episodes, `batchsz` the largest unless that leaves fewer than three."""
+    sizes = {-(-batchsz // 2**halvings) for halvings in range(SIZES)}
+    return sorted(sizes if len(sizes) > 2 else {1, 2, 3})
+
+
+def time_round(
+    context: Context,
+    timed: Mapping[int, TimedStrategy],
+    messages: Mapping[int, torch.Tensor],
+    number: int,
+    control: dist.ProcessGroup | None,
+) -> CostBlocks:
+    """Time a step of every number of episodes, alone and with all ranks busy, and every message."""
+    found = CostBlocks()
+    for size, one in timed.items():
+        wait_for_all(control)
+        if context.is_first:
+            found.steps.append(CostStep(number, 1, size, 1, one.seconds(1)))
+        wait_for_all(control)
+        if context.ranks > 1:
+            slowest = _of_slowest(one.seconds(1), control)
+            found.steps.append(CostStep(number, context.ranks, size, 1, slowest))
+    for size, message in messages.items():
+        calls = max(1, min(_MOST_CALLS, _BLOCK_BYTES // size))
+        wait_for_all(control)
+        seconds = _all_reduce_seconds(context, message, calls)
+        found.messages.append(CostMessage(number, context.ranks, size, calls, seconds))
+    return found
+
+
+def _of_slowest(seconds: float, control: dist.ProcessGroup | None) -> float:
+    """The largest of what the ranks measured."""
+    largest = torch.tensor(seconds, dtype=torch.float64)
+    dist.all_reduce(largest, dist.ReduceOp.MAX, group=control)
+    return float(largest)
+
+
+def new_messages(context: Context) -> dict[int, torch.Tensor]:
+    """A message of each size, zeros, which stay zeros however often they are summed; none for a lone rank."""
+    if context.ranks == 1:
+        return {}
+    return {size: torch.zeros(size // 4, device=context.device) for size in MESSAGE_BYTES}
+
+
+def _all_reduce_seconds(context: Context, message: torch.Tensor, calls: int) -> float:
+    synchronise(context)
+    begin = time.perf_counter()
+    for _ in range(calls):
+        dist.all_reduce(message, group=context.group)
+    synchronise(context)
+    return time.perf_counter() - begin

@@ -1,0 +1,252 @@
+"""What was measured here -> seconds per step, speedup and efficiency on devices that are not here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from parashot.errors import RecordError, UsageError
+from parashot.questions.results import StrategyResults
+from parashot.questions.scaling.cost_model import Cluster, Replica, Wire, fit_line, step_seconds
+from parashot.questions.scaling.links import HERE, LINKS, parse_link
+from parashot.questions.statistics import (
+    Floats,
+    Interval,
+    Resampling,
+    Rounds,
+    draw_rounds,
+    drawn_interval,
+    median_interval,
+)
+from parashot.questions.strategies.costs import hidden_share
+from parashot.questions.strategies.rows import BASE
+from parashot.questions.strategies.rows import step_seconds as measured_seconds
+from parashot.records import CostMessage, CostStep, StrategyVariant
+
+Mode = Literal["strong", "weak"]
+MODES: tuple[Mode, ...] = ("strong", "weak")
+"""strong: batchsz stays, each replica's share shrinks; weak: each replica has batchsz episodes of its own."""
+
+PREDICTED = "ddp"
+"""The strategy whose gradients, messages and overlap a prediction is made of."""
+
+DEVICES = (1, 2, 4, 8, 64)
+LINKS_SHOWN = (HERE, "ethernet-10g", "infiniband-hdr")
+"""What the report predicts for: the link measured here, a usual one, and a fast one, between machines such as
+this one."""
+
+MOST_DEVICES = 1_000_000
+FEWEST_SIZES = 3
+NOT_MEASURED = Interval(0.0, 0.0, 1.0)
+"""The hidden share where no overlap was seen: none counts as hidden, the interval reaches to all of it."""
+
+
+@dataclass(frozen=True)
+class ScalingRow:
+    """A prediction for one number of devices; `low` and `high` come from resampled blocks."""
+
+    link: str  # between nodes
+    mode: Mode
+    devices: int
+    nodes: int
+    replicas: int  # that take part: a step has no more than it has episodes
+    batchsz: int  # episodes per step, over all replicas
+    seconds_per_step: Interval
+    speedup: Interval  # of episodes per second, over one device
+    efficiency: Interval  # speedup / devices
+
+
+@dataclass(frozen=True)
+class CheckedRow:
+    """A prediction beside what was measured."""
+
+    variant: str
+    devices: int
+    predicted: Interval  # seconds per step
+    measured: Interval
+    error: float  # predicted / measured - 1
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """What was measured, fitted: the arrays hold the measurement as it is, then one value per resample."""
+
+    replica: Replica
+    here: Wire | None  # None: only one replica, so no message was measured
+    gradient_bytes: int
+    messages: int  # per step
+    hidden: Interval | None  # share of the messages' time
+    batchsz: int
+    per_node: int  # replicas of this machine
+    rounds: int
+    resampling: Resampling
+
+    @classmethod
+    def of(cls, bench: StrategyResults, resampling: Resampling) -> Predictor:
+        """Fit the model. Raises `RecordError` where what it needs was not measured."""
+        able = [each for each in bench.variants if each.status == "ok"]
+        seen = {each.variant: each for each in bench.anatomy}
+        if not (able and seen and bench.cost_steps):
+            raise RecordError(_needed("cost_steps.csv", "steps of several sizes of one replica"))
+        rounds = len({each.round for each in bench.cost_steps})
+        if rounds < 2:
+            raise RecordError(_needed("cost_steps.csv", "at least 2 rounds"))
+        drawn = np.vstack([np.arange(rounds), draw_rounds(rounds, resampling)])
+        step = seen.get(PREDICTED, next(iter(seen.values())))
+        return cls(
+            replica=_fit_replica(bench.cost_steps, drawn),
+            here=_fit_wire(bench.cost_messages, drawn) if bench.cost_messages else None,
+            gradient_bytes=step.gradient_bytes,
+            messages=max(1, step.all_reduces),
+            hidden=hidden_share(PREDICTED, bench.shares, resampling),
+            batchsz=able[0].batchsz,
+            per_node=max(each.busy for each in bench.cost_steps),
+            rounds=rounds,
+            resampling=resampling,
+        )
+
+    def wire(self, name: str) -> Wire:
+        """Find a link by name, `here` among them. Raises `UsageError`."""
+        if name != HERE:
+            return Wire.of(parse_link(name))
+        if self.here is None:
+            raise UsageError(
+                "link 'here' was not measured: one replica sends no message; choose one of "
+                f"{', '.join(LINKS)}, or give GB/s,latency in µs"
+            )
+        return self.here
+
+    def rows(
+        self,
+        link: str,
+        devices: Sequence[int],
+        per_node: int | None = None,
+        within: str | None = None,
+        batchsz: int | None = None,
+    ) -> list[ScalingRow]:
+        """Predict strong, then weak scaling over `link` between nodes.
+
+        A node is by default this machine: as many replicas, joined by what joins them here.
+        Raises `UsageError`.
+        """
+        between = self.wire(link)
+        inside = self.wire(within) if within else self.here or between
+        size, on_node = batchsz or self.batchsz, per_node or self.per_node
+        name = link if link == HERE else parse_link(link).name
+
+        def row(mode: Mode, count: int) -> ScalingRow:
+            total = size if mode == "strong" else size * count
+            replicas = min(count, total)
+            cluster = Cluster(replicas, on_node, inside, between)
+            seconds = self._seconds(cluster, -(-total // replicas))
+            alone = self._seconds(Cluster(1, 1, inside, between), size)[0]
+            speedup = self._interval([total / size * alone / each for each in seconds])
+            return ScalingRow(
+                link=name,
+                mode=mode,
+                devices=count,
+                nodes=-(-count // on_node),
+                replicas=replicas,
+                batchsz=total,
+                seconds_per_step=self._interval(seconds),
+                speedup=speedup,
+                efficiency=speedup.scaled(1 / count),
+            )
+
+        return [row(mode, count) for mode in MODES for count in devices]
+
+    def here_seconds(self, replicas: int) -> Interval:
+        """Predict a step of batchsz on this machine."""
+        inside = self.wire(HERE) if replicas > 1 else Wire(np.zeros(1), np.zeros(1))
+        cluster = Cluster(replicas, replicas, inside, inside)
+        return self._interval(self._seconds(cluster, -(-self.batchsz // replicas)))
+
+    def _seconds(self, cluster: Cluster, episodes: int) -> list[Floats]:
+        """Seconds of a step with the hidden share as it is, and at both ends of its interval."""
+        hidden = self.hidden or NOT_MEASURED
+        shares = (hidden.value, hidden.low, hidden.high)
+        return [
+            step_seconds(self.replica, cluster, episodes, self.gradient_bytes, self.messages, min(each, 1.0))
+            for each in shares
+        ]
+
+    def _interval(self, drawn: Sequence[Floats]) -> Interval:
+        """The first one's value, and what all of them span."""
+        found = [drawn_interval(float(each[0]), each[1:], self.rounds, self.resampling) for each in drawn]
+        return Interval(found[0].value, min(each.low for each in found), max(each.high for each in found))
+
+
+def parse_devices(text: str) -> list[int]:
+    """Read `1,2,4`. Raises `UsageError`."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdigit() and 1 <= int(word) <= MOST_DEVICES for word in words):
+        raise UsageError(f"--gpus {text!r}: whole numbers from 1 to {MOST_DEVICES:,} are needed, as in 1,2,4")
+    return sorted({int(word) for word in words})
+
+
+def shown_rows(predictor: Predictor) -> list[ScalingRow]:
+    """Predictions of the report; the link measured here is left out where there is none."""
+    links = [link for link in LINKS_SHOWN if link != HERE or predictor.here is not None]
+    return [row for link in links for row in predictor.rows(link, DEVICES)]
+
+
+def checked_rows(predictor: Predictor, bench: StrategyResults) -> list[CheckedRow]:
+    """Set what was measured on one replica and on all of this machine's beside the prediction."""
+    times = measured_seconds(bench.blocks)
+    rows = []
+    for name in (BASE, PREDICTED):
+        variant, own = _variant(bench, name), list(times.get(name, {}).values())
+        if variant is None or len(own) < 2 or (variant.replicas > 1 and predictor.here is None):
+            continue
+        measured = median_interval(own, predictor.resampling)
+        predicted = predictor.here_seconds(variant.replicas)
+        error = predicted.value / measured.value - 1
+        rows.append(CheckedRow(name, variant.replicas, predicted, measured, error))
+    return rows
+
+
+def _variant(bench: StrategyResults, name: str) -> StrategyVariant | None:
+    return next((each for each in bench.variants if each.variant == name and each.status == "ok"), None)
+
+
+def _fit_replica(steps: Sequence[CostStep], drawn: Rounds) -> Replica:
+    """Fit the time of one replica by its episodes, and how much its peers slow it."""
+    most = max(each.busy for each in steps)
+    sizes, alone = _step_medians(steps, 1, drawn)
+    if len(sizes) < FEWEST_SIZES:
+        raise RecordError(_needed("cost_steps.csv", f"at least {FEWEST_SIZES} numbers of episodes"))
+    fixed, per_episode = fit_line(sizes, alone)
+    if most == 1:
+        return Replica(fixed, per_episode, np.ones_like(fixed))
+    _, crowded = _step_medians(steps, most, drawn)
+    return Replica(fixed, per_episode, np.maximum(1.0, (crowded / alone).mean(axis=-1)))
+
+
+def _fit_wire(messages: Sequence[CostMessage], drawn: Rounds) -> Wire:
+    sizes, seconds = _medians(
+        ((each.round, each.bytes, each.seconds / each.calls) for each in messages), drawn
+    )
+    return Wire.fitted(messages[0].ranks, sizes, seconds)
+
+
+def _step_medians(steps: Iterable[CostStep], busy: int, drawn: Rounds) -> tuple[list[int], Floats]:
+    mine = (each for each in steps if each.busy == busy)
+    return _medians(((each.round, each.episodes, each.seconds / each.steps) for each in mine), drawn)
+
+
+def _medians(blocks: Iterable[tuple[int, int, float]], drawn: Rounds) -> tuple[list[int], Floats]:
+    """Sizes, and the median time of each [draws, sizes]; a block is its round, its size and its seconds."""
+    times: dict[int, list[float]] = {}
+    for _, size, seconds in sorted(blocks):
+        times.setdefault(size, []).append(seconds)
+    if len({len(each) for each in times.values()} | {drawn.shape[-1]}) != 1:
+        raise RecordError(_needed("cost_*.csv", "a block of every size in every round"))
+    table = np.array([times[size] for size in sorted(times)]).T
+    return sorted(times), np.asarray(np.median(table[drawn], axis=-2))
+
+
+def _needed(file: str, what: str) -> str:
+    return f"results/strategies/{file}: {what} are needed to predict; run `dvc repro -f -s strategy-bench`"

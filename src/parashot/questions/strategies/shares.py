@@ -1,0 +1,153 @@
+"""How a step's time is shared out between computing, messages and waiting, as torch's profiler sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import distributed as dist
+from torch._C._autograd import DeviceType
+from torch._C._profiler import _ExperimentalConfig
+from torch.autograd.profiler_util import FunctionEvent
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from parashot.parallel.context import Context
+from parashot.parallel.strategy import EXCHANGE
+from parashot.questions.timed import TimedStrategy
+from parashot.records import StepShares
+from parashot.train.loop import synchronise
+
+STEPS = 3
+_STEP = "parashot:step"
+
+Span = tuple[float, float]
+"""Begin and end, in microseconds."""
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Of one step on one process."""
+
+    seconds: float
+    exposed: float
+    hidden: float
+    idle: float
+
+
+def watch_shares(timed: TimedStrategy) -> list[Shares]:
+    """Do a few steps under the profiler, after one that is left out. Every rank of the strategy calls it."""
+    torch.set_num_threads(timed.threads)
+    context = timed.strategy.context
+    activities = [ProfilerActivity.CPU]
+    if context.device.type == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    everywhere = _ExperimentalConfig(profile_all_threads=True)  # DataParallel's threads are there already
+    with profile(activities=activities, experimental_config=everywhere) as watched:
+        for number in range(STEPS + 1):
+            with record_function(_STEP):
+                timed.strategy.step(timed.batches[number % len(timed.batches)])
+                synchronise(context)
+    events = watched.events()
+    return shares_of(events if events is not None else [])[1:]
+
+
+def shares_of(events: Iterable[FunctionEvent]) -> list[Shares]:
+    """Shares of each step among `events`, in the order of the steps."""
+    events = [each for each in events if not _is_echo(each)]
+    on_device = any(each.device_type == DeviceType.CUDA for each in events)
+    steps = merged(_span(each) for each in events if each.name == _STEP and _on_host(each))
+    messages = merged(_span(each) for each in events if _is_message(each, on_device))
+    by_hand = merged(_span(each) for each in events if each.name.startswith(EXCHANGE) and _on_host(each))
+    computing = without(merged(_span(each) for each in events if _is_computing(each, on_device)), by_hand)
+    return [_shares(step, messages, computing) for step in steps]
+
+
+def all_shares(
+    variant: str, mine: Sequence[Shares], context: Context, control: dist.ProcessGroup | None
+) -> list[StepShares]:
+    """Put together what all ranks saw of a variant; ranks that took no part have seen nothing."""
+    everyone: list[Sequence[Shares]] = [mine]
+    if control is not None:
+        everyone = [[]] * context.ranks
+        dist.all_gather_object(everyone, mine, group=control)
+    return [
+        StepShares(variant, rank, step, each.seconds, each.exposed, each.hidden, each.idle)
+        for rank, steps in enumerate(everyone)
+        for step, each in enumerate(steps)
+    ]
+
+
+def _shares(step: Span, messages: Sequence[Span], computing: Sequence[Span]) -> Shares:
+    whole = step[1] - step[0]
+    messages, computing = within(messages, [step]), within(computing, [step])
+    hidden = length(within(messages, computing))
+    exposed = length(messages) - hidden
+    idle = whole - length(computing) - exposed
+    return Shares(whole / 1e6, exposed / whole, hidden / whole, max(0.0, idle / whole))
+
+
+def _is_message(event: FunctionEvent, on_device: bool) -> bool:
+    """A collective: on GPUs NCCL's kernels, on a CPU what gloo's threads do, or DataParallel's copies."""
+    if on_device:
+        return event.device_type == DeviceType.CUDA and "nccl" in event.name.lower()
+    return event.name.startswith(("gloo:", "nccl:", EXCHANGE)) and _on_host(event)
+
+
+def _is_computing(event: FunctionEvent, on_device: bool) -> bool:
+    """A kernel on GPUs, an operator on a CPU."""
+    if on_device:
+        return event.device_type == DeviceType.CUDA and "nccl" not in event.name.lower()
+    return event.name.startswith("aten::") and _on_host(event)
+
+
+def _is_echo(event: FunctionEvent) -> bool:
+    """What was annotated on the host stands on the device too, from its first kernel to its last: no work."""
+    return event.device_type == DeviceType.CUDA and bool(event.is_user_annotation)
+
+
+def _on_host(event: FunctionEvent) -> bool:
+    return event.device_type == DeviceType.CPU
+
+
+def _span(event: FunctionEvent) -> Span:
+    return float(event.time_range.start), float(event.time_range.end)
+
+
+# --- spans: sorted, apart from each other -----------------------------------------------------------------
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """Join those that touch or overlap."""
+    result: list[Span] = []
+    for begin, end in sorted(spans):
+        if result and begin <= result[-1][1]:
+            result[-1] = (result[-1][0], max(result[-1][1], end))
+        else:
+            result.append((begin, end))
+    return result
+
+
+def within(spans: Sequence[Span], others: Sequence[Span]) -> list[Span]:
+    """What lies in both."""
+    result, first = [], 0
+    for begin, end in spans:
+        while first < len(others) and others[first][1] <= begin:
+            first += 1
+        place = first
+        while place < len(others) and others[place][0] < end:
+            result.append((max(begin, others[place][0]), min(end, others[place][1])))
+            place += 1
+    return result
+
+
+def without(spans: Sequence[Span], others: Sequence[Span]) -> list[Span]:
+    """What lies in `spans` alone."""
+    edges = [float("-inf"), *(edge for other in others for edge in other), float("inf")]
+    gaps = list(zip(edges[::2], edges[1::2], strict=True))
+    return within(spans, gaps)
+
+
+def length(spans: Iterable[Span]) -> float:
+    """All together."""
+    return sum(end - begin for begin, end in spans)

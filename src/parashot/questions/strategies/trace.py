@@ -1,0 +1,174 @@
+"""What one training step does: which processes and threads run it, and what they send each other."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import distributed as dist
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook
+from torch.nn.parallel import comm
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from parashot.model.embeddings import Embedding
+from parashot.model.network import RelationNetwork, build_network
+from parashot.model.relation import BottleneckHead, ConvHead
+from parashot.parallel.context import Context
+from parashot.parallel.dp import Dp
+from parashot.parallel.strategy import Strategy
+from parashot.params import Params
+from parashot.questions.timed import TimedStrategy
+from parashot.records import StepAnatomy
+
+
+@dataclass
+class Seen:
+    """What was seen of one step on one rank."""
+
+    threads: set[tuple[int, int]] = field(default_factory=set)
+    calls: dict[str, int] = field(default_factory=dict)
+    bytes_sent: float = 0.0
+
+
+def watch_step(timed: TimedStrategy) -> Seen:
+    """Do one step with eyes open: who ran a forward pass, which collectives were called."""
+    seen = Seen()
+
+    def note(module: nn.Module, inputs: object, output: object) -> None:
+        if isinstance(module, RelationNetwork | Embedding | ConvHead | BottleneckHead):
+            seen.threads.add((os.getpid(), threading.get_ident()))
+
+    torch.set_num_threads(timed.threads)
+    hook = register_module_forward_hook(note)
+    try:
+        with ExitStack() as counting:
+            sent = counting.enter_context(BytesSent(timed.strategy.context.ranks))
+            counting.enter_context(CollectiveCount(seen.calls))
+            for target, name, kind in _moves(timed.strategy):
+                counting.enter_context(_counted(target, name, kind, seen.calls))
+            timed.strategy.step(timed.batches[0])
+    finally:
+        hook.remove()
+    seen.bytes_sent = sent.bytes + _bytes_between_replicas(timed)
+    return seen
+
+
+def _bytes_between_replicas(timed: TimedStrategy) -> float:
+    """What DataParallel moves in a step: state and inputs out to its other replicas, gradients back."""
+    strategy, batch = timed.strategy, timed.batches[0]
+    if not isinstance(strategy, Dp):
+        return 0.0
+    others = min(strategy.replicas, len(batch.support)) - 1
+    state = sum(each.nbytes for each in strategy.network.state_dict().values())
+    gradients = sum(each.nbytes for each in strategy.network.parameters())
+    inputs = sum(each.nbytes for each in batch.tensors) / (others + 1)
+    return float(others * (state + gradients + inputs))
+
+
+def _moves(strategy: Strategy) -> list[tuple[object, str, str]]:
+    """Where DataParallel moves data: object, method, kind. On GPUs torch reduces within autograd."""
+    if not isinstance(strategy, Dp):
+        return []
+    moves = [(strategy.transport, kind, kind) for kind in ("scatter", "replicate", "gather")]
+    on_cpu = hasattr(strategy.transport, "reduce")
+    return [
+        *moves,
+        (strategy.transport, "reduce", "reduce") if on_cpu else (comm, "reduce_add_coalesced", "reduce"),
+    ]
+
+
+@contextmanager
+def _counted(target: object, name: str, kind: str, calls: dict[str, int]) -> Iterator[None]:
+    """Count calls of `target.name` under `kind`."""
+    method = getattr(target, name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        calls[kind] = calls.get(kind, 0) + 1
+        return method(*args, **kwargs)
+
+    with mock.patch.object(target, name, call):
+        yield
+
+
+class CollectiveCount(TorchDispatchMode):
+    """Counts every collective of torch.distributed, those that DDP calls from C++ included."""
+
+    def __init__(self, calls: dict[str, int]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's modes carry no annotations
+        self.calls = calls
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace == "c10d":
+            name = func.overloadpacket.__name__
+            self.calls[name] = self.calls.get(name, 0) + 1
+        return func(*args, **(kwargs or {}))
+
+
+class BytesSent(TorchDispatchMode):
+    """Adds up what one of `ranks` ranks sends, were every collective the one that sends least.
+
+    Each sends as much of n bytes: all-reduce 2 (p - 1) / p n, reduce-scatter (p - 1) / p n, all-gather p - 1
+    times its own part (Thakur et al., IJHPCA 2005); broadcast, the mean over ranks, (p - 1) / p n.
+    """
+
+    def __init__(self, ranks: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's modes carry no annotations
+        self.bytes = 0.0
+        others = ranks - 1
+        self._factors = {  # of which argument, and how many times
+            "allreduce_": (0, 2 * others / ranks),
+            "broadcast_": (0, others / ranks),
+            "allgather_": (1, others),
+            "_allgather_base_": (1, others),
+            "allgather_into_tensor_coalesced_": (1, others),
+            "_reduce_scatter_base_": (0, others),
+            "reduce_scatter_": (0, others),
+            "send": (0, 1),
+        }
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace == "c10d":
+            place, factor = self._factors.get(func.overloadpacket.__name__, (0, 0))
+            self.bytes += factor * sum(each.nbytes for each in tree_leaves(args[place]) if _is_tensor(each))
+        return func(*args, **(kwargs or {}))
+
+
+def _is_tensor(value: object) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def anatomy(
+    variant: str, seen: Seen, context: Context, control: dist.ProcessGroup | None, params: Params
+) -> StepAnatomy:
+    """Put together what all ranks saw; calls are the first rank's."""
+    everyone: list[Seen] = [seen]
+    if control is not None:
+        everyone = [Seen()] * context.ranks
+        dist.all_gather_object(everyone, seen, group=control)
+    threads = set().union(*(each.threads for each in everyone))
+    calls = everyone[0].calls
+    parameters = build_network(params.model, params.seed).parameters()
+    return StepAnatomy(
+        variant=variant,
+        processes=len({process for process, _ in threads}),
+        threads=len(threads),
+        all_reduces=calls.get("allreduce_", 0),
+        broadcasts=calls.get("broadcast_", 0) + calls.get("replicate", 0),
+        scatters=calls.get("scatter", 0),
+        gathers=calls.get("gather", 0),
+        reduces=calls.get("reduce", 0),
+        all_gathers=calls.get("allgather_", 0) + calls.get("_allgather_base_", 0),
+        reduce_scatters=calls.get("_reduce_scatter_base_", 0) + calls.get("reduce_scatter_", 0),
+        sends=calls.get("send", 0),
+        bytes_sent=round(fmean(each.bytes_sent for each in everyone if each.threads)),
+        gradient_bytes=sum(each.numel() * each.element_size() for each in parameters),
+    )
