@@ -28,7 +28,7 @@ from parashot.errors import DataError
 from parashot.params import Params, parse, read_yaml
 from parashot.questions.statistics import Interval, equivalence
 from parashot.recipes import apply, load_recipe
-from parashot.records import Choices
+from parashot.train.records import Choices
 
 RECIPE = "miniimagenet"
 PACKED = Path("data/packed")

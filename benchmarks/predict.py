@@ -20,10 +20,10 @@ from parashot.parallel.launch import launch
 from parashot.questions.results import StrategyResults
 from parashot.questions.scaling.measure import CostBlocks, local_sizes, new_messages, time_round
 from parashot.questions.scaling.rows import CheckedRow, Predictor, checked_rows
+from parashot.questions.strategies.records import StrategyBlock, StrategyVariant
 from parashot.questions.strategies.shares import all_shares, watch_shares
 from parashot.questions.strategies.trace import anatomy, watch_step
 from parashot.questions.timed import TimedStrategy
-from parashot.records import StrategyBlock, StrategyVariant
 from parashot.train.assemble import new_strategy
 
 REPLICAS = 2

@@ -31,9 +31,10 @@ from parashot.questions.accuracy.time_to_accuracy import LEVELS, TimeToAccuracy,
 from parashot.questions.results import StudyResults, load_results
 from parashot.questions.text import number
 from parashot.recipes import apply, load_recipe
-from parashot.records import Run, TaskAccuracy, read_runs
+from parashot.records import Run, read_runs
 from parashot.report.canvas import Drawing, new_axes, outside_legend, png, styled
 from parashot.report.palette import LIGHT, SERIES
+from parashot.train.records import TaskAccuracy
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, TRAININGS = ROOT / "docs/results.md", ROOT / "docs/results"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from parashot.params import Params
-from parashot.records import Choices, read_result
+from parashot.records import read_result
 from parashot.train.choices import settle
+from parashot.train.records import Choices
 from stages.common import RESULTS, params
 
 CHOICES = RESULTS / "choices.json"

@@ -11,7 +11,10 @@ import pytest
 
 from parashot.cli import main
 from parashot.hardware import inspect_hardware
-from parashot.records import Choices, LoaderBlock, TuneBlock, write_metrics, write_result, write_rows
+from parashot.questions.loader.records import LoaderBlock
+from parashot.questions.step.records import TuneBlock
+from parashot.records import write_metrics, write_result, write_rows
+from parashot.train.records import Choices
 
 ROUNDS = range(9)
 LOADER = {("jpeg", 0): 0.2, ("jpeg", 2): 0.1, ("packed", 0): 0.004, ("packed", 2): 0.005}

@@ -8,16 +8,9 @@ from pathlib import Path
 import pytest
 
 from parashot.cli import main
-from parashot.records import (
-    CostMessage,
-    CostStep,
-    StepAnatomy,
-    StepShares,
-    StrategyBlock,
-    StrategyVariant,
-    write_metrics,
-    write_rows,
-)
+from parashot.questions.scaling.records import CostMessage, CostStep
+from parashot.questions.strategies.records import StepAnatomy, StepShares, StrategyBlock, StrategyVariant
+from parashot.records import write_metrics, write_rows
 
 ROUNDS = range(7)
 

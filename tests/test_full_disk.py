@@ -28,10 +28,11 @@ from parashot.files import replacing_file, replacing_folder, write_text
 from parashot.model.network import build_network
 from parashot.model.weights import save_weights
 from parashot.parallel.context import Context, Placement
-from parashot.records import EpisodeAccuracy, write_rows
+from parashot.records import write_rows
 from parashot.sweep.delivery import receive, send
 from parashot.train.assemble import new_strategy
 from parashot.train.checkpoint import Checkpoints, Progress
+from parashot.train.records import EpisodeAccuracy
 
 ROOT = Path(__file__).parents[1]
 

@@ -13,8 +13,9 @@ from parashot.data.episodes import EpisodeSpec
 from parashot.params import Params, parse
 from parashot.pretrain.run import PretrainJob, pretrain
 from parashot.recipes import Value, apply, load_recipe, recipe_names
-from parashot.records import HistoryRow, PretrainRow, read_rows
+from parashot.records import read_rows
 from parashot.train.job import Job
+from parashot.train.records import HistoryRow, PretrainRow
 from parashot.train.run import train
 
 pytestmark = pytest.mark.usefixtures("one_core")

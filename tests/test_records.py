@@ -17,32 +17,16 @@ from hypothesis import strategies as st
 
 from parashot import records
 from parashot.errors import RecordError
+from parashot.questions.accuracy.records import Confusion, EvaluateResult, ShownScore, WarmupRun
+from parashot.questions.batchsz.records import BatchszBlock, BatchszRun
+from parashot.questions.loader.records import LoaderBlock
+from parashot.questions.scaling.records import CostMessage, CostStep
+from parashot.questions.step.records import TuneBlock
+from parashot.questions.strategies.records import StepAnatomy, StepShares, StrategyBlock, StrategyVariant
 from parashot.records import (
-    BatchszBlock,
-    BatchszRun,
-    Choices,
-    Confusion,
-    CostMessage,
-    CostStep,
-    EpisodeAccuracy,
-    EvaluateResult,
     Hardware,
-    HistoryRow,
-    LoaderBlock,
     Metric,
-    PretrainResult,
-    PretrainRow,
     Run,
-    SeedAccuracy,
-    ShownScore,
-    StepAnatomy,
-    StepShares,
-    StrategyBlock,
-    StrategyVariant,
-    TaskAccuracy,
-    TrainResult,
-    TuneBlock,
-    WarmupRun,
     read_json,
     read_result,
     read_rows,
@@ -51,6 +35,16 @@ from parashot.records import (
     write_result,
     write_rows,
     write_runs,
+)
+from parashot.train.records import (
+    Choices,
+    EpisodeAccuracy,
+    HistoryRow,
+    PretrainResult,
+    PretrainRow,
+    SeedAccuracy,
+    TaskAccuracy,
+    TrainResult,
 )
 
 RESULTS = [Choices, Hardware, PretrainResult, TrainResult, EvaluateResult]

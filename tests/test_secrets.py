@@ -22,8 +22,9 @@ from parashot.doctor.check import Check
 from parashot.errors import DataError, one_line
 from parashot.progress import OneLine
 from parashot.recipes import apply
-from parashot.records import Choices, Run, read_runs, write_result
+from parashot.records import Run, read_runs, write_result
 from parashot.secrets import without_secrets
+from parashot.train.records import Choices
 
 ROOT = Path(__file__).parents[1]
 

@@ -12,7 +12,8 @@ from benchmarks import predict
 from benchmarks.__main__ import main
 from benchmarks.outcome import save
 from parashot.questions.results import StrategyResults
-from parashot.records import CostMessage, CostStep, StepAnatomy, StrategyBlock, StrategyVariant
+from parashot.questions.scaling.records import CostMessage, CostStep
+from parashot.questions.strategies.records import StepAnatomy, StrategyBlock, StrategyVariant
 
 ROUNDS = range(3)
 

@@ -15,7 +15,8 @@ from browser import WIDTHS, barriers, needs_browser, opened
 from coloured import COLOURS
 
 from parashot.cli import main
-from parashot.records import EvaluateResult, Run, write_result, write_runs
+from parashot.questions.accuracy.records import EvaluateResult
+from parashot.records import Run, write_result, write_runs
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

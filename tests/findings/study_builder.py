@@ -15,6 +15,9 @@ import numpy as np
 
 from parashot.data.images import encode_png
 from parashot.params import ClaimsParams, Params, parse, read_yaml
+from parashot.questions.accuracy.records import Confusion, EvaluateResult, ShownScore
+from parashot.questions.batchsz.records import BatchszBlock, BatchszRun
+from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.results import (
     BatchszResults,
     Evaluation,
@@ -26,29 +29,19 @@ from parashot.questions.results import (
     Training,
     TuneResults,
 )
+from parashot.questions.scaling.records import CostMessage, CostStep
+from parashot.questions.step.records import TuneBlock
+from parashot.questions.strategies.records import StepAnatomy, StepShares, StrategyBlock, StrategyVariant
 from parashot.recipes import DEFAULT, apply, load_recipe
-from parashot.records import (
-    BatchszBlock,
-    BatchszRun,
+from parashot.records import Hardware
+from parashot.train.records import (
     Choices,
-    Confusion,
-    CostMessage,
-    CostStep,
     EpisodeAccuracy,
-    EvaluateResult,
-    Hardware,
     HistoryRow,
-    LoaderBlock,
     PretrainResult,
     PretrainRow,
-    ShownScore,
-    StepAnatomy,
-    StepShares,
-    StrategyBlock,
-    StrategyVariant,
     TaskAccuracy,
     TrainResult,
-    TuneBlock,
 )
 
 ROUNDS = 9

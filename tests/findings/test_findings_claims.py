@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 import study_builder as build
 
+from parashot.questions.accuracy.records import WarmupRun
 from parashot.questions.evidence import Evidence
 from parashot.questions.ledger import JUDGES, Claim, judge_claims
 from parashot.questions.results import StudyResults
+from parashot.questions.strategies.records import StepShares
 from parashot.questions.study2020 import CLAIMS
-from parashot.records import SeedAccuracy, StepShares, WarmupRun
+from parashot.train.records import SeedAccuracy
 
 MIB = build.MIB
 CANNOT = "cannot be tested here"

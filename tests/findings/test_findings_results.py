@@ -10,31 +10,16 @@ import pytest
 import study_builder as build
 
 from parashot.errors import RecordError
+from parashot.questions.accuracy.records import Confusion, ShownScore, WarmupRun
+from parashot.questions.batchsz.records import BatchszBlock, BatchszRun
+from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.results import StudyResults, load_results
+from parashot.questions.scaling.records import CostMessage, CostStep
+from parashot.questions.step.records import TuneBlock
+from parashot.questions.strategies.records import StepAnatomy, StepShares, StrategyBlock, StrategyVariant
 from parashot.questions.summary import summarize
-from parashot.records import (
-    BatchszBlock,
-    BatchszRun,
-    Confusion,
-    CostMessage,
-    CostStep,
-    EpisodeAccuracy,
-    HistoryRow,
-    LoaderBlock,
-    PretrainRow,
-    SeedAccuracy,
-    ShownScore,
-    StepAnatomy,
-    StepShares,
-    StrategyBlock,
-    StrategyVariant,
-    TaskAccuracy,
-    TuneBlock,
-    WarmupRun,
-    write_metrics,
-    write_result,
-    write_rows,
-)
+from parashot.records import write_metrics, write_result, write_rows
+from parashot.train.records import EpisodeAccuracy, HistoryRow, PretrainRow, SeedAccuracy, TaskAccuracy
 
 STRATEGIES = ("serial", "dp", "ddp")
 

@@ -10,13 +10,15 @@ import study_builder as build
 
 from parashot.errors import RecordError
 from parashot.questions.accuracy.compare import compare_accuracy, episode_accuracy
+from parashot.questions.batchsz.records import BatchszBlock, BatchszRun
 from parashot.questions.batchsz.rows import batchsz_rows
+from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.loader.rows import loader_rows
 from parashot.questions.results import BatchszResults, StudyResults
 from parashot.questions.statistics import Resampling
 from parashot.questions.strategies.comparison import comparison_rows
+from parashot.questions.strategies.records import StrategyBlock
 from parashot.questions.strategies.rows import strategy_rows
-from parashot.records import BatchszBlock, BatchszRun, LoaderBlock, StrategyBlock
 
 RESAMPLING = Resampling(0.95, 500)
 

@@ -16,7 +16,7 @@ from parashot.questions.accuracy.tasks import task_rows
 from parashot.questions.results import StudyResults, Training
 from parashot.questions.study2020 import CLAIMS
 from parashot.questions.summary import summarize, summary_metrics
-from parashot.records import SeedAccuracy
+from parashot.train.records import SeedAccuracy
 
 
 def advice(results: StudyResults, topic: str, params: Params | None = None) -> dict[str, object]:

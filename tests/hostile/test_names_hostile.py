@@ -22,9 +22,9 @@ from parashot.classify.sheet import sheet
 from parashot.classify.verdicts import Verdict, as_csv, as_json, as_table
 from parashot.errors import DataError, one_line
 from parashot.plain import printable
+from parashot.questions.accuracy.records import Confusion
 from parashot.questions.results import StudyResults
 from parashot.questions.summary import summarize
-from parashot.records import Confusion
 from parashot.report import tables
 from parashot.report.markdown import as_markdown, markdown
 from parashot.report.tables import Table

@@ -13,16 +13,8 @@ from answers import Answered, Refused
 
 from parashot.data.raw import read_manifest
 from parashot.errors import DataError, RecordError
-from parashot.records import (
-    Confusion,
-    EvaluateResult,
-    read_json,
-    read_result,
-    read_rows,
-    read_runs,
-    write_result,
-    write_rows,
-)
+from parashot.questions.accuracy.records import Confusion, EvaluateResult
+from parashot.records import read_json, read_result, read_rows, read_runs, write_result, write_rows
 
 GOOD = EvaluateResult("ddp", "validation", 5, 1, 15, 100, 0.5, 0.01)
 DEEP = "[" * 100_000

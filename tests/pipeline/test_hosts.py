@@ -22,7 +22,8 @@ import yaml
 from tiny_data import SETTINGS
 
 from parashot.recipes import Value, apply
-from parashot.records import Choices, TrainResult, read_result, write_result
+from parashot.records import read_result, write_result
+from parashot.train.records import Choices, TrainResult
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 240

@@ -20,7 +20,8 @@ import pytest
 import yaml
 from checkouts import Checkout, apply_settings
 
-from parashot.records import TrainResult, read_result
+from parashot.records import read_result
+from parashot.train.records import TrainResult
 
 SETTINGS = (
     "train.episodes=1200",  # some seconds of training

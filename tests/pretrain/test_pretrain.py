@@ -20,8 +20,9 @@ from parashot.pretrain import run as pretraining
 from parashot.pretrain.result import skip_pretraining
 from parashot.pretrain.run import PretrainJob, one_cycle, pretrain
 from parashot.recipes import Value
-from parashot.records import PretrainResult, PretrainRow, Run, read_json, read_result, read_rows, read_runs
+from parashot.records import Run, read_json, read_result, read_rows, read_runs
 from parashot.train.job import Job
+from parashot.train.records import PretrainResult, PretrainRow
 from parashot.train.run import train
 
 pytestmark = pytest.mark.usefixtures("one_core")

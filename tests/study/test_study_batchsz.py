@@ -15,8 +15,9 @@ from torch import distributed as dist
 
 from parashot.params import Params
 from parashot.questions.batchsz.measure import study_batch_sizes
+from parashot.questions.batchsz.records import BatchszBlock, BatchszRun
 from parashot.recipes import Value
-from parashot.records import BatchszBlock, BatchszRun, read_json, read_rows, read_runs
+from parashot.records import read_json, read_rows, read_runs
 from parashot.train import loop
 
 BASELINE, SIZES = 4, (4, 1, 2, 8)  # the order they are trained in

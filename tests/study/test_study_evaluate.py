@@ -15,20 +15,10 @@ from parashot.model.network import build_network
 from parashot.model.weights import save_weights
 from parashot.parallel.registry import STRATEGIES
 from parashot.questions.accuracy.measure import evaluate_chosen
-from parashot.records import (
-    Confusion,
-    EpisodeAccuracy,
-    EvaluateResult,
-    ShownScore,
-    TaskAccuracy,
-    TrainResult,
-    read_json,
-    read_result,
-    read_rows,
-    read_runs,
-    write_result,
-)
+from parashot.questions.accuracy.records import Confusion, EvaluateResult, ShownScore
+from parashot.records import read_json, read_result, read_rows, read_runs, write_result
 from parashot.train.evaluate import EpisodeSet, episode_accuracies, mean_and_ci95
+from parashot.train.records import EpisodeAccuracy, TaskAccuracy, TrainResult
 
 pytestmark = pytest.mark.usefixtures("one_core")
 

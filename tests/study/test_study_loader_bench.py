@@ -13,7 +13,8 @@ from tiny_data import tiny_params
 
 from parashot.questions.loader import measure as loader_bench
 from parashot.questions.loader.measure import bench_loaders, worker_counts
-from parashot.records import LoaderBlock, Run, read_json, read_rows, read_runs
+from parashot.questions.loader.records import LoaderBlock
+from parashot.records import Run, read_json, read_rows, read_runs
 
 ROUNDS, BACKENDS, WORKERS = range(7), ("jpeg", "packed"), (0, 2)
 SETTINGS = [*product(BACKENDS, WORKERS), ("resident", 0)]

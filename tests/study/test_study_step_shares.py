@@ -14,6 +14,7 @@ from torch.autograd.profiler_util import FunctionEvent
 
 from parashot.parallel.context import Context, Placement, control_group
 from parashot.parallel.registry import STRATEGIES
+from parashot.questions.strategies.records import StepShares
 from parashot.questions.strategies.shares import (
     all_shares,
     length,
@@ -24,7 +25,6 @@ from parashot.questions.strategies.shares import (
     without,
 )
 from parashot.questions.timed import TimedStrategy
-from parashot.records import StepShares
 from parashot.train.assemble import new_strategy, ready_batches
 
 SPANS = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 10)).map(lambda s: (s[0], s[0] + s[1])))

@@ -14,9 +14,11 @@ from parashot.params import Compile, Params
 from parashot.questions.statistics import Resampling
 from parashot.questions.step import measure as module
 from parashot.questions.step.measure import choose, open_modes, open_ways, tune
+from parashot.questions.step.records import TuneBlock
 from parashot.questions.step.rows import step_rows
-from parashot.records import Choices, TuneBlock, read_json, read_result, read_rows, read_runs
+from parashot.records import read_json, read_result, read_rows, read_runs
 from parashot.train.choices import settle
+from parashot.train.records import Choices
 
 RESAMPLING = Resampling(resamples=300)
 FP32, BF16 = Choices("split", "fp32", "none"), Choices("split", "bf16", "none")

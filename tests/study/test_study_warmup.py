@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from tiny_data import tiny_params
 
+from parashot.questions.accuracy.records import WarmupRun
 from parashot.questions.accuracy.warmup import study_warmup
-from parashot.records import WarmupRun, read_json, read_rows, read_runs
+from parashot.records import read_json, read_rows, read_runs
 
 pytestmark = pytest.mark.usefixtures("one_core")
 

@@ -15,13 +15,14 @@ from parashot.cli import main
 from parashot.errors import DataError, ParamsError
 from parashot.params import Params
 from parashot.recipes import Value
-from parashot.records import TrainResult, read_result, read_runs
+from parashot.records import read_result, read_runs
 from parashot.sweep import node
 from parashot.sweep.engine import Nodes
 from parashot.sweep.grid import Point, grid
 from parashot.sweep.run import Outcome, sweep
 from parashot.sweep.table import as_json, table
 from parashot.train.job import Job
+from parashot.train.records import TrainResult
 from parashot.train.run import train
 
 pytestmark = pytest.mark.usefixtures("one_core", "this_process")

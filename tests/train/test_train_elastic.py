@@ -21,10 +21,11 @@ from parashot.parallel.context import Context, Placement
 from parashot.parallel.registry import STRATEGIES
 from parashot.params import Params
 from parashot.recipes import Value
-from parashot.records import HistoryRow, TrainResult, read_result, read_rows
+from parashot.records import read_result, read_rows
 from parashot.train.assemble import new_strategy, ready_batches
 from parashot.train.checkpoint import Checkpoints, Progress, load_optimizer_state, optimizer_state
 from parashot.train.job import Job
+from parashot.train.records import HistoryRow, TrainResult
 from parashot.train.run import train
 
 pytestmark = pytest.mark.usefixtures("one_core")

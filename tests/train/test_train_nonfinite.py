@@ -22,10 +22,11 @@ from parashot.parallel.registry import STRATEGIES
 from parashot.parallel.strategy import any_nonfinite
 from parashot.params import Params
 from parashot.recipes import Value
-from parashot.records import HistoryRow, Run, TrainResult, read_json, read_result, read_rows
+from parashot.records import Run, read_json, read_result, read_rows
 from parashot.train.assemble import new_strategy, ready_batches, training_batches
 from parashot.train.job import Job
 from parashot.train.loop import train_steps
+from parashot.train.records import HistoryRow, TrainResult
 from parashot.train.run import _Training, train
 
 pytestmark = pytest.mark.usefixtures("one_core")

@@ -20,18 +20,10 @@ from parashot.model.network import build_network
 from parashot.model.weights import load_network
 from parashot.parallel.strategy import Strategy
 from parashot.recipes import Value
-from parashot.records import (
-    EpisodeAccuracy,
-    HistoryRow,
-    Run,
-    TrainResult,
-    read_json,
-    read_result,
-    read_rows,
-    read_runs,
-)
+from parashot.records import Run, read_json, read_result, read_rows, read_runs
 from parashot.train.evaluate import EpisodeSet, episode_accuracies, mean_and_ci95
 from parashot.train.job import Job
+from parashot.train.records import EpisodeAccuracy, HistoryRow, TrainResult
 from parashot.train.run import train, train_rank
 
 pytestmark = pytest.mark.usefixtures("one_core")

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from tiny_data import PACKED_EPISODES, tiny_params
 
-from parashot.records import EpisodeAccuracy, SeedAccuracy, TrainResult, read_rows, read_runs
+from parashot.records import read_rows, read_runs
 from parashot.train.job import Job
+from parashot.train.records import EpisodeAccuracy, SeedAccuracy, TrainResult
 from parashot.train.run import train
 from parashot.train.seeds import train_further_seeds
 

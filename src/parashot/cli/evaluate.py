@@ -13,7 +13,7 @@ from parashot.cli.arguments import Commands, at_least
 from parashot.cli.weights import add_weights, weights_of
 
 if TYPE_CHECKING:
-    from parashot.records import TaskAccuracy
+    from parashot.train.records import TaskAccuracy
 
 
 def add_parser(commands: Commands) -> None:

@@ -63,8 +63,9 @@ def _run(command: argparse.Namespace) -> None:
 
 def _settled(point: Point) -> Point:
     """The point computed, on every node, as stage `tune` found best on this machine where it has run."""
-    from parashot.records import Choices, read_result
+    from parashot.records import read_result
     from parashot.train.choices import settle
+    from parashot.train.records import Choices
 
     measured = Path("results/choices.json")
     if not measured.exists():

@@ -36,7 +36,8 @@ def weights_of(command: argparse.Namespace) -> Path:
 
 def _chosen_here() -> Path | None:
     """What stage `evaluate` in this folder chose by validation; None where that saw synthetic images only."""
-    from parashot.records import EvaluateResult, read_result, read_runs
+    from parashot.questions.accuracy.records import EvaluateResult
+    from parashot.records import read_result, read_runs
 
     chosen = Path("results/evaluate/result.json")
     if not chosen.exists():

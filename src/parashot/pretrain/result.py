@@ -10,18 +10,8 @@ from uuid import uuid4
 
 from parashot.files import replacing_folder, write_text
 from parashot.params import Params, select
-from parashot.records import (
-    Metric,
-    PretrainResult,
-    PretrainRow,
-    Run,
-    followed,
-    now_ms,
-    write_metrics,
-    write_result,
-    write_rows,
-    write_runs,
-)
+from parashot.records import Metric, Run, now_ms, write_metrics, write_result, write_rows, write_runs
+from parashot.train.records import PretrainResult, PretrainRow, followed
 
 log = logging.getLogger(__name__)
 

@@ -33,10 +33,11 @@ from parashot.params import Params, select
 from parashot.pretrain.classification import Classification, Varied
 from parashot.pretrain.result import KNOBS, pretraining_run, write_pretraining
 from parashot.progress import span
-from parashot.records import PretrainResult, PretrainRow, Run, now_ms
+from parashot.records import Run, now_ms
 from parashot.train.checkpoint import Checkpoints, Progress, key
 from parashot.train.evaluate import EpisodeSet, mean_and_ci95, related
 from parashot.train.loop import Trace, naming, train_steps
+from parashot.train.records import PretrainResult, PretrainRow
 
 log = logging.getLogger(__name__)
 

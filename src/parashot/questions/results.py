@@ -12,33 +12,22 @@ from pathlib import Path
 from typing import TypeVar
 
 from parashot.errors import RecordError
-from parashot.records import (
-    BatchszBlock,
-    BatchszRun,
+from parashot.questions.accuracy.records import Confusion, EvaluateResult, ShownScore, WarmupRun
+from parashot.questions.batchsz.records import BatchszBlock, BatchszRun
+from parashot.questions.loader.records import LoaderBlock
+from parashot.questions.scaling.records import CostMessage, CostStep
+from parashot.questions.step.records import TuneBlock
+from parashot.questions.strategies.records import StepAnatomy, StepShares, StrategyBlock, StrategyVariant
+from parashot.records import Hardware, read_json, read_result, read_rows
+from parashot.train.records import (
     Choices,
-    Confusion,
-    CostMessage,
-    CostStep,
     EpisodeAccuracy,
-    EvaluateResult,
-    Hardware,
     HistoryRow,
-    LoaderBlock,
     PretrainResult,
     PretrainRow,
     SeedAccuracy,
-    ShownScore,
-    StepAnatomy,
-    StepShares,
-    StrategyBlock,
-    StrategyVariant,
     TaskAccuracy,
     TrainResult,
-    TuneBlock,
-    WarmupRun,
-    read_json,
-    read_result,
-    read_rows,
 )
 
 T = TypeVar("T")

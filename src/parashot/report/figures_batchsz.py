@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from parashot.questions.batchsz.records import BatchszBlock
 from parashot.questions.batchsz.rows import episode_seconds
 from parashot.questions.results import StudyResults
 from parashot.questions.statistics import paired
 from parashot.questions.text import listed, number, percent
-from parashot.records import BatchszBlock
 from parashot.report.canvas import Drawing, boxed, interval_mark, new_axes, outside_legend, scattered, styled
 from parashot.report.palette import LIGHT, looks
 

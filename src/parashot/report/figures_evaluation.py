@@ -12,9 +12,9 @@ from matplotlib.patches import Rectangle
 from PIL import Image
 
 from parashot.plain import printable
+from parashot.questions.accuracy.records import Confusion
 from parashot.questions.results import Evaluation, ShownEpisode, StudyResults
 from parashot.questions.text import counted, percent
-from parashot.records import Confusion
 from parashot.report.canvas import Drawing, new_axes, styled
 from parashot.report.palette import LIGHT
 

@@ -9,12 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.loader.rows import batch_seconds
 from parashot.questions.results import StudyResults
 from parashot.questions.statistics import paired
 from parashot.questions.study2020 import HARDWARE_THREADS, TABLE_2
 from parashot.questions.text import listed, number, percent, ratio, size
-from parashot.records import LoaderBlock
 from parashot.report.canvas import (
     Drawing,
     interval_mark,

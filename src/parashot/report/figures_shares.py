@@ -7,8 +7,8 @@ from statistics import fmean
 from typing import Any
 
 from parashot.questions.results import StudyResults
+from parashot.questions.strategies.records import StepShares
 from parashot.questions.text import counted, listed, percent
-from parashot.records import StepShares
 from parashot.report.canvas import Drawing, new_axes, outside_legend, styled
 from parashot.report.palette import LIGHT
 

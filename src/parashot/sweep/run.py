@@ -16,13 +16,14 @@ from parashot.data.packed import PackedSplit
 from parashot.errors import ParamsError, RecordError
 from parashot.files import replacing_folder
 from parashot.params import Params
-from parashot.records import TrainResult, read_result
+from parashot.records import read_result
 from parashot.sweep.delivery import send
 from parashot.sweep.engine import Failure, Nodes, engine
 from parashot.sweep.grid import Point
 from parashot.sweep.node import Files, Task, code_digest, run_task
 from parashot.train.checkpoint import key
 from parashot.train.knobs import params_of
+from parashot.train.records import TrainResult
 
 Progress = Callable[[str], None]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import cast
 
 from parashot.params import Compile, Pairing, Params, Precision
-from parashot.records import Choices
+from parashot.train.records import Choices
 
 
 def settle(params: Params, choices: Choices) -> Params:

@@ -13,21 +13,10 @@ from parashot.data.batches import Plan
 from parashot.files import replacing_folder
 from parashot.model.weights import save_weights
 from parashot.params import ModelParams, Params
-from parashot.records import (
-    EpisodeAccuracy,
-    HistoryRow,
-    Metric,
-    Run,
-    TrainResult,
-    followed,
-    now_ms,
-    write_metrics,
-    write_result,
-    write_rows,
-    write_runs,
-)
+from parashot.records import Metric, Run, now_ms, write_metrics, write_result, write_rows, write_runs
 from parashot.train.knobs import params_of
 from parashot.train.loop import Trace
+from parashot.train.records import EpisodeAccuracy, HistoryRow, TrainResult, followed
 
 _FOLLOWED = ("loss", "train_accuracy", "step_seconds", "val_accuracy")
 """Columns of the history that are followed over steps."""

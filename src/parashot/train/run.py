@@ -38,7 +38,7 @@ from parashot.parallel.peers import naming_lost_peers
 from parashot.parallel.registry import STRATEGIES, obstacle, splits_batch
 from parashot.parallel.torchrun import joined_by_torchrun
 from parashot.progress import span
-from parashot.records import HistoryRow, Run, TrainResult, now_ms
+from parashot.records import Run, now_ms
 from parashot.train.assemble import new_strategy, training_batches, training_episodes, validate
 from parashot.train.checkpoint import Checkpoints, Progress, key
 from parashot.train.evaluate import mean_and_ci95
@@ -47,6 +47,7 @@ from parashot.train.knobs import params_of
 from parashot.train.loop import Trace, naming, synchronise, train_steps
 from parashot.train.objective import learning_rates
 from parashot.train.outcome import history_rows, training_run, write_training
+from parashot.train.records import HistoryRow, TrainResult
 from parashot.train.skipped import skip
 
 log = logging.getLogger(__name__)

@@ -13,19 +13,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from parashot.data.manifest import read_manifest, sha256
-from parashot.records import (
-    EpisodeAccuracy,
-    Run,
-    SeedAccuracy,
-    TrainResult,
-    read_rows,
-    read_runs,
-    write_rows,
-    write_runs,
-)
+from parashot.records import Run, read_rows, read_runs, write_rows, write_runs
 from parashot.train.checkpoint import key
 from parashot.train.job import Job
 from parashot.train.knobs import params_of
+from parashot.train.records import EpisodeAccuracy, SeedAccuracy, TrainResult
 
 Train = Callable[[Job], TrainResult | None]
 

@@ -6,18 +6,10 @@ import logging
 
 from parashot.files import replacing_folder
 from parashot.parallel.torchrun import is_first_process
-from parashot.records import (
-    HistoryRow,
-    Run,
-    TrainResult,
-    now_ms,
-    write_metrics,
-    write_result,
-    write_rows,
-    write_runs,
-)
+from parashot.records import Run, now_ms, write_metrics, write_result, write_rows, write_runs
 from parashot.train.job import Job
 from parashot.train.knobs import params_of
+from parashot.train.records import HistoryRow, TrainResult
 
 log = logging.getLogger(__name__)
 

@@ -25,8 +25,8 @@ from parashot.parallel.allocator import keep_freed_memory
 from parashot.parallel.strategy import channels_last
 from parashot.plain import printable
 from parashot.progress import Progress
-from parashot.records import TaskAccuracy
 from parashot.train.evaluate import EpisodeSet, mean_and_ci95, ready_images, related
+from parashot.train.records import TaskAccuracy
 
 
 def measure(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+from parashot.questions.accuracy.records import WarmupRun
 from parashot.questions.evidence import Evidence, Finding, UntestableError
 from parashot.questions.statistics import Interval, paired, repeated_interval
 from parashot.questions.text import percent
-from parashot.records import WarmupRun
 
 Need = Literal["needed", "not needed", "open"]
 

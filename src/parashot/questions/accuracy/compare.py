@@ -20,7 +20,7 @@ from parashot.questions.statistics import (
     paired,
     repeated_equivalence,
 )
-from parashot.records import EpisodeAccuracy
+from parashot.train.records import EpisodeAccuracy
 
 
 @dataclass(frozen=True)

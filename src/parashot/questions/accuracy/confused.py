@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from parashot.records import Confusion
+from parashot.questions.accuracy.records import Confusion
 
 _MOST = 10
 

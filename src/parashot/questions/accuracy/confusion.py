@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parashot.records import Confusion
+from parashot.questions.accuracy.records import Confusion
 
 
 def confusions(

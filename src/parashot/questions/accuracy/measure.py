@@ -23,21 +23,12 @@ from parashot.parallel.registry import STRATEGIES
 from parashot.parallel.strategy import channels_last
 from parashot.params import Params
 from parashot.questions.accuracy.confusion import confusions
+from parashot.questions.accuracy.records import Confusion, EvaluateResult
 from parashot.questions.accuracy.shown import write_shown
 from parashot.questions.runs import StageRuns
-from parashot.records import (
-    Confusion,
-    EpisodeAccuracy,
-    EvaluateResult,
-    TaskAccuracy,
-    TrainResult,
-    read_result,
-    write_metrics,
-    write_result,
-    write_rows,
-    write_runs,
-)
+from parashot.records import read_result, write_metrics, write_result, write_rows, write_runs
 from parashot.train.evaluate import EpisodeSet
+from parashot.train.records import EpisodeAccuracy, TaskAccuracy, TrainResult
 from parashot.train.tasks import draw_episodes, judge_episodes, task_accuracy, transductive_accuracies
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from parashot.data.episodes import EpisodeSpec
 from parashot.data.images import Pixels, encode_png, resize_square
 from parashot.data.packed import PackedSplit
-from parashot.records import ShownScore, write_rows
+from parashot.questions.accuracy.records import ShownScore
+from parashot.records import write_rows
 
 _EPISODES = 2
 _QUERIES = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from parashot.records import TaskAccuracy
+from parashot.train.records import TaskAccuracy
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from parashot.files import replacing_folder
 from parashot.params import Params
+from parashot.questions.accuracy.records import WarmupRun
 from parashot.questions.runs import StageRuns
-from parashot.records import WarmupRun, write_metrics, write_rows, write_runs
+from parashot.records import write_metrics, write_rows, write_runs
 from parashot.train.knobs import KNOBS_BESIDE_SIZE
 
 KNOBS = (

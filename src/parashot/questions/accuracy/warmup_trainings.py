@@ -14,7 +14,7 @@ from parashot.parallel.context import Context, place
 from parashot.parallel.launch import launch
 from parashot.params import Params
 from parashot.progress import Progress
-from parashot.records import WarmupRun
+from parashot.questions.accuracy.records import WarmupRun
 from parashot.train.assemble import new_strategy, training_batches, validate
 from parashot.train.loop import naming, train_steps
 from parashot.train.objective import learning_rates

@@ -29,9 +29,10 @@ from parashot.parallel.launch import launch
 from parashot.parallel.registry import obstacle
 from parashot.params import Params
 from parashot.progress import Progress
+from parashot.questions.batchsz.records import BatchszBlock, BatchszRun
 from parashot.questions.runs import StageRuns
 from parashot.questions.timed import TimedStrategy
-from parashot.records import BatchszBlock, BatchszRun, write_metrics, write_rows, write_runs
+from parashot.records import write_metrics, write_rows, write_runs
 from parashot.train.assemble import new_strategy, ready_batches, training_batches, validate
 from parashot.train.evaluate import mean_and_ci95
 from parashot.train.knobs import KNOBS_BESIDE_SIZE

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from parashot.questions.batchsz.records import BatchszBlock, BatchszRun
 from parashot.questions.results import BatchszResults
 from parashot.questions.statistics import Interval, Resampling, median_interval, paired, ratio_interval
-from parashot.records import BatchszBlock, BatchszRun
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,9 @@ from parashot.files import replacing_folder
 from parashot.hardware import inspect_hardware, tree_memory_bytes
 from parashot.params import Params
 from parashot.progress import Progress
+from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.runs import StageRuns
-from parashot.records import LoaderBlock, write_metrics, write_rows, write_runs
+from parashot.records import write_metrics, write_rows, write_runs
 
 KNOBS = ("seed", "episode", "model.image_size", "loader.prefetch", "loader.bench")
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from parashot.errors import RecordError
+from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.statistics import Interval, Resampling, median_interval, paired, ratio_interval
-from parashot.records import LoaderBlock
 
 Rounds = Mapping[int, float]
 """What each round measured, by round."""

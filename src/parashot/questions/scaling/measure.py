@@ -18,8 +18,8 @@ from torch import distributed as dist
 
 from parashot.parallel.context import Context, alone, wait_for_all
 from parashot.params import Params
+from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.timed import TimedStrategy
-from parashot.records import CostMessage, CostStep
 from parashot.train.assemble import new_strategy, ready_batches
 from parashot.train.loop import synchronise
 

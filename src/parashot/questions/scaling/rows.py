@@ -12,6 +12,7 @@ from parashot.errors import RecordError, UsageError
 from parashot.questions.results import StrategyResults
 from parashot.questions.scaling.cost_model import Cluster, Replica, Wire, fit_line, step_seconds
 from parashot.questions.scaling.links import HERE, LINKS, parse_link
+from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.statistics import (
     Floats,
     Interval,
@@ -22,9 +23,9 @@ from parashot.questions.statistics import (
     median_interval,
 )
 from parashot.questions.strategies.costs import hidden_share
+from parashot.questions.strategies.records import StrategyVariant
 from parashot.questions.strategies.rows import BASE
 from parashot.questions.strategies.rows import step_seconds as measured_seconds
-from parashot.records import CostMessage, CostStep, StrategyVariant
 
 Mode = Literal["strong", "weak"]
 MODES: tuple[Mode, ...] = ("strong", "weak")

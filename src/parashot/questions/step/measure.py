@@ -25,10 +25,12 @@ from parashot.parallel.launch import launch
 from parashot.params import Compile, Params
 from parashot.questions.runs import StageRuns
 from parashot.questions.statistics import Resampling, ratio_interval
+from parashot.questions.step.records import TuneBlock
 from parashot.questions.timed import TimedStrategy, in_turn
-from parashot.records import Choices, TuneBlock, write_metrics, write_result, write_rows, write_runs
+from parashot.records import write_metrics, write_result, write_rows, write_runs
 from parashot.train.assemble import new_strategy, training_episodes
 from parashot.train.choices import computed_as
+from parashot.train.records import Choices
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from parashot.questions.statistics import Interval, Resampling, median_interval, paired, ratio_interval
-from parashot.records import Choices, TuneBlock
+from parashot.questions.step.records import TuneBlock
+from parashot.train.records import Choices
 
 
 @dataclass(frozen=True)

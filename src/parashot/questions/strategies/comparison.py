@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from parashot.questions.results import StudyResults
+from parashot.questions.strategies.records import StepAnatomy
 from parashot.questions.study2020 import TABLE_1, StudyComparisonRow
 from parashot.questions.text import counted, listed, size
-from parashot.records import StepAnatomy
 
 Origin = Literal["measured", "cited", "not measured"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from parashot.questions.statistics import Interval, Resampling, median_interval
+from parashot.questions.strategies.records import StepAnatomy, StepShares
 from parashot.questions.text import listed, percent, size
-from parashot.records import StepAnatomy, StepShares
 
 WORTH_NAMING = 0.05
 """Share of a step below which nothing is said of it."""

@@ -31,26 +31,17 @@ from parashot.params import Params
 from parashot.progress import Progress
 from parashot.questions.runs import StageRuns
 from parashot.questions.scaling.measure import CostBlocks, new_messages, ready_sizes, time_round
+from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.statistics import Resampling
 from parashot.questions.step.copy_overlap import OverlapTimes, measure_overlap
 from parashot.questions.step.pairings import PairingTimes, compare_pairings
 from parashot.questions.step.step_claims import StepTrials, try_steps
 from parashot.questions.strategies.rank_workers import workers_work_in_ranks
+from parashot.questions.strategies.records import StepAnatomy, StepShares, StrategyBlock, StrategyVariant
 from parashot.questions.strategies.shares import all_shares, watch_shares
 from parashot.questions.strategies.trace import Seen, anatomy, watch_step
 from parashot.questions.timed import TimedStrategy
-from parashot.records import (
-    CostMessage,
-    CostStep,
-    Status,
-    StepAnatomy,
-    StepShares,
-    StrategyBlock,
-    StrategyVariant,
-    write_metrics,
-    write_rows,
-    write_runs,
-)
+from parashot.records import Status, write_metrics, write_rows, write_runs
 from parashot.train.assemble import new_strategy, ready_batches
 
 KNOBS = (

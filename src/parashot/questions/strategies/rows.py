@@ -9,7 +9,8 @@ from parashot.errors import RecordError
 from parashot.questions.results import StrategyResults, StudyResults, Training
 from parashot.questions.statistics import Interval, Resampling, median_interval, paired, ratio_interval
 from parashot.questions.strategies.costs import StepCost, step_cost
-from parashot.records import StrategyBlock, StrategyVariant, TrainResult
+from parashot.questions.strategies.records import StrategyBlock, StrategyVariant
+from parashot.train.records import TrainResult
 
 BASE = "serial"
 """The variant behind every speedup: one replica with as many threads as any replica has."""

@@ -14,8 +14,8 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from parashot.parallel.context import Context
 from parashot.parallel.strategy import EXCHANGE
+from parashot.questions.strategies.records import StepShares
 from parashot.questions.timed import TimedStrategy
-from parashot.records import StepShares
 from parashot.train.loop import synchronise
 
 STEPS = 3

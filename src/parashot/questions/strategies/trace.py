@@ -26,8 +26,8 @@ from parashot.parallel.context import Context
 from parashot.parallel.dp import Dp
 from parashot.parallel.strategy import Strategy
 from parashot.params import Params
+from parashot.questions.strategies.records import StepAnatomy
 from parashot.questions.timed import TimedStrategy
-from parashot.records import StepAnatomy
 
 
 @dataclass

@@ -1,0 +1,58 @@
+"""Records of the accuracy question: results/evaluate and results/warmup."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class WarmupRun:
+    """A training with or without (0 steps) a warm-up of the learning rate; the rate is the full one."""
+
+    batchsz: int
+    seed: int
+    warmup_steps: int
+    steps: int
+    learning_rate: float
+    val_accuracy: float
+
+
+@dataclass(frozen=True)
+class EvaluateResult:
+    """The chosen model on the test split, once."""
+
+    strategy: str  # whose model was chosen
+    chosen_by: str  # in words
+    n_way: int
+    k_shot: int
+    k_query: int
+    episodes: int
+    test_accuracy: float
+    test_accuracy_ci95: float  # half width
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Test queries of class `actual` in the episodes that offered class `taken_for`; the two may be one."""
+
+    actual: str
+    taken_for: str
+    offered: int  # queries that might have been taken for it
+    taken: int  # queries that were
+
+
+@dataclass(frozen=True)
+class ShownScore:
+    """One score of an episode that is shown: a query's relation with one of the classes on offer.
+
+    Positions count from 0 within the episode. The images are tiles of episode_NUMBER.png: a row per class,
+    its support images and then the shown queries.
+    """
+
+    episode: int
+    n_way: int
+    k_shot: int
+    actual: int  # position of the query's own class
+    query: int  # position among that class's shown queries
+    offered: int  # position of the class it is compared with
+    score: float  # relation score, 0 to 1

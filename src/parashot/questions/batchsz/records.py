@@ -1,0 +1,36 @@
+"""Records of the batch-size question: results/batchsz."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parashot.records import Status
+
+
+@dataclass(frozen=True)
+class BatchszRun:
+    """One training of the batch-size study under DDP, with the study's limit: the baseline's time."""
+
+    batchsz: int
+    status: Status
+    reason: str
+    replicas: int
+    seconds: float
+    limit_seconds: float | None  # None for the baseline
+    episodes: int  # done
+    episodes_budget: int
+    projected_seconds: float  # of the whole budget at the rate seen; equals `seconds` where it was finished
+    val_accuracy: float | None
+    val_accuracy_ci95: float | None
+
+
+@dataclass(frozen=True)
+class BatchszBlock:
+    """One timed block of steps of one size; `synchronised` False leaves the gradient exchange out."""
+
+    round: int
+    batchsz: int
+    synchronised: bool
+    episodes: int
+    steps: int
+    seconds: float

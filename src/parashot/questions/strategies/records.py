@@ -1,0 +1,66 @@
+"""Records of the strategies question: results/strategies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parashot.records import Status
+
+
+@dataclass(frozen=True)
+class StrategyBlock:
+    """One timed block of training steps of one variant in one round."""
+
+    round: int
+    variant: str  # `StrategyVariant.variant`
+    steps: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class StrategyVariant:
+    """What one row of the strategy comparison is: a strategy with its replicas and threads.
+
+    The base case of every speedup is the variant `serial`: one replica with as many threads as any replica
+    has. `serial-all-cores` is one replica with all cores (CPU only).
+    """
+
+    variant: str
+    strategy: str
+    status: Status
+    reason: str
+    replicas: int
+    threads_per_replica: int
+    batchsz: int  # episodes per step, over all replicas
+
+
+@dataclass(frozen=True)
+class StepAnatomy:
+    """What one training step of a variant was seen to do."""
+
+    variant: str
+    processes: int  # processes that ran a forward pass
+    threads: int  # threads, over all processes, that ran a forward pass
+    all_reduces: int  # calls of each kind by one process in one step
+    broadcasts: int  # of parameters (dp: copied out) or running statistics (ddp)
+    scatters: int  # of inputs, by hand (dp)
+    gathers: int  # of outputs, by hand (dp)
+    reduces: int  # of gradients to the first replica, by hand (dp)
+    all_gathers: int
+    reduce_scatters: int
+    sends: int  # from one rank to another
+    bytes_sent: int  # by one process in one step, the mean over processes (dp: between its replicas)
+    gradient_bytes: int  # bytes of gradients one replica contributes
+
+
+@dataclass(frozen=True)
+class StepShares:
+    """How one process spent one step of a variant, as the profiler saw it: shares of the step's time."""
+
+    variant: str
+    rank: int
+    step: int
+    seconds: float  # under the profiler, which slows a step: shares are what it is for
+    exposed: float  # messages were under way and nothing was computed; waiting for a peer is within
+    hidden: float  # messages were under way while this process computed
+    idle: float  # neither
