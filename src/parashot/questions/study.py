@@ -31,7 +31,7 @@ LibFewShot trains a Relation Network for 100 epochs of 2000 episodes; the study 
 
 @dataclass(frozen=True)
 class Study:
-    """Measurements, the rows made of them, and what follows. A part that was not measured is empty or None."""
+    """Measurements, rows, claims and advice. A part that was not measured is empty or None."""
 
     params: Params
     results: StudyResults
