@@ -74,6 +74,14 @@ class Run:
         object.__setattr__(self, "tags", clean)
 
 
+@dataclass(frozen=True)
+class Provenance:
+    """Origin of a run: the params its stage depends on, by dotted key, and tags (commit, experiment, machine)."""
+
+    params: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
 def now_ms() -> int:
     """Milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
