@@ -76,7 +76,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Origin of a run: the params its stage depends on, by dotted key, and tags (commit, experiment, machine)."""
+    """Origin of a run: the params its stage depends on, by dotted key, and its tags."""
 
     params: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
