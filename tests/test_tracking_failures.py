@@ -43,7 +43,7 @@ def so_far(run: Run) -> Run:
 
 
 def assert_fails_in_one_line(store: Store, folder: Path, says: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Showing a training warns once and never raises; publishing raises; both in one line that says it all."""
+    """Showing a training warns once and never raises; publishing raises; both in one line."""
     live = Live(store)
     for _ in range(3):
         live(so_far(a_run("ddp")))
