@@ -53,7 +53,11 @@ RECORDS = _all_records()
 ROWS = [
     kind
     for kind in RECORDS
-    if not any(origin in str(each.type) for each in dataclasses.fields(kind) for origin in ("dict", "tuple", "Mapping"))
+    if not any(
+        origin in str(each.type)
+        for each in dataclasses.fields(kind)
+        for origin in ("dict", "tuple", "Mapping")
+    )
 ]
 _CHARACTERS = st.characters(codec="utf-8", exclude_categories=["Cc"])
 
@@ -167,7 +171,12 @@ def test_records_are_frozen_and_checked_when_made() -> None:
 
 @pytest.mark.parametrize(
     "read",
-    [lambda path: read_rows(StrategyBlock, path), lambda path: read_result(Hardware, path), read_runs, read_json],
+    [
+        lambda path: read_rows(StrategyBlock, path),
+        lambda path: read_result(Hardware, path),
+        read_runs,
+        read_json,
+    ],
     ids=["rows", "result", "runs", "json"],
 )
 @pytest.mark.parametrize("content", [None, b"\xff\xfe", b'{\x00"\n', b"[" * 100_000])

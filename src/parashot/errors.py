@@ -64,13 +64,13 @@ _ADVICE = {
     errno.ENOTDIR: "{}: a folder is needed there, and a file is in its place; move that away",
     errno.EEXIST: "{} is there already; move it away, or name another place",
 }
-"""Advice for the system's errors that name a file."""
+"""Advice for errors of the file system."""
 
 
 def one_line(error: BaseException) -> str:
     """Return the message of `error` as one line, with advice where it is an error of the file system."""
-    if isinstance(error, OSError) and error.errno in _ADVICE and error.filename:
-        return line(_ADVICE[error.errno].format(error.filename))
+    if isinstance(error, OSError) and error.errno in _ADVICE:
+        return line(_ADVICE[error.errno].format(error.filename or "a file"))
     return line(" ".join(str(error).split())) or type(error).__name__
 
 

@@ -21,7 +21,7 @@ def add_parser(commands: Commands) -> None:
         description="Remove checkpoints (killed trainings begin anew) and MLflow's runs (`dvc repro` "
         "publishes what is in results/ again). `dvc gc --workspace` shrinks DVC's cache.",
     )
-    parser.add_argument("kinds", nargs="*", metavar="KIND", choices=PLACES, help=f"of {', '.join(PLACES)}")
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(PLACES)}; all by default")
     parser.add_argument("--yes", action="store_true", help="remove; without it the places are listed only")
     parser.set_defaults(run=_run)
 
@@ -30,6 +30,9 @@ def _run(command: argparse.Namespace) -> None:
     root = Path.cwd()
     if not (root / "dvc.yaml").exists():
         raise UsageError(f"{root}: no dvc.yaml here; run it in the folder of the project")
+    for kind in command.kinds:
+        if kind not in PLACES:
+            raise UsageError(f"{kind}: not one of {', '.join(PLACES)}")
     patterns = [pattern for kind in command.kinds or PLACES for pattern in PLACES[kind]]
     for place in sorted(each for pattern in patterns for each in root.glob(pattern)):
         if place.name == ".gitkeep":
