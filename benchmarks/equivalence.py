@@ -25,7 +25,8 @@ from parashot.data.loaders import episode_loader
 from parashot.data.packed import PackedSplit
 from parashot.data.pixels import prepare
 from parashot.errors import DataError
-from parashot.params import Params, parse, read_yaml
+from parashot.params import Params
+from parashot.parsing import parse, read_yaml
 from parashot.questions.statistics import Interval, equivalence
 from parashot.recipes import apply, load_recipe
 from parashot.train.records import Choices

@@ -45,7 +45,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def _run(command: argparse.Namespace) -> None:
-    from parashot.params import read_yaml
+    from parashot.parsing import read_yaml
     from parashot.recipes import load_recipe
     from parashot.sweep.cluster import Nodes
     from parashot.sweep.grid import grid, read_choices

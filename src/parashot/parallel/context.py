@@ -99,9 +99,9 @@ def place(parallel: ParallelParams) -> Placement:
     cores, device_type = usable_cores(), "cuda" if gpus else "cpu"
     meeting = Meeting(
         parallel.backend,
-        parallel.init_method,
-        parallel.timeout_seconds,
-        parallel.interface,
+        os.environ.get("PARASHOT_INIT_METHOD", "env://"),
+        float(os.environ.get("PARASHOT_TIMEOUT_SECONDS", "600")),
+        os.environ.get("PARASHOT_INTERFACE"),
     )
     _check_backend(meeting.backend, device_type)
     if joined_by_torchrun():

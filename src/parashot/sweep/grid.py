@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from parashot.errors import ParamsError
-from parashot.params import Params, parse
+from parashot.params import Params
+from parashot.parsing import parse
 from parashot.recipes import Value, apply
 
 Choices = Mapping[str, Sequence[Value]]

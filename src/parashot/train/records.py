@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from parashot.records import Metric, Status
+from parashot.records import Metric, Status, record
 
 
-@dataclass(frozen=True)
+@record
 class Choices:
     """How every strategy computes its steps: what params leave to `auto`, decided by measurement."""
 
@@ -17,7 +16,7 @@ class Choices:
     compile: str  # none | default | reduce-overhead
 
 
-@dataclass(frozen=True)
+@record
 class PretrainRow:
     """One step of pretraining; `val_accuracy` is set where the embedding was tried on episodes."""
 
@@ -30,7 +29,7 @@ class PretrainRow:
     val_accuracy_ci95: float | None
 
 
-@dataclass(frozen=True)
+@record
 class PretrainResult:
     """The embedding's training as a classifier; where `status` is skipped, every number is 0 or None."""
 
@@ -51,7 +50,7 @@ class PretrainResult:
     resumed: int = 0
 
 
-@dataclass(frozen=True)
+@record
 class HistoryRow:
     """One step of a training, or one validation where `val_accuracy` is set."""
 
@@ -66,7 +65,7 @@ class HistoryRow:
     val_accuracy_ci95: float | None
 
 
-@dataclass(frozen=True)
+@record
 class TrainResult:
     """One whole training; where `status` is skipped, every number is 0 or None."""
 
@@ -97,7 +96,7 @@ class TrainResult:
     nonfinite_steps: int = 0  # left out, since loss or gradient held NaN or infinity
 
 
-@dataclass(frozen=True)
+@record
 class EpisodeAccuracy:
     """Accuracy of one packed episode; paired over strategies by `episode`."""
 
@@ -105,7 +104,7 @@ class EpisodeAccuracy:
     accuracy: float
 
 
-@dataclass(frozen=True)
+@record
 class SeedAccuracy:
     """Accuracy of one packed validation episode after a training with one seed."""
 
@@ -114,7 +113,7 @@ class SeedAccuracy:
     accuracy: float
 
 
-@dataclass(frozen=True)
+@record
 class TaskAccuracy:
     """A network on episodes of one shape: a row of tasks.csv. `ci95` are half widths.
 

@@ -75,7 +75,7 @@ def train(job: Job) -> TrainResult | None:
         )
     if params.train.batch_per == "global" and splits_batch(job.strategy):
         placement = fit_to_batch(placement, params.train.batchsz)
-    placement = starting_again(placement, params.parallel.max_restarts)
+    placement = starting_again(placement, int(os.environ.get("PARASHOT_MAX_RESTARTS", "3")))
     return launch(train_rank, placement, STRATEGIES[job.strategy].processes(placement.replicas), job)
 
 
