@@ -1,4 +1,4 @@
-"""Scores and accuracy of packed episodes: eval mode, each image embedded once.
+"""Scores and accuracy of episodes: eval mode, each image embedded once.
 
 e episodes · n n_way · k k_shot · q queries per episode · u different images
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,15 @@ import numpy.typing as npt
 import torch
 from torch import distributed as dist
 
-from parashot.data.episodes import EpisodeSpec
+from parashot.data.episodes import EpisodeSpec, SplitName, draw_rows
+from parashot.data.manifest import read_manifest
 from parashot.data.packed import PackedSplit
 from parashot.data.pixels import prepare
+from parashot.errors import DataError
 from parashot.model.losses import accuracy
 from parashot.model.network import RelationNetwork
 from parashot.parallel.context import Context
+from parashot.plain import printable
 
 Relate = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Support maps [b, n, k, C, h, w] and query maps [b, q, C, h, w] to what is wanted of episodes, [b, ...]."""
@@ -48,6 +52,28 @@ class EpisodeSet:
         return replace(self, rows=self.rows[some])
 
 
+def draw_split(packed: Path, split_name: SplitName, spec: EpisodeSpec, count: int, seed: int) -> EpisodeSet:
+    """Draw the first `count` episodes of a split of the folder `packed`.
+
+    Raises `DataError` where the split has too few classes, or one of them too few images.
+    """
+    split = PackedSplit(packed, split_name)
+    sizes = split.class_sizes
+    if spec.n_way > len(sizes):
+        raise DataError(
+            f"{spec.n_way}-way episodes need {spec.n_way} classes, but split {split.name} has {len(sizes)}; "
+            f"take at most {len(sizes)}"
+        )
+    if spec.per_class > sizes.min():
+        smallest = int(sizes.argmin())
+        name = printable(read_manifest(packed).splits[split_name].classes[smallest])
+        raise DataError(
+            f"{spec.k_shot} shots and {spec.k_query} queries need {spec.per_class} images per class, but "
+            f"{name} of split {split.name} has {sizes[smallest]}; take fewer"
+        )
+    return EpisodeSet(split, spec, draw_rows(seed, split_name, np.arange(count, dtype=np.int64), sizes, spec))
+
+
 def episode_accuracies(network: RelationNetwork, episodes: EpisodeSet) -> npt.NDArray[np.float64]:
     """Accuracy of each episode [e], where the network is; its mode is restored."""
     return accuracy(episode_scores(network, episodes)).double().numpy()
@@ -67,9 +93,9 @@ def related(
     episodes: EpisodeSet,
     tell: Callable[[int], object] = lambda done: None,
 ) -> torch.Tensor:
-    """What `relate` says of the maps of 1 or more episodes [e, ...], on the CPU; the mode is restored.
+    """Apply `relate` to the maps of 1 or more episodes: [e, ...], on the CPU; the network's mode is restored.
 
-    `tell` is called with how many are done.
+    `tell` is called with the number of episodes done.
     """
     training = network.training
     network.eval()
@@ -91,20 +117,15 @@ def shared_episode_accuracies(
     network: RelationNetwork, episodes: EpisodeSet, context: Context
 ) -> npt.NDArray[np.float64]:
     """Accuracy of each episode, shared out over all ranks; every rank gets all [e]."""
-    if context.ranks == 1:
+    if context.world_size == 1:
         return episode_accuracies(network, episodes)
-    mine = episode_accuracies(network, episodes[context.rank :: context.ranks])
-    parts: list[npt.NDArray[np.float64] | None] = [None] * context.ranks
+    mine = episode_accuracies(network, episodes[context.rank :: context.world_size])
+    parts: list[npt.NDArray[np.float64] | None] = [None] * context.world_size
     dist.all_gather_object(parts, mine, group=context.group)
     accuracies = np.empty(len(episodes))
     for rank, part in enumerate(parts):
-        accuracies[rank :: context.ranks] = part
+        accuracies[rank :: context.world_size] = part
     return accuracies
-
-
-def mean_and_ci95(accuracies: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """Mean over episodes and half width of its 95% interval, 1.96 standard errors."""
-    return float(accuracies.mean()), float(1.96 * accuracies.std(ddof=1) / np.sqrt(len(accuracies)))
 
 
 def ready_images(
@@ -116,7 +137,7 @@ def ready_images(
 
 
 def _related_group(network: RelationNetwork, relate: Relate, episodes: EpisodeSet) -> Iterator[torch.Tensor]:
-    """What `relate` says of all episodes, so many at a time as memory bears."""
+    """Apply `relate` to all episodes, as many at a time as memory bears."""
     images, position = np.unique(episodes.rows, return_inverse=True)
     maps = _maps(network, episodes, images)
     places = torch.from_numpy(position.reshape(episodes.rows.shape)).to(maps.device)
@@ -133,7 +154,7 @@ def _maps(network: RelationNetwork, episodes: EpisodeSet, rows: npt.NDArray[np.i
     """Maps [m, C, h', w'] of the images at `rows` [m], however many.
 
     They lie in one block, made before the second part is computed: parts that stay, between the large blocks
-    that an embedding takes and frees, tear holes that its next blocks do not fit (`parallel/allocator.py`).
+    that an embedding takes and frees, tear holes that its next blocks do not fit (`allocator.py`).
     """
     part = _embedded(network, episodes, rows[:_IMAGES_AT_ONCE])
     nhwc = part.is_contiguous(memory_format=torch.channels_last)

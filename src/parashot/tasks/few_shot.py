@@ -6,7 +6,6 @@ e episodes · n n_way · q queries per episode
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,18 +13,16 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from parashot.data.episodes import EpisodeSpec, SplitName, draw_rows
-from parashot.data.manifest import read_manifest
-from parashot.data.packed import PackedSplit
+from parashot.allocator import keep_freed_memory
+from parashot.data.episodes import EpisodeSpec, SplitName
 from parashot.errors import DataError
 from parashot.model.losses import accuracy
 from parashot.model.network import RelationNetwork
 from parashot.model.weights import load_network
-from parashot.parallel.allocator import keep_freed_memory
 from parashot.parallel.strategy import channels_last
-from parashot.plain import printable
 from parashot.progress import Progress
-from parashot.train.evaluate import EpisodeSet, mean_and_ci95, ready_images, related
+from parashot.task import mean_and_ci95
+from parashot.tasks.evaluation import EpisodeSet, draw_split, ready_images, related
 from parashot.train.records import TaskAccuracy
 
 
@@ -41,39 +38,16 @@ def measure(
     """Measure the network of a file on `count` episodes of a split, `transductive` of them that way, too.
 
     It works at the size it was trained at, on a GPU where there is one. Raises `ParashotError` where the file
-    is no network, and `DataError` for a single transductive episode and as `draw_episodes` does.
+    is no network, and `DataError` for a single transductive episode and as `draw_split` does.
     """
     if transductive == 1:
         raise DataError("1 transductive episode has no interval; take 0, or at least 2")
     keep_freed_memory()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     network = channels_last(load_network(weights).to(device))
-    names = read_manifest(packed).splits[split_name].classes
-    episodes = draw_episodes(PackedSplit(packed, split_name), names, spec, count, seed)
+    episodes = draw_split(packed, split_name, spec, count, seed)
     judged = judge_episodes(network, episodes)
     return task_accuracy(judged, transductive_accuracies(network, episodes[:transductive]), spec)
-
-
-def draw_episodes(
-    split: PackedSplit, names: Sequence[str], spec: EpisodeSpec, count: int, seed: int
-) -> EpisodeSet:
-    """Draw the first `count` episodes of a split whose classes are called `names`.
-
-    Raises `DataError` where the split has too few classes, or one of them too few images.
-    """
-    sizes = split.class_sizes
-    if spec.n_way > len(sizes):
-        raise DataError(
-            f"{spec.n_way}-way episodes need {spec.n_way} classes, but split {split.name} has {len(sizes)}; "
-            f"take at most {len(sizes)}"
-        )
-    if spec.per_class > sizes.min():
-        smallest = int(sizes.argmin())
-        raise DataError(
-            f"{spec.k_shot} shots and {spec.k_query} queries need {spec.per_class} images per class, but "
-            f"{printable(names[smallest])} of split {split.name} has {sizes[smallest]}; take fewer"
-        )
-    return EpisodeSet(split, spec, draw_rows(seed, split.name, np.arange(count, dtype=np.int64), sizes, spec))
 
 
 def judge_episodes(network: RelationNetwork, episodes: EpisodeSet) -> torch.Tensor:
