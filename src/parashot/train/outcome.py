@@ -57,7 +57,11 @@ def history_rows(
 def result_metrics(result: TrainResult) -> dict[str, float]:
     """Every number of a training, by the name of its field, and its rate."""
     values = {each.name: getattr(result, each.name) for each in fields(result)}
-    numbers = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+    numbers = {
+        name: float(value)
+        for name, value in values.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
     if result.seconds:
         numbers["items_per_second"] = result.items / result.seconds
     return numbers
