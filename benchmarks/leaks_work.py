@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import torch
+from parashot.data.batches import Plan
 
 from benchmarks.images import photo
 from parashot.command import guarded
-from parashot.data.batches import Plan
 from parashot.data.episodes import EpisodeSpec
 from parashot.data.images import encode_jpeg
 from parashot.data.loaders import Backend, EpisodeDataset, episode_loader
@@ -22,7 +22,8 @@ from parashot.data.pack import pack
 from parashot.data.packed import PackedSplit
 from parashot.data.raw import ImageStream, RawImage, write_raw
 from parashot.lifetime import end_in_order, end_with_parent
-from parashot.params import Params, parse, read_yaml
+from parashot.params import Params
+from parashot.parsing import parse, read_yaml
 from parashot.recipes import Value, apply
 from parashot.train.job import Job
 from parashot.train.run import train

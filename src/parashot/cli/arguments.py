@@ -7,8 +7,6 @@ import sys
 from collections.abc import Callable
 from typing import TypeAlias
 
-from parashot.secrets import without_secrets
-
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
@@ -31,4 +29,4 @@ def at_least(low: int) -> Callable[[str], int]:
 
 def tell(line: str) -> None:
     """Progress, beside what the command prints."""
-    print(without_secrets(line), file=sys.stderr, flush=True)
+    print(line, file=sys.stderr, flush=True)

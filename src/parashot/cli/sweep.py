@@ -43,7 +43,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def _run(command: argparse.Namespace) -> None:
-    from parashot.params import read_yaml
+    from parashot.parsing import read_yaml
     from parashot.recipes import load_recipe
     from parashot.sweep.engine import Nodes
     from parashot.sweep.grid import grid, read_choices, varied

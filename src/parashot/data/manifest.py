@@ -10,13 +10,16 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
+from pydantic import Field
+
 from parashot.errors import DataError, ParamsError, one_line
 from parashot.files import write_text
-from parashot.params import Bounds, parse
+from parashot.parsing import parse
+from parashot.records import record
 
 MANIFEST = "manifest.json"
 VERSION = 1
@@ -27,15 +30,15 @@ _SPLITS = {"train", "val", "test"}
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-@dataclass(frozen=True)
+@record
 class SplitManifest:
     """What one packed split holds."""
 
     classes: tuple[str, ...]
-    images: Annotated[int, Bounds(1, _MOST)]
-    height: Annotated[int, Bounds(1, 2**16)]
-    width: Annotated[int, Bounds(1, 2**16)]
-    episodes: Annotated[int, Bounds(0, _MOST)]
+    images: Annotated[int, Field(ge=1, le=_MOST)]
+    height: Annotated[int, Field(ge=1, le=2**16)]
+    width: Annotated[int, Field(ge=1, le=2**16)]
+    episodes: Annotated[int, Field(ge=0, le=_MOST)]
     """Packed episodes; 0 for train, whose episodes are drawn when asked."""
 
     @property
@@ -45,17 +48,17 @@ class SplitManifest:
         return (*always, "episodes.npy") if self.episodes else always
 
 
-@dataclass(frozen=True)
+@record
 class _Head:
     version: int
     source: str
     encoding: str
-    skipped: Annotated[int, Bounds(0, _MOST)]
-    resized_to: Annotated[int, Bounds(1, 2**16)] | None
+    skipped: Annotated[int, Field(ge=0, le=_MOST)]
+    resized_to: Annotated[int, Field(ge=1, le=2**16)] | None
     """None: every image is as large as it came."""
 
 
-@dataclass(frozen=True)
+@record
 class PackManifest(_Head):
     """manifest.json of a packed folder."""
 
@@ -86,7 +89,7 @@ def read_manifest(folder: Path) -> PackManifest:
         raise DataError(f"{path}: not a packed data set ({one_line(error)}); {AGAIN}") from error
 
 
-@dataclass(frozen=True)
+@record
 class _Version:
     version: int
 

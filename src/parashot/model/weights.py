@@ -22,7 +22,8 @@ from parashot.files import replacing_file
 from parashot.model.network import RelationNetwork
 from parashot.model.residual import ResidualHead
 from parashot.model.tensorfile import load_tensors
-from parashot.params import ModelParams, parse
+from parashot.params import ModelParams
+from parashot.parsing import parse
 
 FORMAT = 2
 SAFETENSORS = ".safetensors"

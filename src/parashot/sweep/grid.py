@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from parashot.errors import ParamsError
-from parashot.params import Params, parse
+from parashot.params import Params
+from parashot.parsing import parse
 from parashot.recipes import Value, apply
 
 Choices = Mapping[str, Sequence[Value]]
