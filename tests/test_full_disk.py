@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_data import CLASSES, EVALUATED, IMAGES, PACKED_EPISODES, SEED, pack_tiny, tiny_params
+from tiny_data import CLASSES, IMAGES, SEED, pack_tiny, tiny_params
 
 from parashot.data.images import encode_jpeg
 from parashot.data.pack import pack
@@ -148,11 +148,7 @@ def writers(made: Path) -> dict[str, Writer]:
             name: {label: [f"{label}/{each}" for each in names] for label in labels}
             for name, labels in CLASSES.items()
         }
-        episodes = {"val": PACKED_EPISODES, "test": PACKED_EPISODES}
-        pack(
-            made / "raw", split, out,
-            pack_size=16, seed=SEED, spec=EVALUATED, episodes=episodes, progress=lambda line: None,
-        )  # fmt: skip
+        pack(made / "raw", split, out, pack_size=16, progress=lambda line: None)
 
     def split(out: Path) -> None:
         write_split(made / "raw", out, SEED, n_way=2, images_needed=4)

@@ -41,6 +41,8 @@ def pickled_images(member: Member) -> Iterator[RawImage]:
     else:
         split = category[1].lower().removeprefix("train_phase_")
         images, labels = _load(member, "data", "labels")
+        if np.shape(labels) != (len(images),):
+            raise _wrong(member, f"{len(images)} images have labels of shape {np.shape(labels)}")
         ranked = enumerate(np.unique(labels))
         classes = {_class_name(split, rank): np.flatnonzero(np.equal(labels, k)) for rank, k in ranked}
     for label, indices in classes.items():
