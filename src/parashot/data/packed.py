@@ -83,7 +83,7 @@ class PackedSplit:
         path = self.folder / f"{self.name}.{part}.npy"
         try:
             array = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
+        except Exception as error:  # on a damaged header, numpy raises almost anything
             raise DataError(f"{path}: cannot be read ({one_line(error)}); {AGAIN}") from error
         if not isinstance(array, np.ndarray) or (array.dtype, array.shape) != (kind, shape):
             raise DataError(f"{path}: not {np.dtype(kind)} {list(shape)} as {MANIFEST} says; {AGAIN}")
