@@ -74,7 +74,7 @@ PROGRAMS: dict[str, bytes] = {
     "eval": pickle.dumps(_Calls(eval, "open('ran', 'w')"), 2),
     "getattr": pickle.dumps(_Calls(getattr, 1, "real"), 2),
     "numpy.load": pickle.dumps(_Calls(np.load, "x.npy"), 2),
-    "an attribute of what is admitted": b"\x80\x04\x8c\x05numpy\x8c\x10ndarray.__class__\x93.",
+    "an attribute of what is admitted": b"\x80\x04\x8c\x05numpy\x8c\x11ndarray.__class__\x93.",
     "a class of the standard library": pickle.dumps(Counter("ab"), 2),
     "a name with a newline": b"\x80\x04\x8c\x02os\x8c\x0ba\n\x1b[31mHELL\x93.",
 }
