@@ -127,7 +127,7 @@ def loader_results(
                         int(memory[number]),
                     )
                 )
-    return LoaderResults(tuple(blocks), {"jpeg_best_workers": 2})
+    return LoaderResults(tuple(blocks))
 
 
 def strategy_results(
@@ -136,7 +136,6 @@ def strategy_results(
     skipped: Mapping[str, str] | None = None,
     replicas: int = 2,
     own: float = 0.01,
-    metrics: Mapping[str, float | str] | None = None,
 ) -> StrategyResults:
     """Blocks of 4 steps of batchsz 16; `skipped` maps a variant to its reason."""
     skipped = skipped or {}
@@ -165,26 +164,11 @@ def strategy_results(
         for rank in range(each.processes)
         for step in range(3)
     ]
-    told = {
-        "ddp_workers_ok": 1,
-        "concat_split_max_difference": 3e-16,
-        "concat_split_ratio": 1.6,
-        "concat_split_ratio_low": 1.5,
-        "concat_split_ratio_high": 1.7,
-        "accumulation_difference_fixed": 4e-16,
-        "accumulation_difference_training": 0.2,
-        "recompute_kept_bytes": 40 * MIB,
-        "recompute_kept_ratio": 0.3,
-        "recompute_time_ratio": 1.3,
-        "recompute_time_ratio_low": 1.25,
-        "recompute_time_ratio_high": 1.35,
-    }
     return StrategyResults(
         tuple(variants),
         tuple(blocks),
         tuple(anatomy),
         tuple(shares),
-        told if metrics is None else metrics,
         cost_steps(own=own) if anatomy else (),
         cost_messages(own=own) if anatomy else (),
     )

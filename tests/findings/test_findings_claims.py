@@ -12,11 +12,11 @@ import pytest
 import study_builder as build
 
 from parashot.questions.accuracy.records import WarmupRun
-from parashot.questions.evidence import Evidence
-from parashot.questions.ledger import JUDGES, Claim, judge_claims
+from parashot.questions.claim import Claim
+from parashot.questions.study import analyse
 from parashot.questions.results import StudyResults
 from parashot.questions.strategies.records import StepShares
-from parashot.questions.study2020 import CLAIMS
+from parashot.questions.ledger import CLAIMS
 from parashot.train.records import SeedAccuracy
 
 MIB = build.MIB
@@ -25,8 +25,8 @@ UNDECIDED_NOISE = 0.3
 
 
 def judge(claim: str, results: StudyResults, **sections: object) -> Claim:
-    evidence = Evidence.of(results, replace(build.params(), **sections))  # type: ignore[arg-type]
-    return next(each for each in judge_claims(evidence) if each.id == claim)
+    study = analyse(results, replace(build.params(), **sections))  # type: ignore[arg-type]
+    return next(each for each in study.claims if each.id == claim)
 
 
 def jpeg(seconds: dict[int, float], **options: float) -> StudyResults:
@@ -198,9 +198,6 @@ CASES: list[tuple[str, str, Callable[[], StudyResults]]] = [
     ("ddp-memory", "undecided", lambda: trainings(ddp={"peak_memory_bytes": 810 * MIB})),
     ("ddp-memory", CANNOT, lambda: gpus((300 * MIB,))),
     ("ddp-memory", CANNOT, without_ddp),
-    ("ddp-workers-zero", "holds", lambda: workers_under_ddp(ddp_workers_ok=0)),
-    ("ddp-workers-zero", "does not hold", lambda: workers_under_ddp(ddp_workers_ok=1)),
-    ("ddp-workers-zero", CANNOT, workers_under_ddp),
     ("overlap", "holds", lambda: hidden(0.7, 0.8, 0.75)),
     ("overlap", "does not hold", lambda: hidden(0.0, 0.02, 0.01)),
     ("overlap", "undecided", lambda: hidden(0.0, 0.1, 0.3)),
@@ -219,15 +216,6 @@ CASES: list[tuple[str, str, Callable[[], StudyResults]]] = [
     ("channel-split-sync", "does not hold", lambda: steps(channel_split=0.1)),
     ("channel-split-sync", "undecided", lambda: steps(own=UNDECIDED_NOISE, channel_split=0.19)),
     ("channel-split-sync", CANNOT, build.study),
-    ("accumulation-equals", "holds", lambda: accumulated(1e-16, 1e-15)),
-    ("accumulation-equals", "does not hold", lambda: accumulated(1e-16, 0.3)),
-    ("accumulation-equals", "does not hold", lambda: accumulated(0.1, 0.3)),
-    ("accumulation-equals", CANNOT, told),
-    ("checkpointing-trades", "holds", lambda: recomputed(0.3, 1.3, 1.2, 1.4)),
-    ("checkpointing-trades", "does not hold", lambda: recomputed(1.0, 1.3, 1.2, 1.4)),
-    ("checkpointing-trades", "does not hold", lambda: recomputed(0.3, 0.8, 0.7, 0.9)),
-    ("checkpointing-trades", "undecided", lambda: recomputed(0.3, 1.0, 0.9, 1.1)),
-    ("checkpointing-trades", CANNOT, told),
     ("warmup-large-only", "holds", lambda: warmed(0.0, 0.1)),
     ("warmup-large-only", "does not hold", lambda: warmed(0.0, 0.0)),
     ("warmup-large-only", "does not hold", lambda: warmed(0.1, 0.1)),
@@ -235,13 +223,6 @@ CASES: list[tuple[str, str, Callable[[], StudyResults]]] = [
     ("warmup-large-only", "undecided", lambda: warmed(0.015, 0.1, spread=0.01)),
     ("warmup-large-only", CANNOT, build.study),
     ("warmup-large-only", CANNOT, lambda: build.study(warmup=None)),
-    ("copy-overlap", "holds", lambda: overlap(1.5, 1.4, 1.6)),
-    ("copy-overlap", "does not hold", lambda: overlap(0.9, 0.8, 0.95)),
-    ("copy-overlap", "undecided", lambda: overlap(1.01, 0.97, 1.05)),
-    ("copy-overlap", CANNOT, build.study),
-    ("concat-serial", "holds", lambda: pairing(1e-3)),
-    ("concat-serial", "does not hold", lambda: pairing(1e-15)),
-    ("concat-serial", CANNOT, lambda: pairing(None)),
     ("threads-gil", "holds", lambda: steps(dp=0.5)),
     ("threads-gil", "does not hold", lambda: steps(dp=0.25)),
     ("threads-gil", "undecided", lambda: steps(own=UNDECIDED_NOISE, dp=0.4)),

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 
 from parashot.errors import RecordError
 from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.statistics import Interval, Resampling, median_interval, paired, ratio_interval
+from parashot.records import read_rows
 
 Rounds = Mapping[int, float]
 """What each round measured, by round."""
+
+
+@dataclass(frozen=True)
+class LoaderResults:
+    """`results/loader`."""
+
+    blocks: tuple[LoaderBlock, ...]
+
+
+def load(folder: Path) -> LoaderResults:
+    """Read `results/loader`. Raises `RecordError`."""
+    return LoaderResults(tuple(read_rows(LoaderBlock, folder / "blocks.csv")))
 
 
 @dataclass(frozen=True)
@@ -30,7 +44,10 @@ class LoaderRow:
 
 
 def loader_rows(blocks: Iterable[LoaderBlock], resampling: Resampling) -> list[LoaderRow]:
-    """One row per backend and number of workers, in that order. Raises `RecordError` for a lone block."""
+    """Return one row per backend and number of workers, in that order.
+
+    Raises `RecordError` for a lone block.
+    """
     settings: dict[tuple[str, int], list[LoaderBlock]] = {}
     for block in blocks:
         settings.setdefault((block.backend, block.workers), []).append(block)
@@ -39,32 +56,22 @@ def loader_rows(blocks: Iterable[LoaderBlock], resampling: Resampling) -> list[L
 
 def batch_seconds(blocks: Iterable[LoaderBlock], backend: str) -> dict[int, Rounds]:
     """Seconds per batch of one backend: by workers, then by round."""
-    seconds: dict[int, dict[int, float]] = {}
+    settings: dict[int, list[LoaderBlock]] = {}
     for block in blocks:
         if block.backend == backend:
-            seconds.setdefault(block.workers, {})[block.round] = block.seconds / block.batches
-    return dict(sorted(seconds.items()))
-
-
-def memory_by_round(blocks: Iterable[LoaderBlock], backend: str) -> tuple[list[int], list[list[float]]]:
-    """Numbers of workers, and memory in bytes [rounds, workers] of the rounds that measured all of them."""
-    memory: dict[int, dict[int, float]] = {}
-    for block in blocks:
-        if block.backend == backend:
-            memory.setdefault(block.round, {})[block.workers] = float(block.memory_bytes)
-    workers = sorted({count for row in memory.values() for count in row})
-    return workers, [[row[count] for count in workers] for row in memory.values() if len(row) == len(workers)]
+            settings.setdefault(block.workers, []).append(block)
+    return {workers: _by_round(settings[workers]) for workers in sorted(settings)}
 
 
 def _row(blocks: list[LoaderBlock], base: list[LoaderBlock] | None, resampling: Resampling) -> LoaderRow:
-    first = blocks[0]
+    first, rounds = blocks[0], _by_round(blocks)
     if len(blocks) < 2:
         raise RecordError(
             f"results/loader/blocks.csv: one block of {first.backend} with {first.workers} workers, at least "
             "2 are needed; run `dvc repro -f -s loader-bench`"
         )
-    seconds = median_interval([block.seconds / block.batches for block in blocks], resampling)
-    speedup = ratio_interval(*paired(_seconds(base), _seconds(blocks)), resampling) if base else None
+    seconds = median_interval(list(rounds.values()), resampling)
+    speedup = ratio_interval(*paired(_by_round(base), rounds), resampling) if base else None
     return LoaderRow(
         backend=first.backend,
         workers=first.workers,
@@ -78,5 +85,5 @@ def _row(blocks: list[LoaderBlock], base: list[LoaderBlock] | None, resampling: 
     )
 
 
-def _seconds(blocks: Iterable[LoaderBlock]) -> dict[int, float]:
+def _by_round(blocks: Iterable[LoaderBlock]) -> dict[int, float]:
     return {block.round: block.seconds / block.batches for block in blocks}
