@@ -14,19 +14,14 @@ from parashot.questions.accuracy.results import (
     Pretraining,
     ShownEpisode,
     Training,
+    WarmupResults,
     load_evaluation,
-    load_pretraining,
-    load_training,
-    load_warmup,
 )
 from parashot.questions.batchsz.rows import BatchszResults
-from parashot.questions.batchsz.rows import load as load_batchsz
+from parashot.questions.folder import read_folder
 from parashot.questions.loader.rows import LoaderResults
-from parashot.questions.loader.rows import load as load_loader
-from parashot.questions.step.rows import TuneResults
-from parashot.questions.step.rows import load as load_tune
+from parashot.questions.step.rows import TuneResults, load_tune
 from parashot.questions.strategies.rows import StrategyResults
-from parashot.questions.strategies.rows import load as load_strategies
 from parashot.records import Hardware, read_result
 
 __all__ = [
@@ -78,18 +73,21 @@ def load_results(root: Path, strategies: Sequence[str], *, partial: bool = False
             missing[name] = _relative(str(error), root)
             return None
 
-    folder = root / "results"
-    trainings = {name: part(f"train/{name}", load_training, folder / "train" / name) for name in strategies}
+    def folder(name: str, kind: type[T]) -> T | None:
+        return part(name, lambda path: read_folder(kind, path), root / "results" / name)
+
+    trainings = {name: folder(f"train/{name}", Training) for name in strategies}
+    warmup = folder("warmup", WarmupResults)
     return StudyResults(
-        hardware=part("hardware", _hardware, root / "hardware.json"),
-        tune=part("tune", load_tune, folder),
-        loader=part("loader", load_loader, folder / "loader"),
-        strategies=part("strategies", load_strategies, folder / "strategies"),
-        pretraining=part("pretrain", load_pretraining, folder / "pretrain"),
+        hardware=part("hardware", lambda path: read_result(Hardware, path), root / "hardware.json"),
+        tune=part("tune", load_tune, root / "results"),
+        loader=folder("loader", LoaderResults),
+        strategies=folder("strategies", StrategyResults),
+        pretraining=folder("pretrain", Pretraining),
         training={name: training for name, training in trainings.items() if training is not None},
-        batchsz=part("batchsz", load_batchsz, folder / "batchsz"),
-        warmup=part("warmup", load_warmup, folder / "warmup"),
-        evaluate=part("evaluate", load_evaluation, folder / "evaluate"),
+        batchsz=folder("batchsz", BatchszResults),
+        warmup=warmup.runs if warmup else None,
+        evaluate=part("evaluate", load_evaluation, root / "results/evaluate"),
         missing=missing,
     )
 
@@ -98,7 +96,3 @@ def _relative(message: str, root: Path) -> str:
     """Name files from the study's root, so that a report can be handed on."""
     at = root.as_posix()
     return message.replace(f"make {at} again", "make it again").replace(f"{at}/", "")
-
-
-def _hardware(path: Path) -> Hardware:
-    return read_result(Hardware, path)

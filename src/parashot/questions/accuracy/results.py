@@ -1,4 +1,4 @@
-"""Trainings and the evaluation, as their stages left them in results/pretrain, results/train and others."""
+"""Results of trainings and of the evaluation: results/pretrain, results/train, results/evaluate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 from parashot.errors import RecordError
 from parashot.questions.accuracy.records import Confusion, EvaluateResult, ShownScore, WarmupRun
-from parashot.records import read_result, read_rows
+from parashot.questions.folder import read_folder
+from parashot.records import read_rows
 from parashot.train.records import (
     EpisodeAccuracy,
     HistoryRow,
@@ -34,8 +35,14 @@ class Training:
     result: TrainResult
     history: tuple[HistoryRow, ...] = ()
     val_episodes: tuple[EpisodeAccuracy, ...] = ()
-    seeds: tuple[SeedAccuracy, ...] = ()
-    """With further seeds, those of all seeds; else none."""
+    seeds: tuple[SeedAccuracy, ...] = ()  # with further seeds, those of all; else none
+
+
+@dataclass(frozen=True)
+class WarmupResults:
+    """`results/warmup`; no runs where the study is switched off."""
+
+    runs: tuple[WarmupRun, ...]
 
 
 @dataclass(frozen=True)
@@ -57,44 +64,15 @@ class Evaluation:
     tasks: tuple[TaskAccuracy, ...] = ()
 
 
-def load_pretraining(folder: Path) -> Pretraining:
-    """Read `results/pretrain`. Raises `RecordError`, as all of these do."""
-    rows = read_rows(PretrainRow, folder / "history.csv")
-    return Pretraining(read_result(PretrainResult, folder / "result.json"), tuple(rows))
-
-
-def load_training(folder: Path) -> Training:
-    """Read `results/train/NAME`."""
-    result, seeds = read_result(TrainResult, folder / "result.json"), folder / "seeds.csv"
-    if result.status == "skipped":
-        return Training(result)
-    return Training(
-        result,
-        tuple(read_rows(HistoryRow, folder / "history.csv")),
-        tuple(read_rows(EpisodeAccuracy, folder / "val_episodes.csv")),
-        tuple(read_rows(SeedAccuracy, seeds)) if seeds.exists() else (),
-    )
-
-
-def load_warmup(folder: Path) -> tuple[WarmupRun, ...]:
-    """Read `results/warmup`; no runs where the study is switched off."""
-    return tuple(read_rows(WarmupRun, folder / "runs.csv"))
-
-
 def load_evaluation(folder: Path) -> Evaluation:
-    """Read `results/evaluate`."""
-    scores = read_rows(ShownScore, folder / "shown.csv")
-    shown = (
+    """Read `results/evaluate`. Raises `RecordError`."""
+    path = folder / "shown.csv"
+    scores = read_rows(ShownScore, path) if path.exists() else []
+    shown = tuple(
         ShownEpisode(tuple(each for each in scores if each.episode == number), _picture(folder, number))
         for number in sorted({each.episode for each in scores})
     )
-    return Evaluation(
-        read_result(EvaluateResult, folder / "result.json"),
-        tuple(read_rows(EpisodeAccuracy, folder / "test_episodes.csv")),
-        tuple(read_rows(Confusion, folder / "confusion.csv")),
-        tuple(shown),
-        tuple(read_rows(TaskAccuracy, folder / "tasks.csv")),
-    )
+    return read_folder(Evaluation, folder, shown=shown)
 
 
 def _picture(folder: Path, episode: int) -> bytes:

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from parashot.questions.batchsz.records import BatchszBlock, BatchszRun
 from parashot.questions.statistics import Interval, Resampling, median_interval, paired, ratio_interval
-from parashot.records import read_rows
 
 
 @dataclass(frozen=True)
 class BatchszResults:
-    """`results/batchsz`; no blocks where every run was skipped."""
+    """`results/batchsz`."""
 
     runs: tuple[BatchszRun, ...]
     blocks: tuple[BatchszBlock, ...]
-
-
-def load(folder: Path) -> BatchszResults:
-    """Read `results/batchsz`. Raises `RecordError`."""
-    runs = tuple(read_rows(BatchszRun, folder / "runs.csv"))
-    ran = any(run.status != "skipped" for run in runs)
-    return BatchszResults(runs, tuple(read_rows(BatchszBlock, folder / "blocks.csv")) if ran else ())
 
 
 @dataclass(frozen=True)

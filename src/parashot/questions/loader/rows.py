@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
 from parashot.errors import RecordError
 from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.statistics import Interval, Resampling, median_interval, paired, ratio_interval
-from parashot.records import read_rows
 
 Rounds = Mapping[int, float]
 """What each round measured, by round."""
@@ -21,11 +19,6 @@ class LoaderResults:
     """`results/loader`."""
 
     blocks: tuple[LoaderBlock, ...]
-
-
-def load(folder: Path) -> LoaderResults:
-    """Read `results/loader`. Raises `RecordError`."""
-    return LoaderResults(tuple(read_rows(LoaderBlock, folder / "blocks.csv")))
 
 
 @dataclass(frozen=True)

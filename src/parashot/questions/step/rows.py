@@ -20,7 +20,7 @@ class TuneResults:
     blocks: tuple[TuneBlock, ...]
 
 
-def load(results: Path) -> TuneResults:
+def load_tune(results: Path) -> TuneResults:
     """Read both from the folder `results`. Raises `RecordError`."""
     choices = read_result(Choices, results / "choices.json")
     return TuneResults(choices, tuple(read_rows(TuneBlock, results / "tune/blocks.csv")))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 
 from parashot.errors import RecordError
@@ -13,7 +12,6 @@ from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.statistics import Interval, Resampling, median_interval, paired, ratio_interval
 from parashot.questions.strategies.records import StepAnatomy, StepShares, StrategyBlock, StrategyVariant
 from parashot.questions.text import listed, percent, size
-from parashot.records import read_rows
 
 BASE = "serial"
 """The variant behind every speedup: one replica with as many threads as any replica has."""
@@ -34,37 +32,15 @@ class StrategyResults:
     cost_messages: tuple[CostMessage, ...] = ()
 
 
-def load(folder: Path) -> StrategyResults:
-    """Read `results/strategies`. Raises `RecordError`."""
-    variants = tuple(read_rows(StrategyVariant, folder / "variants.csv"))
-    if all(variant.status == "skipped" for variant in variants):
-        return StrategyResults(variants)
-    return StrategyResults(
-        variants,
-        tuple(read_rows(StrategyBlock, folder / "blocks.csv")),
-        tuple(read_rows(StepAnatomy, folder / "anatomy.csv")),
-        tuple(read_rows(StepShares, folder / "shares.csv")),
-        tuple(read_rows(CostStep, folder / "cost_steps.csv")),
-        tuple(read_rows(CostMessage, folder / "cost_messages.csv")),
-    )
-
-
-@dataclass(frozen=True)
-class StrategyRow:
+@dataclass(frozen=True, kw_only=True)
+class StrategyRow(StrategyVariant):
     """One variant: its step timed in interleaved blocks, and the whole training of its strategy beside it.
 
     Shares of a step are means over processes and profiled steps; None where none was profiled.
     """
 
-    variant: str
-    strategy: str
-    status: str
-    reason: str
     device: str  # of the training: cpu, cuda
     how: str  # what the training really ran, in words
-    replicas: int
-    threads_per_replica: int
-    batchsz: int
     blocks: int
     seconds_per_step: Interval | None
     episodes_per_second: Interval | None
@@ -147,15 +123,9 @@ def _row(
     seen = next((each for each in bench.anatomy if each.variant == name), None)
     shares = [each for each in bench.shares if each.variant == name]
     return StrategyRow(
-        variant=name,
-        strategy=variant.strategy,
-        status=variant.status,
-        reason=variant.reason,
+        **vars(variant),
         device=trained.device if trained else "",
         how=trained.how if trained else "",
-        replicas=variant.replicas,
-        threads_per_replica=variant.threads_per_replica,
-        batchsz=variant.batchsz,
         blocks=len(own or ()),
         seconds_per_step=seconds,
         episodes_per_second=seconds.reciprocal(variant.batchsz) if seconds else None,
