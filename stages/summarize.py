@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 
 from parashot.files import write_text
-from parashot.questions.export import metrics
 from parashot.questions.results import load_results
 from parashot.questions.study import analyse
-from parashot.questions.summary import summarize
+from parashot.questions.summary import metrics, summarize
 from parashot.records import write_metrics
 from parashot.report.write import write_report
 from stages.common import REPORTS, RESULTS, params, stage

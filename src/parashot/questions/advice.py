@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, TypeVar
 
 from parashot.questions.statistics import Interval, tied
 from parashot.questions.text import listed, times
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -23,16 +25,24 @@ class Advice:
     decided: bool  # whether the intervals separate it from every other choice
 
 
-def how_sure(ratios: Mapping[Any, Interval], noun: str) -> str:
-    """Say how far the fastest is from the others; `ratios` are of their times to its own."""
-    if not ratios:
-        return f"the only {noun} that was measured"
-    if equals := tied(ratios):
-        return f"the fastest median, but statistically tied with {listed(equals)}"
-    name, ratio = min(ratios.items(), key=lambda item: item[1].value)
-    return f"faster than every other {noun}: the next, {name}, takes {times(ratio)} its time"
+@dataclass(frozen=True)
+class Choice(Generic[T]):
+    """A setting taken out of those that were timed, with the ratios of the others' times to the fastest."""
 
+    choice: T
+    fastest: T
+    ratios: Mapping[T, Interval]
 
-def as_fast_as(others: Iterable[Any]) -> str:
-    """Say that the choice ties with `others`."""
-    return f"as fast as {listed(others)} as far as these blocks tell"
+    @property
+    def others(self) -> list[T]:
+        """Settings that tie with the choice; it is decided where there is none."""
+        return [each for each in (self.fastest, *tied(self.ratios)) if each != self.choice]
+
+    def how_sure(self, noun: str, note: str = "") -> str:
+        """Say how far the choice is from the others; `note` goes with a tie."""
+        if self.others:
+            return f"as fast as {listed(self.others)} as far as these blocks tell{note}"
+        if not self.ratios:
+            return f"the only {noun} that was measured"
+        name, ratio = min(self.ratios.items(), key=lambda item: item[1].value)
+        return f"faster than every other {noun}: the next, {name}, takes {times(ratio)} its time"

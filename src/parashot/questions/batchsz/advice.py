@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from parashot.questions.advice import Advice, how_sure
+from parashot.questions.advice import Advice, Choice
 from parashot.questions.batchsz.rows import BatchszRow, episode_seconds
 from parashot.questions.claim import UntestableError, needed
-from parashot.questions.statistics import Interval, tied, tied_with_best
+from parashot.questions.statistics import Interval, tied_with_best
 from parashot.questions.text import percent, points, ratio, times
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ def advise_batchsz(study: Study) -> Advice:
     behind = [row for row in timed if learned and _less_accurate(row, leader, margin)]
     sound = {row.batchsz: episode_seconds(blocks, row.batchsz) for row in timed if row not in behind}
     best, ratios = tied_with_best(sound, study.resampling)
-    row = study.batchsz[best]
+    choice, row = Choice(best, best, ratios), study.batchsz[best]
     faster = row.speedup if best != baseline else None
     phrase = f", {ratio(faster.value)}× as fast as {baseline}" if faster else ": no other size was faster"
-    sure = how_sure(ratios, "size of that accuracy" if behind else "size")
+    sure = choice.how_sure("size of that accuracy" if behind else "size")
     if behind and row.val_accuracy is not None:
         most = max(behind, key=lambda each: each.val_accuracy or 0)
         phrase = f": {_learned(row, 'accurate ')} steps ({most.batchsz}: {_learned(most)})"
@@ -57,7 +57,7 @@ def advise_batchsz(study: Study) -> Advice:
         phrase=f"take {best} episodes per step{phrase}",
         buys=f"{times(faster)} as fast as {baseline}" if faster else "nothing was faster",
         sure=sure,
-        decided=not tied(ratios),
+        decided=not choice.others,
     )
 
 

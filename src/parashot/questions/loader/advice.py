@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from parashot.questions.advice import Advice, as_fast_as, how_sure
+from parashot.questions.advice import Advice, Choice
 from parashot.questions.claim import UntestableError, needed
-from parashot.questions.loader.rows import batch_seconds
+from parashot.questions.loader.rows import LoaderRow, batch_seconds
 from parashot.questions.statistics import Interval, tied, tied_with_best
 from parashot.questions.text import counted, listed, number, times
 
@@ -21,28 +21,24 @@ def advise_workers(study: Study) -> Advice:
     if not seconds:
         raise UntestableError(f"the backend {backend} was not measured; add it to loader.bench.backends")
     best, ratios = tied_with_best(seconds, study.resampling)
-    equals = sorted([best, *tied(ratios)])
-    workers, *others = equals
+    choice = Choice(min([best, *tied(ratios)]), best, ratios)
+    workers = choice.choice
     row = next(row for row in study.loader if (row.backend, row.workers) == (backend, workers))
-    gain = "no workers are as fast as any number of them"
-    if not workers and ratios and not others:
-        following, behind = min(ratios.items(), key=lambda each: each[1].value)
-        gain = f"{times(behind)} the episodes per second of {counted(following, 'worker')}, the next best"
+    buys = "no workers are as fast as any number of them"
     if workers and row.speedup:
-        gain = f"{times(row.speedup)} the episodes per second of none"
-    sure = f"faster than every other number of workers with {backend}"
-    if len(seconds) == 1:
-        sure = f"the only number of workers that was measured with {backend}"
-    if others:
-        sure = f"{as_fast_as(others)}; the fewest take the least memory"
+        buys = f"{times(row.speedup)} the episodes per second of none"
+    elif ratios and not choice.others:
+        following, behind = min(ratios.items(), key=lambda each: each[1].value)
+        buys = f"{times(behind)} the episodes per second of {counted(following, 'worker')}, the next best"
+    noun = f"number of workers with {backend}"
     return Advice(
         topic="loader workers",
         choice=str(workers),
         setting=f"loader.workers={workers}",
         phrase=f"read with {counted(workers, 'worker') if workers else 'no workers'} ({backend})",
-        buys=gain,
-        sure=sure + _supply(study, row.episodes_per_second.value),
-        decided=not others,
+        buys=buys,
+        sure=choice.how_sure(noun, "; the fewest take the least memory") + _supply(study, row),
+        decided=not choice.others,
     )
 
 
@@ -59,28 +55,25 @@ def advise_backend(study: Study) -> Advice:
     for (backend, _), ratio in sorted(ratios.items(), key=lambda each: each[1].value):
         if backend != best:
             behind.setdefault(backend, ratio)
-    equals = [best, *tied(behind)]
     own = study.params.loader.backend
-    choice = own if own in equals else best
-    others = [each for each in equals if each != choice]
-    gains = [f"{times(ratio)} as fast as {name}" for name, ratio in behind.items() if choice == best]
-    sure = as_fast_as(others) if others else how_sure(behind, "backend")
+    choice = Choice(own if own in tied(behind) else best, best, behind)
+    gains = (f"{times(ratio)} as fast as {name}" for name, ratio in behind.items() if choice.choice == best)
     return Advice(
         topic="loader backend",
-        choice=choice,
-        setting=f"loader.backend={choice}",
+        choice=choice.choice,
+        setting=f"loader.backend={choice.choice}",
         phrase="",
         buys=listed(gains) or "nothing was faster",
-        sure=f"{sure}; each backend with its best number of workers",
-        decided=not others,
+        sure=f"{choice.how_sure('backend')}; each backend with its best number of workers",
+        decided=not choice.others,
     )
 
 
-def _supply(study: Study, supply: float) -> str:
+def _supply(study: Study, row: LoaderRow) -> str:
     """Say how the loader's episodes per second stand to what the fastest strategy consumes."""
-    rates = [row.episodes_per_second.value for row in study.strategies.values() if row.episodes_per_second]
+    rates = [each.episodes_per_second.value for each in study.strategies.values() if each.episodes_per_second]
     if not rates:
         return ""
-    ratio = supply / max(rates)
+    ratio = row.episodes_per_second.value / max(rates)
     verb = "about" if ratio > 1 else "only"
     return f"; it delivers {verb} {number(ratio)} times what the fastest strategy consumes"

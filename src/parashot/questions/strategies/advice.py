@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from parashot.questions.advice import Advice, as_fast_as, how_sure
+from parashot.questions.advice import Advice, Choice
 from parashot.questions.claim import UntestableError, needed
 from parashot.questions.statistics import tied, tied_with_best
 from parashot.questions.strategies.rows import BASE, StrategyRow, step_seconds
@@ -35,29 +35,24 @@ def advise_strategy(study: Study) -> Advice:
     if not sound:
         raise UntestableError("no strategy was timed; run `dvc repro`")
     fastest, ratios = tied_with_best(sound, study.resampling)
-    equals = [fastest, *tied(ratios)]
-    choice = next((each for each in SIMPLEST if each in equals), fastest)
-    others = [name for name in equals if name != choice]
-    row = rows[choice]
-    phrase = f"train with {choice} on {row.replicas} replicas"
-    if row.replicas < 2:
-        phrase = f"train with {ALONE.get(choice, choice)}"
+    simplest = [each for each in SIMPLEST if each in (fastest, *tied(ratios))]
+    choice = Choice((*simplest, fastest)[0], fastest, ratios)
+    name, row = choice.choice, rows[choice.choice]
+    on = f"{name} on {row.replicas} replicas" if row.replicas > 1 else ALONE.get(name, name)
     buys = "nothing was faster" if BASE in rows else f"nothing to compare it with: {BASE} was not timed"
-    if choice != BASE and row.speedup:
-        phrase += f", {ratio(row.speedup.value)}× as fast as {BASE}"
-        phrase += f" (a tie with {listed(others)})" if others else ""
+    phrase = f"train with {on}: {buys}"
+    if name != BASE and row.speedup:
+        tie = f" (a tie with {listed(choice.others)})" if choice.others else ""
+        phrase = f"train with {on}, {ratio(row.speedup.value)}× as fast as {BASE}{tie}"
         buys = f"{times(row.speedup)} as fast as {BASE}"
-    else:
-        phrase += f": {buys}"
-    simpler = others and choice in SIMPLEST
     return Advice(
         topic="strategy",
-        choice=choice,
+        choice=name,
         setting="",
         phrase=phrase,
         buys=buys,
-        sure=f"{as_fast_as(others)}, and simpler" if simpler else how_sure(ratios, "strategy"),
-        decided=not others,
+        sure=choice.how_sure("strategy", ", and simpler" if simplest else ""),
+        decided=not choice.others,
     )
 
 
