@@ -13,7 +13,7 @@ from answers import Answered, Refused
 
 from parashot.data.images import encode_jpeg
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "findings"))  # a small study for the report
+sys.path.insert(0, str(Path(__file__).parents[1] / "questions"))  # a small study for the report
 
 LONGEST = 2_500
 
