@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from statistics import fmean
+from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from parashot.questions.claim import (
     Finding,
+    Side,
     UntestableError,
     Verdict,
     by_ratio,
@@ -16,7 +17,7 @@ from parashot.questions.claim import (
     confidence_level,
     needed,
 )
-from parashot.questions.statistics import Interval, paired, ratio_interval
+from parashot.questions.statistics import paired, ratio_interval
 from parashot.questions.strategies.rows import BASE, StrategyRow, hidden_share, step_seconds
 from parashot.questions.text import counted, listed, percent, seconds, size, times
 
@@ -42,13 +43,7 @@ _EXACT = "an exact comparison, no statistics needed"
 )
 def ddp_beats_dp(study: Study) -> Finding:
     """Holds if a DDP step takes less time than a DP step, in interleaved blocks of the same episodes."""
-    dp, ddp = _timed(study, "dp"), _timed(study, "ddp")
-    ratio = _ratio_of_steps(study, "dp", "ddp")
-    measured = f"{_step(dp)} per step (DP) against {_step(ddp)} (DDP): {times(ratio)}"
-    if dp.training_seconds and ddp.training_seconds:
-        whole = f"{seconds(dp.training_seconds)} against {seconds(ddp.training_seconds)}"
-        measured += f"; whole trainings: {whole}"
-    return by_ratio(study, measured, ratio, "above", "DP's time over DDP's")
+    return _by_steps(study, _timed(study, "dp"), _timed(study, "ddp"), "above")
 
 
 @claim("dp-imbalance", "Under DP the first device carries more memory and work.")
@@ -94,11 +89,7 @@ def threads_gil(study: Study) -> Finding:
         raise UntestableError(
             "on GPUs the threads only launch kernels; set parallel.device to cpu to test it"
         )
-    dp = _timed(study, "dp")
-    if dp.speedup is None:
-        raise UntestableError(f"the base case {BASE} was not timed; set parallel.{BASE}.enabled to true")
-    measured = f"{counted(dp.replicas, 'thread')} with a replica each: {times(dp.speedup)} over one"
-    return by_ratio(study, measured, dp.speedup, "below", "DP's speedup")
+    return _by_steps(study, _timed(study, BASE, replicas=1), _timed(study, "dp"), "below")
 
 
 @claim("ddp-sync", "After a DDP step all replicas hold the same parameters.")
@@ -153,17 +144,15 @@ def channel_split_sync(study: Study) -> Finding:
 
 def _against_data_parallel(study: Study, name: str) -> Finding:
     split = _timed(study, name)
-    base = next((each for each in DATA_PARALLEL if _has_blocks(study, each)), None)
-    if base is None:
+    timed = [row for row in map(study.strategies.get, DATA_PARALLEL) if row and row.seconds_per_step]
+    if not timed:
         raise UntestableError("no data-parallel strategy was timed; set parallel.ddp.enabled to true")
-    ratio = _ratio_of_steps(study, name, base)
-    measured = f"{_step(split)} per step against {_step(_timed(study, base))} ({base}): {times(ratio)}"
-    found = by_ratio(study, measured, ratio, "above", f"its time over that of {base}")
+    found = _by_steps(study, split, timed[0], "above")
     return replace(found, reason="; ".join(filter(None, (found.reason, split.why_slow))))
 
 
-def _timed(study: Study, name: str) -> StrategyRow:
-    """Row of a variant that was timed on two or more replicas. Raises `UntestableError`."""
+def _timed(study: Study, name: str, replicas: int = 2) -> StrategyRow:
+    """Row of a variant that was timed on at least so many replicas. Raises `UntestableError`."""
     needed(study, "strategies", study.results.strategies)
     row = study.strategies.get(name)
     if row is None:
@@ -172,19 +161,18 @@ def _timed(study: Study, name: str) -> StrategyRow:
         raise UntestableError(
             f"{name} was skipped: {row.reason}" if row.reason else f"{name} has no timed blocks"
         )
-    if row.replicas < 2:
+    if row.replicas < replicas:
         raise UntestableError(f"{name} ran on one replica only")
     return row
 
 
-def _has_blocks(study: Study, name: str) -> bool:
-    return name in study.strategies and study.strategies[name].seconds_per_step is not None
-
-
-def _ratio_of_steps(study: Study, above: str, below: str) -> Interval:
-    """Seconds of a step of one variant over those of another."""
+def _by_steps(study: Study, above: StrategyRow, below: StrategyRow, holds: Side) -> Finding:
+    """Judge by the time of one variant's step over that of another's."""
     blocks = step_seconds(needed(study, "strategies", study.results.strategies).blocks)
-    return ratio_interval(*paired(blocks[above], blocks[below]), study.resampling)
+    ratio = ratio_interval(*paired(blocks[above.variant], blocks[below.variant]), study.resampling)
+    said = [f"{seconds(median(blocks[row.variant].values()))} ({row.variant})" for row in (above, below)]
+    measured = f"a step takes {said[0]} against {said[1]}: {times(ratio)}"
+    return by_ratio(study, measured, ratio, holds, f"{above.variant}'s time over {below.variant}'s")
 
 
 def _on_cpu(study: Study) -> bool:
@@ -198,9 +186,3 @@ def _on_cpu(study: Study) -> bool:
 
 def _holds(it_does: bool) -> Verdict:
     return "holds" if it_does else "does not hold"
-
-
-def _step(row: StrategyRow) -> str:
-    """Say the time of a timed variant's step."""
-    assert row.seconds_per_step is not None
-    return seconds(row.seconds_per_step.value)
