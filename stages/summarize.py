@@ -5,7 +5,8 @@ from pathlib import Path
 
 from parashot.files import write_text
 from parashot.questions.results import load_results
-from parashot.questions.summary import summarize, summary_metrics
+from parashot.questions.study import analyse
+from parashot.questions.summary import metrics, summarize
 from parashot.records import write_metrics
 from parashot.report.write import write_report
 from stages.common import REPORTS, RESULTS, params, stage
@@ -16,7 +17,7 @@ def main() -> None:
     results = load_results(Path(), settings.parallel.strategies)
     summary = summarize(results, settings)
     write_text(RESULTS / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
-    write_metrics(RESULTS / "metrics.json", summary_metrics(summary))
+    write_metrics(RESULTS / "metrics.json", metrics(analyse(results, settings)))
     write_report(summary, results, Path("params.yaml").read_text(encoding="utf-8"), REPORTS)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from parashot.cli import main
 
-sys.path.insert(0, str(Path(__file__).parent / "findings"))
+sys.path.insert(0, str(Path(__file__).parent / "questions"))
 import study_builder as build
 
 from parashot.questions.summary import summarize

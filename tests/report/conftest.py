@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-sys.path.insert(0, str(ROOT / "tests/findings"))
+sys.path.insert(0, str(ROOT / "tests/questions"))
 
 
 @pytest.fixture(scope="session", params=["built for this test", "of this checkout"])

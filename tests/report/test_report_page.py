@@ -16,8 +16,8 @@ import pytest
 import study_builder as build
 
 from parashot.params import Params
+from parashot.questions.ledger import CLAIMS
 from parashot.questions.results import StudyResults
-from parashot.questions.study2020 import CLAIMS
 from parashot.questions.summary import summarize
 from parashot.report import write
 from parashot.report.tables import NOTHING, all_tables

@@ -12,7 +12,7 @@ from parashot.cli.arguments import Commands
 from parashot.errors import RecordError
 
 if TYPE_CHECKING:
-    from parashot.questions.advised import Advice
+    from parashot.questions.advice import Advice
     from parashot.records import Hardware
 
 
@@ -31,28 +31,27 @@ def add_parser(commands: Commands) -> None:
 def _run(command: argparse.Namespace) -> None:
     from parashot.hardware import inspect_hardware
     from parashot.params import load_params
-    from parashot.questions.advice import advise, answer
-    from parashot.questions.evidence import Evidence
     from parashot.questions.results import load_results
+    from parashot.questions.study import analyse
 
     params = load_params(Path("params.yaml"))
     results = load_results(Path(), params.parallel.strategies, partial=True)
-    advice = advise(Evidence.of(results, params))
-    if not any(each.choice for each in advice):
+    study = analyse(results, params)
+    if not any(each.choice for each in study.advice):
         raise RecordError("nothing was measured in this folder yet; run `dvc repro`, or `dvc checkout`")
     here = inspect_hardware()
     notes = _notes(results.hardware, here, params.data.source)
     if command.json:
         tree: dict[str, Any] = {
-            "answer": answer(advice),
-            "advice": [vars(each) for each in advice],
+            "answer": study.answer,
+            "advice": [vars(each) for each in study.advice],
             "measured_here": results.hardware == here,
             "notes": notes,
         }
         print(json.dumps(tree, indent=2, ensure_ascii=False))
         return
-    print(answer(advice))
-    print("".join(_paragraph(each) for each in advice), end="")
+    print(study.answer)
+    print("".join(_paragraph(each) for each in study.advice), end="")
     print("".join(f"\nNote: {note}\n" for note in notes), end="")
 
 

@@ -7,27 +7,24 @@ import pytest
 from parashot.questions import text
 from parashot.questions.statistics import Interval
 
+NUMBERS = {
+    0: "0",
+    0.00044: "0.000440",
+    1.9249: "1.92",
+    19.249: "19.2",
+    137_172.4: "137,172",
+    1e-9: "1.0e-09",
+    -0.5: "-0.500",
+}
+TIMES = {0.00044: "440 µs", 0.19: "190 ms", 21.5: "21.5 s", 600: "10.0 min", 137_172: "38.1 h"}
 
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
-        (0, "0"),
-        (0.00044, "0.000440"),
-        (1.9249, "1.92"),
-        (19.249, "19.2"),
-        (137_172.4, "137,172"),
-        (1e-9, "1.0e-09"),
-        (-0.5, "-0.500"),
-    ],
-)
+
+@pytest.mark.parametrize(("value", "said"), NUMBERS.items())
 def test_numbers_have_three_digits(value: float, said: str) -> None:
     assert text.number(value) == said
 
 
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [(0.00044, "440 µs"), (0.19, "190 ms"), (21.5, "21.5 s"), (600, "10.0 min"), (137_172, "38.1 h")],
-)
+@pytest.mark.parametrize(("value", "said"), TIMES.items())
 def test_times_have_a_unit_that_suits(value: float, said: str) -> None:
     assert text.seconds(value) == said
 

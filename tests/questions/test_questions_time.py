@@ -27,16 +27,15 @@ def training(*accuracies: float) -> Training:
 
 
 def test_a_level_is_reached_when_validation_stays_there() -> None:
-    study = build.study(training={"ddp": training(0.51, 0.49, 0.53, 0.56, 0.60)})
-    [row] = time_to_accuracy(study, images_per_episode=10)
+    [row] = time_to_accuracy({"ddp": training(0.51, 0.49, 0.53, 0.56, 0.60)}, None, images_per_episode=10)
     assert (row.seconds_to_50, row.seconds_to_55, row.seconds_to_58_2) == (60, 80, 100)
     assert row.seconds_to_62 is None
     assert (row.pretraining_seconds, row.training_seconds, row.images) == (0.0, 100, 16_000)
 
 
 def test_pretraining_is_counted_in() -> None:
-    study = build.study(training={"ddp": training(0.51, 0.56)}, pretraining=build.pretraining(seconds=30.0))
-    [row] = time_to_accuracy(study, images_per_episode=10)
+    before = build.pretraining(seconds=30.0)
+    [row] = time_to_accuracy({"ddp": training(0.51, 0.56)}, before, images_per_episode=10)
     assert (row.seconds_to_50, row.seconds_to_55) == (80, 130)
     assert (row.pretraining_seconds, row.images) == (30, 16_000 + 6 * 128)
 
@@ -48,13 +47,12 @@ def test_what_was_taken_up_again_has_no_time(part: str) -> None:
         done = replace(done, result=replace(done.result, seconds=None))
     else:
         before = replace(before, result=replace(before.result, seconds=None))
-    [row] = time_to_accuracy(build.study(training={"ddp": done}, pretraining=before), 10)
+    [row] = time_to_accuracy({"ddp": done}, before, 10)
     assert row.seconds_to_50 is None
 
 
 def test_a_skipped_training_has_no_row() -> None:
-    study = build.study(training={"dp": build.skipped_training("dp", "one GPU")})
-    assert time_to_accuracy(study, 10) == []
+    assert time_to_accuracy({"dp": build.skipped_training("dp", "one GPU")}, None, 10) == []
 
 
 @given(level=st.floats(0, 1), points=POINTS)

@@ -91,12 +91,18 @@ def own_noise(key: str, rounds: int = ROUNDS, own: float = 0.01) -> np.ndarray:
     return 1 + own * np.random.default_rng(crc32(key.encode())).standard_normal(rounds)
 
 
+def timed(seconds: float, key: str, own: float = 0.01) -> list[tuple[int, float]]:
+    """Every round with its time of one setting."""
+    times = seconds * slow_rounds() * own_noise(key, own=own)
+    return [(number, float(each)) for number, each in enumerate(times)]
+
+
 def tune_results(steps: Mapping[tuple[str, str], float] = WAYS) -> TuneResults:
     """Blocks of a step by pairing and precision; split in bf16 is chosen."""
     blocks = [
-        TuneBlock(number, pairing, precision, "none", float(each))
+        TuneBlock(number, pairing, precision, "none", each)
         for (pairing, precision), seconds in steps.items()
-        for number, each in enumerate(seconds * slow_rounds() * own_noise(pairing + precision))
+        for number, each in timed(seconds, pairing + precision)
     ]
     return TuneResults(Choices("split", "bf16", "none"), tuple(blocks))
 
@@ -111,23 +117,13 @@ def loader_results(
     blocks = []
     for backend, settings in seconds.items():
         for workers, per_batch in settings.items():
-            times = per_batch * slow_rounds() * own_noise(f"{backend}{workers}", own=own)
             memory = (20 * MIB + memory_per_worker * workers) * own_noise(f"m{backend}{workers}")
-            for number in range(ROUNDS):
-                first = 0.03 + 0.4 * min(workers, 1)
-                blocks.append(
-                    LoaderBlock(
-                        number,
-                        backend,
-                        workers,
-                        30,
-                        24,
-                        24 * float(times[number]),
-                        first,
-                        int(memory[number]),
-                    )
-                )
-    return LoaderResults(tuple(blocks), {"jpeg_best_workers": 2})
+            first = 0.03 + 0.4 * min(workers, 1)
+            blocks += [
+                LoaderBlock(number, backend, workers, 30, 24, 24 * each, first, int(memory[number]))
+                for number, each in timed(per_batch, f"{backend}{workers}", own)
+            ]
+    return LoaderResults(tuple(blocks))
 
 
 def strategy_results(
@@ -136,55 +132,31 @@ def strategy_results(
     skipped: Mapping[str, str] | None = None,
     replicas: int = 2,
     own: float = 0.01,
-    metrics: Mapping[str, float | str] | None = None,
 ) -> StrategyResults:
     """Blocks of 4 steps of batchsz 16; `skipped` maps a variant to its reason."""
     skipped = skipped or {}
-    variants = [
-        _variant(name, replicas, skipped.get(name)) for name in (*steps, *(set(skipped) - set(steps)))
-    ]
-    blocks = [
-        StrategyBlock(number, name, 4, 4 * float(times[number]))
-        for name, seconds in steps.items()
-        if name not in skipped
-        for times in [seconds * slow_rounds() * own_noise(name, own=own)]
-        for number in range(ROUNDS)
-    ]
-    anatomy = [
-        each
-        for each in (
-            _anatomy("serial", 1, 1, 0),
-            _anatomy("dp", 1, replicas, 1_380_000, scatters=2, gathers=2),
-            _anatomy("ddp", replicas, replicas, 460_000, all_reduces=3, broadcasts=1),
-        )
-        if each.variant in steps and each.variant not in skipped
-    ]
-    shares = [
-        StepShares(each.variant, rank, step, 0.2, *(SHARES.get(each.variant) or (0.0, 0.0, 0.1)))
-        for each in anatomy
-        for rank in range(each.processes)
-        for step in range(3)
-    ]
-    told = {
-        "ddp_workers_ok": 1,
-        "concat_split_max_difference": 3e-16,
-        "concat_split_ratio": 1.6,
-        "concat_split_ratio_low": 1.5,
-        "concat_split_ratio_high": 1.7,
-        "accumulation_difference_fixed": 4e-16,
-        "accumulation_difference_training": 0.2,
-        "recompute_kept_bytes": 40 * MIB,
-        "recompute_kept_ratio": 0.3,
-        "recompute_time_ratio": 1.3,
-        "recompute_time_ratio_low": 1.25,
-        "recompute_time_ratio_high": 1.35,
+    names = (*steps, *(set(skipped) - set(steps)))
+    ran = [name for name in steps if name not in skipped]
+    seen = {
+        "serial": _anatomy("serial", processes=1, threads=1),
+        "dp": _anatomy("dp", processes=1, threads=replicas, bytes_sent=1_380_000),
+        "ddp": _anatomy("ddp", processes=replicas, threads=replicas, bytes_sent=460_000, all_reduces=3),
     }
+    anatomy = tuple(each for name, each in seen.items() if name in ran)
     return StrategyResults(
-        tuple(variants),
-        tuple(blocks),
-        tuple(anatomy),
-        tuple(shares),
-        told if metrics is None else metrics,
+        tuple(_variant(name, replicas, skipped.get(name)) for name in names),
+        tuple(
+            StrategyBlock(number, name, 4, 4 * each)
+            for name in ran
+            for number, each in timed(steps[name], name, own)
+        ),
+        anatomy,
+        tuple(
+            StepShares(each.variant, rank, step, 0.2, *(SHARES.get(each.variant) or (0.0, 0.0, 0.1)))
+            for each in anatomy
+            for rank in range(each.processes)
+            for step in range(3)
+        ),
         cost_steps(own=own) if anatomy else (),
         cost_messages(own=own) if anatomy else (),
     )
@@ -195,15 +167,10 @@ def cost_steps(
 ) -> tuple[CostStep, ...]:
     """Blocks of 3 steps of one replica, alone and beside another one."""
     return tuple(
-        CostStep(number, count, size, 3, 3 * float(seconds))
+        CostStep(number, count, size, 3, 3 * (CONTENTION if count > 1 else 1) * each)
         for count in busy
         for size in sizes
-        for number, seconds in enumerate(
-            (FIXED + PER_EPISODE * size)
-            * (CONTENTION if count > 1 else 1)
-            * slow_rounds()
-            * own_noise(f"{count}{size}", own=own)
-        )
+        for number, each in timed(FIXED + PER_EPISODE * size, f"{count}{size}", own)
     )
 
 
@@ -211,23 +178,29 @@ def cost_messages(ranks: int = 2, own: float = 0.01) -> tuple[CostMessage, ...]:
     """Blocks of 5 all-reduces by a ring."""
     hops = 2 * (ranks - 1)
     return tuple(
-        CostMessage(number, ranks, size, 5, 5 * float(seconds))
+        CostMessage(number, ranks, size, 5, 5 * hops * each)
         for size in (2**12, 2**16, 2**20, 2**24)
-        for number, seconds in enumerate(
-            hops
-            * (HOP_SECONDS + size / ranks / BYTES_PER_SECOND)
-            * slow_rounds()
-            * own_noise(f"m{size}", own=own)
-        )
+        for number, each in timed(HOP_SECONDS + size / ranks / BYTES_PER_SECOND, f"m{size}", own)
     )
 
 
-def _anatomy(variant: str, processes: int, threads: int, bytes_sent: int, **counts: int) -> StepAnatomy:
+def _anatomy(variant: str, **counts: int) -> StepAnatomy:
     """What a step was seen to do; counts that are not given are 0."""
-    names = (each.name for each in fields(StepAnatomy))
-    known = {"variant": variant, "processes": processes, "threads": threads, "bytes_sent": bytes_sent}
-    zeros = dict.fromkeys(names, 0)
-    return StepAnatomy(**{**zeros, "gradient_bytes": 460_000, **known, **counts})  # type: ignore[arg-type]
+    zeros = dict.fromkeys((each.name for each in fields(StepAnatomy)), 0)
+    return StepAnatomy(**{**zeros, "gradient_bytes": 460_000, **counts, "variant": variant})  # type: ignore[arg-type]
+
+
+def _variant(name: str, replicas: int, reason: str | None) -> StrategyVariant:
+    alone = name.startswith("serial")
+    return StrategyVariant(
+        variant=name,
+        strategy="serial" if alone else name,
+        status="skipped" if reason else "ok",
+        reason=reason or "",
+        replicas=1 if alone else replicas,
+        threads_per_replica=2 if name == "serial-all-cores" else 1,
+        batchsz=16,
+    )
 
 
 def training(
@@ -293,36 +266,27 @@ def skipped_training(strategy: str, reason: str) -> Training:
 def pretraining(accuracies: Sequence[float] = (0.4, 0.45, 0.46), seconds: float = 30.0) -> Pretraining:
     """Finished pretraining of an epoch of two steps for each of `accuracies`, all as long."""
     steps = 2 * len(accuracies)
-    tried = [each for accuracy in accuracies for each in (None, accuracy)]
-    history = tuple(
-        PretrainRow(
-            step + 1,
-            128 * (step + 1),
-            seconds * (step + 1) / steps,
-            4.0 - 0.1 * step,
-            0.1 * step,
-            each,
-            None if each is None else 0.01,
-        )
-        for step, each in enumerate(tried)
-    )
+    history = []
+    for step in range(1, steps + 1):
+        tried = accuracies[step // 2 - 1] if step % 2 == 0 else None
+        ci95 = None if tried is None else 0.01
+        row = PretrainRow(step, 128 * step, seconds * step / steps, 4 - 0.1 * step, 0.1 * step, tried, ci95)
+        history.append(row)
     result = PretrainResult(
         status="ok",
         reason="",
         device="cpu",
-        threads=2,
         classes=64,
         epochs=len(accuracies),
         steps=steps,
         images=128 * steps,
         seconds=seconds,
-        images_per_second=128 * steps / seconds,
         train_accuracy=0.5,
         val_accuracy=accuracies[-1],
         val_accuracy_ci95=0.01,
         val_episodes=600,
     )
-    return Pretraining(result, history)
+    return Pretraining(result, tuple(history))
 
 
 def batchsz_results(
@@ -359,11 +323,10 @@ def batchsz_results(
         )
         for synchronised in (True, False):
             part = share if isinstance(share, float) else share[size]
-            factor = 60 * seconds * (1 if synchronised else 1 - part)
-            times = factor * slow_rounds() * own_noise(f"{size}{synchronised}", own=own)
+            whole_block = 60 * seconds * (1 if synchronised else 1 - part)
             blocks += [
-                BatchszBlock(number, size, synchronised, 60, -(-60 // size), float(times[number]))
-                for number in range(ROUNDS)
+                BatchszBlock(number, size, synchronised, 60, -(-60 // size), each)
+                for number, each in timed(whole_block, f"{size}{synchronised}", own)
             ]
     return BatchszResults(tuple(runs), tuple(blocks))
 
@@ -427,16 +390,3 @@ def study(**parts: object) -> StudyResults:
         evaluate=evaluation(),
     )
     return replace(whole, **parts)  # type: ignore[arg-type]
-
-
-def _variant(name: str, replicas: int, reason: str | None) -> StrategyVariant:
-    alone = name.startswith("serial")
-    return StrategyVariant(
-        variant=name,
-        strategy="serial" if alone else name,
-        status="skipped" if reason else "ok",
-        reason=reason or "",
-        replicas=1 if alone else replicas,
-        threads_per_replica=2 if name == "serial-all-cores" else 1,
-        batchsz=16,
-    )
