@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 import study_builder
@@ -22,13 +21,13 @@ from parashot.classify.sheet import sheet
 from parashot.classify.verdicts import Verdict, as_csv, as_json, as_table
 from parashot.errors import DataError, one_line
 from parashot.plain import printable
+from parashot.questions.accuracy.confused import ConfusionRow
 from parashot.questions.accuracy.records import Confusion
 from parashot.questions.results import StudyResults
-from parashot.questions.summary import summarize
-from parashot.report import tables
+from parashot.questions.study import Study, analyse
 from parashot.report.markdown import as_markdown, markdown
-from parashot.report.tables import Table
-from parashot.report.write import write_report
+from parashot.report.page import render_page, write_report
+from parashot.report.tables import CONFUSION, Table
 
 NAMES = {
     "a script": "<script>alert(1)</script>",
@@ -143,22 +142,24 @@ def test_in_the_sheet(tmp_path: Path, answered: Answered, jpeg: bytes, name: str
 
 
 @cache
-def _summary() -> dict[str, Any]:
-    return summarize(study_builder.study(), study_builder.params())
+def _nothing() -> Study:
+    return analyse(StudyResults(), study_builder.params())
 
 
-def _table(name: str) -> Table:
-    row = {"actual": name, "taken_for": name, "offered": 3, "taken": 1, "share": 1 / 3}
-    return tables.all_tables({**_summary(), "confusion": [row]})["confusion"]
+def _table(name: str) -> Table[ConfusionRow]:
+    return CONFUSION.of([ConfusionRow(name, name, 3, 1, 1 / 3)])
 
 
 @each_name
 def test_in_the_report(answered: Answered, name: str) -> None:
     """A table of the report, and the CSV within."""
-    seen = _harmless(tables.as_html(_table(name)))
+    table = _table(name)
+    evaluation = replace(study_builder.evaluation(), confusion=(), shown=())
+    study = replace(_nothing(), results=StudyResults(evaluate=evaluation))
+    seen = _harmless(render_page(study, {}, {"confusion": table}, ""))
     assert seen.text.count(printable(name)) == 2
-    assert seen.text.isprintable()
-    data = base64.b64decode(seen.addresses[0].split(",")[1]).decode("utf-8")
+    assert seen.text.replace("\n", "").isprintable()
+    data = base64.b64decode(table.csv_address().split(",")[1]).decode("utf-8")
     cells = [cell for row in csv.reader(io.StringIO(data, newline="")) for cell in row]
     assert not any(cell.startswith(("=", "+", "-", "@", "\t", "\r")) for cell in cells)
     answered()
@@ -183,11 +184,11 @@ def test_in_the_whole_report(tmp_path: Path, answered: Answered) -> None:
         evaluate=replace(study_builder.evaluation(), confusion=counts, shown=()),
         missing={"loader": f"results/{names[0]}: cannot be read"},
     )
-    summary = summarize(results, study_builder.params())
-    write_report(summary, results, names[0], tmp_path / "reports")
+    study = analyse(results, study_builder.params())
+    write_report(study, names[0], tmp_path / "reports")
     seen = _harmless((tmp_path / "reports" / "index.html").read_text(encoding="utf-8"))
     assert "svg" in seen.tags and "img" not in seen.tags
     assert names[0] in seen.text
-    page = markdown(summary, "A study")
+    page = markdown(study, "A study")
     assert re.search(r"(?<!\\)(?:\\\\)*(<(script|img|b|!)|\[x\]\()", page) is None
     answered()

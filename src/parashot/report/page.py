@@ -23,11 +23,13 @@ def write_report(study: Study, params_text: str, out: Path) -> None:
     says so. `out` is replaced as a whole.
     """
     drawings, tables = draw_figures(study), all_tables(study)
-    files = [*drawings.values(), *filter(None, [overview(study, wide=True)])]
+    files = dict(drawings)
+    if wide := overview(study, wide=True):
+        files["overview"] = wide
     with replacing_folder(out) as folder:
         (folder / "figures").mkdir()
         (folder / "tables").mkdir()
-        for drawing in files:
+        for drawing in files.values():
             (folder / "figures" / f"{drawing.name}.png").write_bytes(png(drawing))
         for table in tables.values():
             (folder / "tables" / f"{table.name}.csv").write_text(table.csv(), encoding="utf-8")
@@ -43,7 +45,6 @@ def render_page(
         "report/template.html.j2",
         study=study,
         params=study.params,
-        overview=overview(study, wide=False),
         drawings=drawings,
         tables=tables,
         params_text=params_text,

@@ -8,6 +8,7 @@ from parashot.report.figures.accuracy import accuracy_drawings
 from parashot.report.figures.batchsz import batchsz_drawings
 from parashot.report.figures.episodes import episode_drawings
 from parashot.report.figures.loader import loader_drawings
+from parashot.report.figures.overview import overview
 from parashot.report.figures.scaling import scaling_drawings
 from parashot.report.figures.strategies import strategy_drawings
 
@@ -22,5 +23,7 @@ QUESTIONS = (
 
 
 def draw_figures(study: Study) -> dict[str, Drawing]:
-    """Draw what was measured, by name. The overview, which has two widths, is drawn on its own."""
-    return {drawing.name: drawing for question in QUESTIONS for drawing in question(study)}
+    """Draw what was measured, as wide as the page needs it, by name."""
+    first = overview(study, wide=False)
+    rest = [drawing for question in QUESTIONS for drawing in question(study)]
+    return {drawing.name: drawing for drawing in [*filter(None, [first]), *rest]}

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from parashot.questions.batchsz.rows import BatchszRow
 from parashot.questions.statistics import Interval
 from parashot.questions.study import Study
-from parashot.questions.text import number
 from parashot.report.canvas import Drawing, chance_line, interval_mark, new_axes, outside_legend, styled
 from parashot.report.palette import LIGHT, looks
 
@@ -26,7 +25,7 @@ def _time_and_accuracy(rows: list[BatchszRow], n_way: int) -> Drawing:
         accuracy = Interval(value, value - half, value + half)
         label, fill = f"batchsz {row.batchsz}", {}
         if row.status == "stopped":
-            label += f", stopped (whole: ≈ {number(row.projected_seconds or 0)} s)"
+            label += ", stopped"
             fill = {"markerfacecolor": LIGHT["paper"]}
         interval_mark(axes, row.seconds or 0.0, accuracy, look.colour, look.marker, label=label, **fill)
     chance_line(axes, n_way)
