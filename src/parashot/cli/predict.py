@@ -34,7 +34,7 @@ def _run(command: argparse.Namespace) -> None:
     from parashot.questions.statistics import Resampling
     from parashot.questions.summary import flat
     from parashot.report.markdown import as_markdown
-    from parashot.report.tables import checked_table, scaling_table
+    from parashot.report.tables import CHECKED, SCALING
 
     devices = parse_devices(command.gpus)
     for name, value in (("per-node", command.per_node), ("batchsz", command.batchsz)):
@@ -45,10 +45,10 @@ def _run(command: argparse.Namespace) -> None:
         raise RecordError(results.missing["strategies"])
     predictor = Predictor.of(results.strategies, Resampling())
     predicted = predictor.rows(command.link, devices, command.per_node, command.within, command.batchsz)
-    rows = [flat(row) for row in predicted]
-    checked = [flat(row) for row in checked_rows(predictor, results.strategies)]
+    checked = checked_rows(predictor, results.strategies)
     if command.json:
-        print(json.dumps({"rows": rows, "checked": checked}, indent=2, allow_nan=False))
+        tree = {"rows": [flat(row) for row in predicted], "checked": [flat(row) for row in checked]}
+        print(json.dumps(tree, indent=2, allow_nan=False))
         return
-    tables = [table for table in (scaling_table(rows), checked_table(checked)) if table.rows]
+    tables = [table for table in (SCALING.of(predicted), CHECKED.of(checked)) if table.rows]
     print("\n\n".join(f"{table.caption}.\n\n{as_markdown(table)}" for table in tables))
