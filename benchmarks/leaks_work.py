@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import torch
+from parashot.data.batches import Plan
 
 from benchmarks.images import photo
 from parashot.command import guarded
-from parashot.data.batches import Plan
 from parashot.data.episodes import EpisodeSpec
 from parashot.data.images import encode_jpeg
 from parashot.data.loaders import Backend, EpisodeDataset, episode_loader
@@ -91,16 +91,7 @@ def prepare(folder: Path) -> None:
         name: {label: [f"{label}/{each}" for each in names] for label in each}
         for name, each in labels.items()
     }
-    pack(
-        folder / "raw",
-        split,
-        packed(folder),
-        pack_size=_SIZE,
-        seed=0,
-        spec=_SPEC,
-        episodes={"val": _VAL_EPISODES, "test": _VAL_EPISODES},
-        progress=_unsaid,
-    )
+    pack(folder / "raw", split, packed(folder), pack_size=_SIZE, progress=_unsaid)
 
 
 def packed(folder: Path) -> Path:

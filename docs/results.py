@@ -101,7 +101,8 @@ def _training(recipe: str, results: StudyResults) -> Training:
     params, evaluation = load_params(ROOT / "params.yaml"), results.evaluate
     trained = results.training[evaluation.result.strategy]
     images = EpisodeSpec(params.episode.n_way, params.episode.k_shot, params.episode.k_query).images
-    timed = {each.strategy: each for each in time_to_accuracy(results, images)}[trained.result.strategy]
+    times = time_to_accuracy(results.training, results.pretraining, images)
+    timed = next(each for each in times if each.strategy == trained.result.strategy)
     run = _run(evaluation.result.strategy)
     return {
         "recipe": recipe,

@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from parashot.pretrain.run import PretrainJob, pretrain
 from tiny_data import IMAGES, SEED, pack_colours
 
-from parashot.data.episodes import EpisodeSpec
 from parashot.params import Params, parse
-from parashot.pretrain.run import PretrainJob, pretrain
 from parashot.recipes import Value, apply, load_recipe, recipe_names
 from parashot.records import read_rows
 from parashot.train.job import Job
@@ -54,8 +53,7 @@ PRETRAINING = [name for name in recipe_names() if load_recipe(name).settings["pr
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    spec = EpisodeSpec(5, 1, IMAGES - 1)
-    return pack_colours(tmp_path_factory.mktemp("colours"), CLASSES, 32, spec, 40)
+    return pack_colours(tmp_path_factory.mktemp("colours"), CLASSES, 32)
 
 
 @pytest.mark.parametrize("name", recipe_names())

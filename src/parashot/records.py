@@ -150,8 +150,8 @@ def read_rows(kind: type[T], path: Path) -> list[T]:
     return [_build(kind, {name: value(name, text) for name, text in tree.items()}, path) for tree in trees]
 
 
-def write_metrics(path: Path, metrics: Mapping[str, float | int | str | None]) -> None:
-    """Write metrics.json: a flat dict; None values are left out, since DVC compares numbers."""
+def write_metrics(path: Path, metrics: Mapping[str, Any]) -> None:
+    """Write metrics.json, nested as DVC allows it; None values are left out, since DVC compares numbers."""
     _write_json(path, {key: value for key, value in metrics.items() if value is not None})
 
 

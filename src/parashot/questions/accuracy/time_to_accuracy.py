@@ -6,10 +6,10 @@ validations is passed by luck, and says little.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from parashot.questions.results import Pretraining, StudyResults, Training
+from parashot.questions.accuracy.results import Pretraining, Training
 from parashot.questions.study2020 import BEST_VALIDATION
 
 LEVELS = (0.50, 0.55, BEST_VALIDATION, 0.62)
@@ -33,11 +33,13 @@ class TimeToAccuracy:
     seconds_to_62: float | None
 
 
-def time_to_accuracy(results: StudyResults, images_per_episode: int) -> list[TimeToAccuracy]:
-    """A row for each training that ran to its end."""
+def time_to_accuracy(
+    trainings: Mapping[str, Training], pretraining: Pretraining | None, images_per_episode: int
+) -> list[TimeToAccuracy]:
+    """Return a row for each training that ran to its end."""
     return [
-        _row(training, results.pretraining, images_per_episode)
-        for training in results.training.values()
+        _row(training, pretraining, images_per_episode)
+        for training in trainings.values()
         if training.result.val_accuracy is not None
     ]
 
@@ -56,7 +58,7 @@ def validations(training: Training, pretraining: Pretraining | None) -> list[Tim
 
 
 def seconds_to(level: float, points: Iterable[Timed]) -> float | None:
-    """When accuracy has come to `level` and stays there; None where it has not."""
+    """Seconds until accuracy has come to `level` and stays there; None where it has not."""
     reached = None
     for seconds, accuracy in points:
         if accuracy < level:

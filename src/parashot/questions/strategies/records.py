@@ -33,8 +33,8 @@ class StrategyVariant:
 
 
 @record
-class StepAnatomy:
-    """What one training step of a variant was seen to do."""
+class StepTrace:
+    """Processes, threads and messages of one training step of a variant."""
 
     variant: str
     processes: int  # processes that ran a forward pass
