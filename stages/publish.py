@@ -36,12 +36,7 @@ def main() -> None:
     names = ("tune", "pretrain", "loader", "strategies", "batchsz", "warmup", "evaluate")
     folders = [RESULTS / name for name in names]
     done = publish(store(settings), study, [*trainings, *folders], lambda path: model(path, settings))
-    logging.info(
-        "publish: %d new runs, %d completed, %d there already",
-        done.published,
-        done.updated,
-        done.already_there,
-    )
+    logging.info("publish: %d runs brought in, %d there already", done.published, done.already_there)
 
 
 def model(path: Path, settings: Params) -> LoggableModel:

@@ -97,14 +97,11 @@ def one_core() -> Iterator[None]:
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """MLflow's tables, made once: making them takes seconds."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    import mlflow  # noqa: F401  # it turns its own messages on
+    from parashot.tracking import Store, store
 
-    from parashot.tracking import database, store
-
-    file = tmp_path_factory.mktemp("template") / "mlflow.db"
-    with store._quiet():
-        database.prepare(file, 1)
-    return file
+    root = tmp_path_factory.mktemp("template")
+    with store.opened(Store(root, "template")):
+        return root / "mlflow.db"
 
 
 @pytest.fixture

@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from parashot.cli.arguments import Commands
-from parashot.errors import RecordError, UsageError
+from parashot.cli.arguments import Commands, at_least
+from parashot.errors import RecordError
+
+if TYPE_CHECKING:
+    pass
 
 
 def add_parser(commands: Commands) -> None:
@@ -22,8 +26,12 @@ def add_parser(commands: Commands) -> None:
     link = "between nodes: here, a name such as infiniband-hdr, or GB/s,latency in µs; by default here"
     parser.add_argument("--link", metavar="LINK", default="here", help=link)
     parser.add_argument("--within", metavar="LINK", help="within a node; by default what was measured here")
-    parser.add_argument("--per-node", metavar="N", type=int, help="devices of a node; by default as here")
-    parser.add_argument("--batchsz", metavar="N", type=int, help="episodes per step; by default the study's")
+    parser.add_argument(
+        "--per-node", metavar="N", type=at_least(1), help="devices of a node; by default as here"
+    )
+    parser.add_argument(
+        "--batchsz", metavar="N", type=at_least(1), help="episodes per step; by default the study's"
+    )
     parser.add_argument("--json", action="store_true", help="print every digit as JSON")
     parser.set_defaults(run=_run)
 
@@ -37,9 +45,6 @@ def _run(command: argparse.Namespace) -> None:
     from parashot.report.tables import CHECKED, SCALING
 
     devices = parse_devices(command.gpus)
-    for name, value in (("per-node", command.per_node), ("batchsz", command.batchsz)):
-        if value is not None and value < 1:
-            raise UsageError(f"--{name} {value}: at least 1 is needed")
     results = load_results(Path(), (), partial=True)
     if results.strategies is None:
         raise RecordError(results.missing["strategies"])
