@@ -1,51 +1,53 @@
-"""Stage `publish`: bring every record into MLflow that is not there yet.
-
-Also what DVC restored from its cache.
-"""
+"""Stage `publish`: bring every record into MLflow that is not there yet, also what DVC restored from its cache."""
 
 import logging
+import os
 from pathlib import Path
 
 import numpy as np
 
+from parashot.errors import TrackingError
 from parashot.params import Params, flatten
 from parashot.records import read_json
 from parashot.tracking import LoggableModel, Study, publish
-from stages.common import REPORTS, RESULTS, params, stage
-from stages.store import sparing_the_study, store
-from stages.swept import publish_sweeps
-from stages.tags import tags
+from stages.common import REPORTS, RESULTS, params, stage, store, tags
 
 
-@sparing_the_study()
 def main() -> None:
     settings = params()
-    publish_sweeps(settings, lambda path: model(path, settings))
-    trainings = [RESULTS / "train" / name for name in settings.parallel.strategies]
+    try:
+        publish_all(settings)
+    except TrackingError as error:
+        if "DVC_STAGE" not in os.environ:
+            raise
+        logging.warning("warning: %s", error)  # no more: DVC keeps no experiment with a failed stage
+
+
+def publish_all(settings: Params) -> None:
+    """Publish the study, and the runs of `parashot sweep` under a study of their own."""
+    data, target = settings.data.source, store(settings)
+
+    def load(path: Path) -> LoggableModel:
+        return model(path, settings)
+
+    if sweeps := sorted(path.parent for path in (RESULTS / "sweep").glob("*/records.jsonl")):
+        publish(target, Study(f"sweep on {data} data", tags={**tags(), "data": data}), sweeps, load)
+    numbers = read_json(RESULTS / "metrics.json").items()
     study = Study(
-        name=f"study on {settings.data.source} data",
+        name=f"study on {data} data",
         params=flatten(settings),
-        tags={**tags(), "data": settings.data.source},
-        metrics={
-            key: value
-            for key, value in read_json(RESULTS / "metrics.json").items()
-            if not isinstance(value, str)
-        },
+        tags={**tags(), "data": data},
+        metrics={key: value for key, value in numbers if not isinstance(value, str)},
         artifacts=[RESULTS / "summary.json", REPORTS],
     )
-    names = ("tune", "pretrain", "loader", "strategies", "batchsz", "warmup", "evaluate")
-    folders = [RESULTS / name for name in names]
-    done = publish(store(settings), study, [*trainings, *folders], lambda path: model(path, settings))
-    logging.info(
-        "publish: %d new runs, %d completed, %d there already",
-        done.published,
-        done.updated,
-        done.already_there,
-    )
+    trainings = [f"train/{name}" for name in settings.parallel.strategies]
+    measured = ("tune", "pretrain", "loader", "strategies", "batchsz", "warmup", "evaluate")
+    done = publish(target, study, [RESULTS / name for name in (*trainings, *measured)], load)
+    logging.info("publish: %d runs brought in, %d there already", done.published, done.already_there)
 
 
 def model(path: Path, settings: Params) -> LoggableModel:
-    """A trained network that takes one array holding an episode; noise in that shape is its example."""
+    """Return a trained network as a function of one array that holds an episode, with noise for an example."""
     from parashot.model.network import EpisodeModel
     from parashot.model.weights import load_network
 
