@@ -13,10 +13,8 @@ def main() -> None:
     command = ["git", *([] if git("config", "user.email") else nobody), "commit", "--quiet"]
     done = subprocess.run([*command, "-m", "The study on this machine", "--", "dvc.lock"], check=False)
     if done.returncode:
-        sys.exit("error: dvc.lock could not be committed; commit it by hand: later runs are compared with it")
-    print(
-        "dvc.lock committed: later runs are compared with this study (make study BASELINE=no leaves git alone)"
-    )
+        sys.exit("error: dvc.lock could not be committed; commit it by hand: later runs compare with it")
+    print("dvc.lock committed: later runs compare with this study (make study BASELINE=no leaves git alone)")
 
 
 if __name__ == "__main__":

@@ -106,5 +106,5 @@ def scratch() -> Path:
 
 
 def store(settings: Params) -> Store:
-    """Return MLflow's store: beside the code, where a plain `mlflow ui` finds it, unless the user names another."""
+    """Return MLflow's store: the user's own, else beside the code, where a plain `mlflow ui` finds it."""
     return Store(root(), settings.tracking.experiment, os.environ.get("MLFLOW_TRACKING_URI"))

@@ -1,4 +1,4 @@
-"""Stage `pretrain`: the embedding as a classifier, where params ask for it; trainings begin with its weights."""
+"""Stage `pretrain`: the embedding trained as a classifier first, where params ask for it."""
 
 from parashot.tracking import Live
 from parashot.train.pretrain import pretrain, skip_pretraining

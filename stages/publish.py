@@ -1,4 +1,7 @@
-"""Stage `publish`: bring every record into MLflow that is not there yet, also what DVC restored from its cache."""
+"""Stage `publish`: bring every record into MLflow that is not there yet.
+
+Also those that DVC restored from its cache.
+"""
 
 import logging
 import os
@@ -47,7 +50,7 @@ def publish_all(settings: Params) -> None:
 
 
 def model(path: Path, settings: Params) -> LoggableModel:
-    """Return a trained network as a function of one array that holds an episode, with noise for an example."""
+    """Return a trained network that takes an episode as one array, and noise as its example."""
     from parashot.model.network import EpisodeModel
     from parashot.model.weights import load_network
 

@@ -1,4 +1,7 @@
-"""Stages `train-NAME`: a whole training by one strategy; also by hand, `torchrun ... -m stages.train NAME`."""
+"""Stages `train-NAME`: a whole training by one strategy.
+
+Also under torchrun: `torchrun ... -m stages.train ddp`.
+"""
 
 import sys
 
