@@ -5,6 +5,7 @@ Also those that DVC restored from its cache.
 
 import logging
 import os
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,41 +16,46 @@ from parashot.records import read_json
 from parashot.tracking import LoggableModel, Study, publish
 from stages.common import REPORTS, RESULTS, params, stage, store, tags
 
+SWEEPS = RESULTS / "sweep"
+
 
 def main() -> None:
     settings = params()
     try:
-        publish_all(settings)
+        publish_sweeps(settings)
+        publish_study(settings)
     except TrackingError as error:
         if "DVC_STAGE" not in os.environ:
             raise
-        logging.warning("warning: %s", error)  # no more: DVC keeps no experiment with a failed stage
+        logging.warning("warning: %s", error)  # no more than that: DVC keeps nothing of a study that fails
 
 
-def publish_all(settings: Params) -> None:
-    """Publish the study, and the runs of `parashot sweep` under a study of their own."""
-    data, target = settings.data.source, store(settings)
-
-    def load(path: Path) -> LoggableModel:
-        return model(path, settings)
-
-    if sweeps := sorted(path.parent for path in (RESULTS / "sweep").glob("*/records.jsonl")):
-        publish(target, Study(f"sweep on {data} data", tags={**tags(), "data": data}), sweeps, load)
+def publish_study(settings: Params) -> None:
+    """Publish the runs of all stages under a run of the study."""
     numbers = read_json(RESULTS / "metrics.json").items()
     study = Study(
-        name=f"study on {data} data",
+        name=f"study on {settings.data.source} data",
         params=flatten(settings),
-        tags={**tags(), "data": data},
+        tags={**tags(), "data": settings.data.source},
         metrics={key: value for key, value in numbers if not isinstance(value, str)},
         artifacts=[RESULTS / "summary.json", REPORTS],
     )
     trainings = [f"train/{name}" for name in settings.parallel.strategies]
     measured = ("tune", "pretrain", "loader", "strategies", "batchsz", "warmup", "evaluate")
-    done = publish(target, study, [RESULTS / name for name in (*trainings, *measured)], load)
+    folders = [RESULTS / name for name in (*trainings, *measured)]
+    done = publish(store(settings), study, folders, partial(model, settings))
     logging.info("publish: %d runs brought in, %d there already", done.published, done.already_there)
 
 
-def model(path: Path, settings: Params) -> LoggableModel:
+def publish_sweeps(settings: Params) -> None:
+    """Publish the runs of `parashot sweep` under a run of their own."""
+    data = settings.data.source
+    if folders := sorted(path.parent for path in SWEEPS.glob("*/records.jsonl")):
+        study = Study(f"sweep on {data} data", tags={**tags(), "data": data})
+        publish(store(settings), study, folders, partial(model, settings))
+
+
+def model(settings: Params, path: Path) -> LoggableModel:
     """Return a trained network that takes an episode as one array, and noise as its example."""
     from parashot.model.network import EpisodeModel
     from parashot.model.weights import load_network
