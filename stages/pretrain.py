@@ -1,7 +1,7 @@
 """Stage `pretrain`: the embedding trained as a classifier first, where params ask for it."""
 
 from parashot.tracking import Live
-from parashot.train.pretrain import pretrain, skip_pretraining
+from parashot.train.skipped import skip_pretraining
 from stages.common import EMBEDDING, PACKED, RESULTS, provenance, resolved_params, scratch, stage, store
 
 
@@ -9,9 +9,11 @@ def main() -> None:
     params, out = resolved_params(), RESULTS / "pretrain"
     origin = provenance("pretrain", params)
     if params.pretrain.epochs == 0:
-        skip_pretraining(params, EMBEDDING, out, origin)
-    else:
-        pretrain(params, PACKED, EMBEDDING, out, origin, Live(store(params)), scratch())
+        skip_pretraining(EMBEDDING, out, origin)
+        return
+    from parashot.train.pretrain import pretrain  # with torch, which takes seconds
+
+    pretrain(params, PACKED, EMBEDDING, out, origin, Live(store(params)), scratch())
 
 
 if __name__ == "__main__":

@@ -7,36 +7,30 @@ import sys
 
 from parashot.parallel.torchrun import joined_by_torchrun
 from parashot.tracking import Live
-from parashot.train.job import Job
 from parashot.train.skipped import skip
 from stages.common import EMBEDDING, PACKED, RESULTS, provenance, resolved_params, scratch, stage, store
 
 
 def main() -> None:
-    params, [*names] = resolved_params(), sys.argv[1:]
+    params, names = resolved_params(), sys.argv[1:]
     if len(names) != 1 or names[0] not in params.parallel.strategies:
         sys.exit(f"error: python -m stages.train takes one of {', '.join(params.parallel.strategies)}")
     if params.seeds_study.enabled and joined_by_torchrun():
         sys.exit("error: seeds_study.enabled: true, but torchrun's processes train once; set it to false")
-    job = Job(
-        names[0],
-        params,
-        PACKED,
-        RESULTS / "train" / names[0],
-        provenance(f"train-{names[0]}", params),
-        Live(store(params)),
-        scratch(),
-        EMBEDDING if params.pretrain.epochs else None,
-    )
-    if reason := params.parallel.switched_off(names[0]):
-        skip(job, reason)
+    (strategy,) = names
+    out, origin = RESULTS / "train" / strategy, provenance(f"train-{strategy}", params)
+    if reason := params.parallel.switched_off(strategy):
+        skip(f"train-{strategy}", strategy, reason, out, origin)
         return
-    from parashot.train.run import train  # with torch, which takes seconds
+    from parashot.train.job import episode_job  # with torch, which takes seconds
+    from parashot.train.run import train
     from parashot.train.seeds import train_further_seeds
 
+    pretrained = EMBEDDING if params.pretrain.epochs else None
+    job = episode_job(strategy, params, PACKED, out, origin, Live(store(params)), scratch(), pretrained)
     done = train(job)
     if params.seeds_study.enabled and done is not None and done.status == "ok":
-        train_further_seeds(job, train)
+        train_further_seeds(job, params.seeds_study, train)
 
 
 if __name__ == "__main__":
