@@ -32,10 +32,19 @@ WITH_STUDY = tuple(f"tests/pipeline/test_{each}.py" for each in ("study", "kills
 LONGEST_FIRST = ("tests/pipeline/test_study.py", *WITH_RANKS, "tests/pipeline/", "tests/benchmarks/")
 """Where tests begin that take long, so that no worker is left alone with them at the end."""
 
+SLOW = (
+    "tests/benchmarks/test_benchmarks_leaks.py",
+    "tests/sweep/test_sweep_ray.py",
+    "tests/test_tracking_browser.py",
+    "tests/train/test_train_elastic.py::test_killed_ranks",
+)
+"""Files and tests that are slow as a whole, besides those that are marked so one by one."""
+
 SLOW_SECONDS = 900
-"""Time-out of a slow test that has none of its own."""
+"""Time-out of a slow test that sets none itself."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m "not slow"` is applied
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put what takes long first, and give slow tests the time they take."""
 
@@ -45,6 +54,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     items.sort(key=turn)
     for item in items:
+        if item.nodeid.startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_SECONDS))
 
