@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -43,6 +42,8 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="processes are told apart by /proc"),
 ]
 
+Chooser = Callable[[psutil.Process], list[psutil.Process]]
+
 
 def stages(dvc: psutil.Process) -> list[psutil.Process]:
     return [each for each in dvc.children() if says(each, "stages.train")]
@@ -64,29 +65,25 @@ def says(process: psutil.Process, word: str) -> bool:
     return False
 
 
-@dataclass(frozen=True)
-class Way:
-    """Whom to send which signal; with `group`, all of DVC's process group, as Ctrl-C does."""
-
-    choose: Callable[[psutil.Process], list[psutil.Process]]
-    sent: signal.Signals
-    group: bool = False
+def dvc_itself(dvc: psutil.Process) -> list[psutil.Process]:
+    return [dvc]
 
 
 WAYS = (
-    Way(lambda dvc: [dvc], signal.SIGKILL),
-    Way(stages, signal.SIGINT, group=True),
-    Way(workers, signal.SIGKILL),
-    Way(stages, signal.SIGKILL),
-    Way(ranks, signal.SIGKILL),
-    Way(lambda dvc: [dvc], signal.SIGTERM),
-    Way(stages, signal.SIGTERM),
+    (dvc_itself, signal.SIGKILL),
+    (stages, signal.SIGINT),  # Ctrl-C: to all of the process group
+    (workers, signal.SIGKILL),
+    (stages, signal.SIGKILL),
+    (ranks, signal.SIGKILL),
+    (dvc_itself, signal.SIGTERM),
+    (stages, signal.SIGTERM),
 )
+"""Whom to kill, and by which signal."""
 
 
 @contextlib.contextmanager
 def repro(checkout: Checkout) -> Iterator[psutil.Popen]:
-    """Yield a running `dvc repro` of the trainings in a session of its own; at the end all of it is killed."""
+    """Yield a running `dvc repro` of the trainings, in a session of its own; at the end all is killed."""
     with (checkout.root / "log.txt").open("ab") as log:
         dvc = psutil.Popen(
             ["dvc", "repro", *TRAININGS],
@@ -130,7 +127,7 @@ def has_saved(checkout: Checkout, since: float) -> bool:
     return False
 
 
-def kill_once(checkout: Checkout, way: Way, chance: random.Random) -> bool:
+def kill_once(checkout: Checkout, choose: Chooser, sent: signal.Signals, chance: random.Random) -> bool:
     """Start the trainings and kill at a random moment; False where they were done before it came.
 
     The moment lies soon after a stage began or, more often, soon after a state was saved: how long a stage
@@ -140,22 +137,22 @@ def kill_once(checkout: Checkout, way: Way, chance: random.Random) -> bool:
     with repro(checkout) as dvc:
         victims: list[psutil.Process] = []
         while not victims:
-            while not (way.choose(dvc) and (has_saved(checkout, begin) if while_training else stages(dvc))):
+            while not (choose(dvc) and (has_saved(checkout, begin) if while_training else stages(dvc))):
                 if dvc.poll() is not None:
                     assert dvc.returncode == 0
                     return False
                 time.sleep(0.02)
             time.sleep(chance.uniform(0, 2 if while_training else 10))
-            victims = way.choose(dvc) if dvc.poll() is None else []  # between two stages there may be none
+            victims = choose(dvc) if dvc.poll() is None else []  # between two stages there may be none
         with contextlib.suppress(psutil.Error, ProcessLookupError):
-            if way.group:
-                os.killpg(dvc.pid, way.sent)
+            if sent is signal.SIGINT:
+                os.killpg(dvc.pid, sent)
             else:
-                chance.choice(victims).send_signal(way.sent)
+                chance.choice(victims).send_signal(sent)
         dvc.wait(timeout=PATIENCE_SECONDS)
         deadline = time.monotonic() + PATIENCE_SECONDS
         while left := session(dvc.pid):
-            assert time.monotonic() < deadline, f"{way}: {[each.cmdline() for each in left]} live on"
+            assert time.monotonic() < deadline, f"{[each.cmdline() for each in left]} live on"
             time.sleep(0.05)
     return True
 
@@ -202,7 +199,7 @@ def test_killed_trainings_go_on(
     checkout, chance, killed, resumed = copied(calm, tmp_path / "killed"), random.Random(0), 0, 0
     forget_trainings(checkout)
     while killed < len(WAYS):
-        if kill_once(checkout, WAYS[killed], chance):
+        if kill_once(checkout, *WAYS[killed], chance):
             killed += 1
         else:  # all done before it came
             resumed += assert_undisturbed(checkout, calm)
