@@ -54,7 +54,8 @@ def test_what_is_fixed_gives_way_to_what_is_chosen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "value"), [("a=1e-3", 0.001), ("a=null", None), ("a='1'", "1"), ("a=tcp://host:1", "tcp://host:1")]
+    ("word", "value"),
+    [("a=1e-3", 0.001), ("a=null", None), ("a='1'", "1"), ("a=tcp://host:1", "tcp://host:1")],
 )
 def test_values(word: str, value: Value) -> None:
     assert read_choices([word]) == {"a": [value]}

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
-from tiny_data import tiny_tree
+from tiny_data import SEED, tiny_tree
 
 from parashot.errors import DeviceError
 from parashot.sweep import run as sweep_run
@@ -24,7 +24,8 @@ from parashot.sweep.cluster import Nodes, connected
 from parashot.sweep.delivery import Delivery, send
 from parashot.sweep.grid import grid
 from parashot.sweep.run import sweep
-from parashot.train.job import Job
+from parashot.tasks.relation import RelationTask
+from parashot.train.job import episode_job
 from parashot.train.run import train
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install -e '.[sweep]'")
@@ -61,12 +62,12 @@ def test_this_machine_alone(
     before = {each.pid for each in me.children(recursive=True)}
     heard: set[str] = set()
     points = grid(tiny_tree(), {"seed": [0, 1]})
-    fails = grid(tiny_tree({"episode.k_shot": 9}), {"seed": [2]})  # of 6 images
+    fails = grid(tiny_tree({"episode.n_way": 5}), {"seed": [2]})  # of 4 classes
 
     def told(line: str) -> None:
         heard.update(listening(me))
 
-    outcomes = sweep([*points, *fails], "serial", tiny_packed, tmp_path / "out", Nodes(), told)
+    outcomes = sweep([*points, *fails], "serial", SEED, tiny_packed, tmp_path / "out", Nodes(), told)
     assert [each.status for each in outcomes] == ["done", "done", "failed"]
     assert outcomes[2].reason
     assert heard == {"127.0.0.1"}
@@ -121,7 +122,9 @@ def test_what_a_lost_node_was_doing_is_done_by_another(
     loss.start()
     points = grid(tiny_tree({"train.episodes": 300}), {"seed": [0, 1], "train.batchsz": [2, 3]})
     lines: list[str] = []
-    outcomes = sweep(points, "serial", tiny_packed, tmp_path / "out", Nodes(nodes.address), lines.append)
+    outcomes = sweep(
+        points, "serial", SEED, tiny_packed, tmp_path / "out", Nodes(nodes.address), lines.append
+    )
 
     assert loss.struck
     assert len(list(shelf.glob("run-*"))) == 1  # what the killed run left behind
@@ -129,5 +132,6 @@ def test_what_a_lost_node_was_doing_is_done_by_another(
     assert len(lines) == 5
     for number, each in enumerate(outcomes):
         alone = tmp_path / f"alone{number}"
-        train(Job("serial", each.point.params, tiny_packed, alone))
+        task = RelationTask(each.point.params, tiny_packed, validation_seed=SEED)
+        train(replace(episode_job("serial", each.point.params, tiny_packed, alone), task=task))
         assert (each.folder / "val_episodes.csv").read_bytes() == (alone / "val_episodes.csv").read_bytes()
