@@ -48,7 +48,7 @@ def _run(command: argparse.Namespace) -> None:
     from parashot.data.episodes import EpisodeSpec
     from parashot.data.ready import packed_images
     from parashot.progress import OneLine, passing
-    from parashot.train.tasks import measure
+    from parashot.tasks.few_shot import measure
 
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[OneLine()])
     weights = weights_of(command)
