@@ -35,7 +35,6 @@ DOORS = {
     "mlflow": "parashot.tracking",
     "sqlalchemy": "parashot.tracking",
     "yaml": "parashot.params",
-    "jinja2": "parashot.report",
     "matplotlib": "parashot.report",
     "ray": "parashot.sweep",
     "dvc": "nowhere",

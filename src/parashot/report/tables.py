@@ -16,7 +16,7 @@ from parashot.questions.accuracy.confused import ConfusionRow
 from parashot.questions.accuracy.tasks import TaskRow
 from parashot.questions.accuracy.time_to_accuracy import TimeToAccuracy
 from parashot.questions.batchsz.rows import BatchszRow
-from parashot.questions.ledger import Claim
+from parashot.questions.claim import Claim
 from parashot.questions.loader.rows import LoaderRow
 from parashot.questions.scaling.rows import CheckedRow, ScalingRow
 from parashot.questions.statistics import Interval

@@ -13,9 +13,9 @@ from parashot.questions.study import Study
 from parashot.questions.text import listed, number, percent
 from parashot.report.canvas import Drawing, chance_line, new_axes, outside_legend, styled
 from parashot.report.palette import LIGHT, Look, looks
-from parashot.train.records import HistoryRow, PretrainRow
+from parashot.train.records import HistoryRow
 
-R = TypeVar("R", HistoryRow, PretrainRow)
+R = TypeVar("R", HistoryRow, HistoryRow)
 Histories = Mapping[str, Sequence[HistoryRow]]
 """By strategy."""
 
@@ -49,7 +49,7 @@ def _accuracy(study: Study, validated: Histories) -> Drawing:
         "Accuracy over time",
         f"Validation accuracy over seconds of training; at the end {listed(said)}.",
         "Validations during training with their 95% intervals; the time of validating is not counted."
-        + (" Pretraining: the cosine of the embedding." if begun else ""),
+        + (" Training: the cosine of the embedding." if begun else ""),
         figure,
     )
 
@@ -58,9 +58,7 @@ def _validated(history: Sequence[R]) -> list[R]:
     return [row for row in history if row.val_accuracy is not None]
 
 
-def _curve(
-    axes: Axes, name: str, rows: Sequence[HistoryRow | PretrainRow], look: Look, begun: float = 0.0
-) -> None:
+def _curve(axes: Axes, name: str, rows: Sequence[HistoryRow], look: Look, begun: float = 0.0) -> None:
     """Draw validations from `begun` seconds on."""
     axes.errorbar(
         [begun + row.seconds for row in rows],
@@ -80,7 +78,7 @@ def _loss(histories: Histories) -> Drawing:
     figure, axes = new_axes()
     for (name, history), look in zip(histories.items(), looks(len(histories)), strict=True):
         reach = max(len(history) // 10, 1)
-        episodes = [row.episodes for row in history]
+        episodes = [row.items for row in history]
         loss = np.array([row.loss for row in history])
         smooth = np.convolve(loss, np.full(reach, 1 / reach), mode="valid")
         middle = episodes[reach // 2 :][: len(smooth)]
