@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from tiny_data import SEED, tiny_tree
@@ -184,8 +185,10 @@ def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense", "host:port"])
-def test_a_cluster_that_is_not_there(address: str) -> None:
-    pytest.importorskip("ray")
+def test_a_cluster_that_is_not_there(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    ray = ModuleType("ray")
+    ray.shutdown = lambda: None  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ray", ray)
     message = f"--address {address}: no Ray cluster answers there"
     with pytest.raises(DeviceError, match=message), connected(Nodes(address)):
         pass
