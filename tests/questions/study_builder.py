@@ -82,7 +82,7 @@ def params() -> Params:
 
 
 def slow_rounds(rounds: int = ROUNDS) -> np.ndarray:
-    """How much each round slows everything that runs in it."""
+    """Factor by which each round slows everything that runs in it."""
     return 1 + 0.08 * np.abs(np.sin(np.arange(rounds) * 1.7))
 
 
@@ -185,7 +185,7 @@ def cost_messages(ranks: int = 2, own: float = 0.01) -> tuple[CostMessage, ...]:
 
 
 def _anatomy(variant: str, **counts: int) -> StepAnatomy:
-    """What a step was seen to do; counts that are not given are 0."""
+    """Trace of a step; counts that are not given are 0."""
     zeros = dict.fromkeys((each.name for each in fields(StepAnatomy)), 0)
     return StepAnatomy(**{**zeros, "gradient_bytes": 460_000, **counts, "variant": variant})  # type: ignore[arg-type]
 

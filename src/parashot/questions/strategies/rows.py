@@ -1,4 +1,4 @@
-"""Strategies: interleaved blocks, what a step was seen to do, and whole trainings -> one row per variant."""
+"""Strategies: from timed blocks, traced steps and whole trainings to one row per variant."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def step_seconds(blocks: Iterable[StrategyBlock]) -> dict[str, dict[int, float]]
 
 
 def hidden_share(variant: str, shares: Iterable[StepShares], resampling: Resampling) -> Interval | None:
-    """Of the time that messages of a variant were under way, the share in which its processes computed.
+    """Share of the time that messages of a variant were under way in which its processes computed.
 
     One value per profiled step, the mean over processes; None where no messages were seen.
     """
