@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean
 
 from parashot.errors import RecordError
@@ -123,7 +123,7 @@ def _row(
     seen = next((each for each in bench.anatomy if each.variant == name), None)
     shares = [each for each in bench.shares if each.variant == name]
     return StrategyRow(
-        **vars(variant),
+        **asdict(variant),
         device=trained.device if trained else "",
         how=trained.how if trained else "",
         blocks=len(own or ()),
