@@ -25,7 +25,8 @@ from parashot.errors import RecordError
 from parashot.files import replacing_file, write_text
 from parashot.model.weights import load_network, save_weights
 from parashot.parallel.registry import STRATEGIES
-from parashot.params import load_params, read_yaml
+from parashot.params import load_params
+from parashot.parsing import read_yaml
 from parashot.questions.accuracy.tasks import task_rows
 from parashot.questions.accuracy.time_to_accuracy import LEVELS, TimeToAccuracy, time_to_accuracy, validations
 from parashot.questions.results import StudyResults, load_results

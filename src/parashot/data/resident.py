@@ -1,17 +1,12 @@
-"""A split that lives in the device's memory: episodes are drawn and gathered there, and no loader is left."""
+"""A split that lives in the device's memory: items are drawn and gathered there, without a loader."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import numpy as np
 import psutil
 import torch
 
-from parashot.data.batches import Batch, Plan
-from parashot.data.episodes import EpisodeSpec
 from parashot.data.packed import PackedSplit
-from parashot.data.step_rows import StepRows
 from parashot.errors import DeviceError
 
 _ROOM_TO_WORK = 1.1
@@ -19,7 +14,7 @@ _ROOM_TO_WORK = 1.1
 
 
 class ResidentSplit:
-    """All images of a split, uint8 [images, h, w, 3] on `device`."""
+    """All images of a split, uint8 [images, h, w, 3] on `device`, and its class sizes, int64 [classes]."""
 
     def __init__(self, split: PackedSplit, device: torch.device) -> None:
         """Copy the split. Raises `DeviceError` where the device has not the room for it."""
@@ -32,15 +27,6 @@ class ResidentSplit:
         self.name = split.name
         self.images = torch.from_numpy(np.array(split.images)).to(device)
         self.class_sizes = torch.from_numpy(np.array(split.class_sizes)).to(device)
-
-    def batches(
-        self, spec: EpisodeSpec, plan: Plan, seed: int, steps: range | None = None
-    ) -> Iterator[Batch]:
-        """Yield this rank's batch of each of `steps`, by default of all, on the device."""
-        rows = StepRows(seed, self.name, self.class_sizes, spec, plan)
-        for step in range(plan.steps) if steps is None else steps:
-            pixels = self.images.index_select(0, rows.of(step)).movedim(-1, -3)
-            yield Batch.of(pixels, spec, plan, step)
 
 
 def _free_bytes(device: torch.device) -> int:

@@ -1,4 +1,4 @@
-"""What the device can do of what params may ask for; what it cannot is refused before any work starts."""
+"""Precisions and modes of torch.compile that the device supports; others are refused before work starts."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from importlib.util import find_spec
 import torch
 
 from parashot.errors import DeviceError
-from parashot.params import Compile, Params, Precision
+from parashot.parallel.strategy import StepOptions
+from parashot.params import Compile, Precision
 
 COMPILERS = {"cpu": ("g++", "clang++"), "cuda": ("gcc", "clang")}
-"""What torch.compile builds its code with: for a CPU its kernels, for a GPU what starts Triton's."""
+"""Compilers that torch.compile needs: of a CPU's kernels, or of the launchers of Triton's."""
 
 
-def check_abilities(params: Params, device_type: str) -> None:
-    """Raise `DeviceError` where params ask for what a device of this type (cpu | cuda) cannot do here."""
-    train = params.train
-    _check("train.precision", train.precision, [*precisions(device_type), "auto"], device_type)
-    _check("train.compile", train.compile, [*compile_modes(device_type), "auto"], device_type)
+def check_options(options: StepOptions, device_type: str) -> None:
+    """Raise `DeviceError` where a device of this type (cpu | cuda) cannot compute such steps."""
+    precision = "bf16" if options.bfloat16 else "fp32"
+    _check("train.precision", precision, precisions(device_type), device_type)
+    _check("train.compile", options.compile, compile_modes(device_type), device_type)
 
 
 def precisions(device_type: str) -> list[Precision]:

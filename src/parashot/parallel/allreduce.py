@@ -1,8 +1,8 @@
-"""Synchronous SGD by hand: a process per replica, and after backward the gradients are summed over all ranks.
+"""Synchronous SGD by hand: a process per replica, gradients summed over all ranks after backward.
 
-What DistributedDataParallel does, without its overlap. `flat` copies all gradients into one buffer that
-travels as one message; otherwise each parameter's travels by itself, as tutorials write it, and pays the
-latency of a message as often as there are parameters.
+DistributedDataParallel without its overlap. `flat` copies all gradients into one buffer that travels as one
+message; otherwise each parameter's travels by itself, as tutorials write it, and pays the latency of a
+message as often as there are parameters.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import distributed as dist
+from torch import nn
 
-from parashot.data.batches import Batch
-from parashot.model.network import RelationNetwork
-from parashot.parallel.exchange import flat_views, gradients_of, same_on_all_ranks, send_from_first
-from parashot.parallel.ranks import RankStrategy
-from parashot.parallel.strategy import part_of_step
+from parashot.parallel.exchange import broadcast_from_main, flat_views, gradients_of, same_on_all_ranks
+from parashot.parallel.multiprocess import RankStrategy
+from parashot.parallel.strategy import weighted_loss
+from parashot.task import Batch
 
 
 class Allreduce(RankStrategy):
@@ -33,14 +33,14 @@ class Allreduce(RankStrategy):
         message = "one message" if self.params.flat else "a message per parameter"
         return f"a replica each, gradients in {message}"
 
-    def place(self, network: RelationNetwork) -> RelationNetwork:
+    def place(self, network: nn.Module) -> nn.Module:
         network = super().place(network)
         with torch.no_grad():
-            send_from_first([*network.parameters(), *network.buffers()], self.context)
+            broadcast_from_main([*network.parameters(), *network.buffers()], self.context)
         return network
 
     def forward_backward(self, batch: Batch) -> torch.Tensor:
-        loss, sums = part_of_step(self.model(*batch.tensors), self.objective, batch)
+        loss, sums = weighted_loss(self.model(batch.data), self.task, batch)
         loss.backward()
         if self.exchanging:
             self.exchange()
@@ -59,11 +59,11 @@ class Allreduce(RankStrategy):
         dist.all_reduce(flat, group=self.context.group)
         torch._foreach_copy_(gradients, views)
 
-    def agree(self) -> bool:
+    def replicas_agree(self) -> bool:
         return same_on_all_ranks(self.network.parameters(), self.context)
 
     def synchronise_buffers(self) -> None:
-        send_from_first(self.network.buffers(), self.context)
+        broadcast_from_main(self.network.buffers(), self.context)
 
     @contextmanager
     def accumulating(self) -> Iterator[None]:

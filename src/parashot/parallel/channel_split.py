@@ -19,26 +19,26 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from parashot.data.batches import Batch, even_share
-from parashot.model.embeddings import Block, Bottleneck, ResidualBlock
-from parashot.model.network import RelationNetwork
-from parashot.model.relation import BottleneckHead, ConvHead
 from parashot.parallel.context import Context, Placement
-from parashot.parallel.exchange import gather_last, gather_parts, same_on_all_ranks, send_from_first
-from parashot.parallel.split import EveryEpisode, SplitStrategy
-from parashot.parallel.strategy import channels_last, part_of_step
+from parashot.parallel.exchange import broadcast_from_main, gather_last, gather_parts, same_on_all_ranks
+from parashot.parallel.multiprocess import ShardedStrategy
+from parashot.parallel.strategy import channels_last, weighted_loss
+from parashot.task import Batch, Task, even_share
 
 MOST_RANKS = 8
 """The narrowest layer that is cut has 8 outputs."""
 
 
-class ChannelSplit(EveryEpisode, SplitStrategy):
+class ChannelSplit(ShardedStrategy):
     """Communication per step: a sum or a gathering of maps for every layer or two, forward and backward."""
 
     name = "channel_split"
+    shares_items = False
 
     @staticmethod
-    def unsupported(placement: Placement, params: object) -> str:
+    def unsupported_reason(placement: Placement, task: Task, params: Any) -> str:
+        if not task.splits_channels:
+            return "channel_split knows no way to cut this network; set model.head=relation to compare it"
         if 2 <= placement.replicas <= MOST_RANKS:
             return ""
         return (
@@ -49,17 +49,17 @@ class ChannelSplit(EveryEpisode, SplitStrategy):
     def in_words(self) -> str:
         return "each with a share of every layer's channels"
 
-    def place(self, network: RelationNetwork) -> RelationNetwork:
+    def place(self, network: nn.Module) -> nn.Module:
         with torch.no_grad():
-            send_from_first(network.state_dict().values(), self.context)
+            broadcast_from_main(network.state_dict().values(), self.context)
         self.cutter = Cutter(network, self.context)
-        self.cutter.cut()
+        self.task.cut_channels(network, self.cutter)
         return channels_last(network)
 
     def forward_backward(self, batch: Batch) -> torch.Tensor:
-        loss, sums = part_of_step(self.model(*batch.tensors), self.objective, batch)
+        loss, sums = weighted_loss(self.model(batch.data), self.task, batch)
         loss.backward()
-        return sums if self.context.is_first else torch.zeros_like(sums)  # all ranks have the same sums
+        return sums if self.context.is_main else torch.zeros_like(sums)  # all ranks have the same sums
 
     def gathered(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
         cuts = self.cutter.cuts
@@ -71,8 +71,8 @@ class ChannelSplit(EveryEpisode, SplitStrategy):
     def own_parts(self, whole: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: self.cutter.own(name, value) for name, value in whole.items()}
 
-    def agree(self) -> bool:
-        """What every rank holds is the same everywhere."""
+    def replicas_agree(self) -> bool:
+        """Compare what every rank holds."""
         replicated = {
             name: value for name, value in self.network.named_parameters() if name not in self.cutter.cuts
         }
@@ -82,102 +82,47 @@ class ChannelSplit(EveryEpisode, SplitStrategy):
 class Cutter:
     """Cuts a network's layers down to this rank's share, and puts the collectives between them."""
 
-    def __init__(self, network: RelationNetwork, context: Context) -> None:
+    def __init__(self, network: nn.Module, context: Context) -> None:
         self.network, self.context = network, context
         self.cuts: dict[str, tuple[int, int]] = {}
         """Dimension and whole size of each tensor that was cut, by its name in the state dict."""
         self._names = {module: name for name, module in network.named_modules()}
-
-    def cut(self) -> None:
-        """Cut every convolution and linear layer; which goes with which is the network's architecture."""
-        for module in self.network.modules():
-            if isinstance(module, Bottleneck):
-                self._bottleneck(module)
-            elif isinstance(module, ResidualBlock):
-                self._residual(module)
-        self._blocks([each for each in self.network.embedding if isinstance(each, Block)])
-        head = cast("ConvHead | BottleneckHead", self.network.relation)
-        if isinstance(head, ConvHead):
-            self._column(head.pair_conv, copied=False)
-            self._norm(head.pair_block[0])
-            self._row(head.block[0])
-        self._scores(head.score)
-        # the head's first convolutions are no calls of theirs (see model.pairing): their input is copied here
-        self.network.embedding.register_forward_hook(lambda module, args, maps: self._copied(maps))
 
     def own(self, name: str, whole: Tensor) -> Tensor:
         """This rank's share of a tensor of the whole network."""
         if name not in self.cuts:
             return whole
         dim, size = self.cuts[name]
-        mine = even_share(size, self.context.rank, self.context.ranks)
+        mine = even_share(size, self.context.rank, self.context.world_size)
         return whole.narrow(dim, mine.start, mine.stop - mine.start)
 
-    def _blocks(self, blocks: list[Block]) -> None:
-        """Blocks of one convolution each, two by two; a last one by itself is gathered."""
-        for number, block in enumerate(blocks):
-            if number % 2:
-                self._row(block[0])
-            else:
-                self._column(block[0])
-                self._norm(block[1])
-        if len(blocks) % 2:
-            self._gathered(blocks[-1], blocks[-1][1])
-
-    def _bottleneck(self, block: Bottleneck) -> None:
-        """First convolution: column, gathered; second and third: column and row; shortcut: like the first."""
-        of_pairs = block is getattr(self.network.relation, "pair_block", None)
-        self._column(block.conv1, copied=not of_pairs)
-        self._gathered(block.norm1, block.norm1)
-        self._norm(block.norm1)
-        self._column(block.conv2)
-        self._norm(block.norm2)
-        self._row(block.conv3)
-        if isinstance(block.shortcut_norm, nn.BatchNorm2d):
-            self._column(block.shortcut, copied=not of_pairs)
-            self._gathered(block.shortcut_norm, block.shortcut_norm)
-            self._norm(block.shortcut_norm)
-
-    def _residual(self, block: ResidualBlock) -> None:
-        """Three convolutions: column, row, and column gathered; the shortcut like the last."""
-        first, first_norm, _, second, _, _, third, third_norm = block.residual
-        self._column(first)
-        self._norm(first_norm)
-        self._row(second)
-        for convolution, norm in ((third, third_norm), tuple(block.shortcut)):
-            self._column(convolution)
-            self._gathered(norm, norm)
-            self._norm(norm)
-
-    def _scores(self, layers: nn.Sequential) -> None:
-        """Two linear layers, with what lies between them."""
-        first, *between, last = layers
-        self._column(first)
-        for each in between:
-            if isinstance(each, nn.BatchNorm1d):
-                self._norm(each)
-        self._row(last)
-
-    def _column(self, layer: nn.Module, *, copied: bool = True) -> None:
+    def column(self, layer: nn.Module, *, copied: bool = True) -> None:
+        """Keep a share of the output channels; `copied`: the layer's input is the same on all ranks."""
         self._cut(layer, 0, "weight", "bias")
         if copied:
             layer.register_forward_pre_hook(lambda module, args: (self._copied(args[0]),))
 
-    def _row(self, layer: nn.Module) -> None:
+    def row(self, layer: nn.Module) -> None:
+        """Keep a share of the input channels; outputs are summed over the ranks."""
         self._cut(layer, 1, "weight")
         layer.register_forward_hook(self._summed)
 
-    def _norm(self, norm: nn.Module) -> None:
+    def norm(self, norm: nn.Module) -> None:
+        """Keep a share of a batch norm's channels."""
         self._cut(norm, 0, "weight", "bias", "running_mean", "running_var")
 
-    def _gathered(self, layer: nn.Module, norm: nn.Module) -> None:
-        """Let all ranks have all channels of what `layer` gives: those of its batch norm."""
+    def gather(self, layer: nn.Module, norm: nn.Module) -> None:
+        """Gather all channels of what `layer` returns: those of its batch norm."""
         channels = cast("nn.BatchNorm2d", norm).num_features
         layer.register_forward_hook(
             lambda module, args, maps: _Gather.apply(maps.movedim(1, -1), channels, self.context).movedim(
                 -1, 1
             )
         )
+
+    def copy_output(self, layer: nn.Module) -> None:
+        """Mark what `layer` returns as used on all ranks, so that its gradients are summed."""
+        layer.register_forward_hook(lambda module, args, maps: self._copied(maps))
 
     def _cut(self, layer: nn.Module, dim: int, *names: str) -> None:
         for name in names:
@@ -237,7 +182,7 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, part: Tensor, channels: int, context: Context) -> Tensor:
-        ctx.share = even_share(channels, context.rank, context.ranks)
+        ctx.share = even_share(channels, context.rank, context.world_size)
         return gather_last(part, channels, context)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Who this process is among the others, and which devices and threads it has.
+"""This process among the others: its rank, its device, its threads.
 
 With `torchrun` the only reader of RANK and its kin.
 """
@@ -18,77 +18,101 @@ import torch
 from torch import distributed as dist
 from torch._C._distributed_c10d import HashStore
 
+from parashot.allocator import keep_freed_memory
 from parashot.errors import DeviceError, PeerError, one_line
 from parashot.hardware import usable_cores
-from parashot.parallel.allocator import keep_freed_memory
-from parashot.parallel.meeting import loopback
+from parashot.parallel.rendezvous import DEFAULT, Rendezvous, loopback
 from parashot.parallel.torchrun import joined_by_torchrun
 from parashot.params import ParallelParams
 
-PATIENCE = timedelta(days=7)
-"""The same for a rank that has no part in what the others measure."""
+CONTROL_TIMEOUT = timedelta(days=7)
+"""Timeout of the control group, in which ranks wait that take no part in what the others measure."""
 
 MOST_CPU_REPLICAS = 4
-
-
-@dataclass(frozen=True)
-class Meeting:
-    """How ranks find each other and speak, and how long they wait for each other."""
-
-    backend: str = "auto"  # auto | gloo | nccl | mpi
-    init_method: str = "env://"
-    timeout_seconds: float = 600.0
-    interface: str | None = None
-    max_restarts: int = 0
 
 
 @dataclass(frozen=True)
 class Placement:
     """Replicas over this machine's devices.
 
-    On a CPU every replica has the same number of threads (rule 4).
+    On a CPU every replica has the same number of threads (rule 4 of docs/methodology.md).
     """
 
     device_type: str  # cpu | cuda
     replicas: int
     threads_per_replica: int
     cores: int
-    meeting: Meeting = Meeting()
+    rendezvous: Rendezvous = DEFAULT
 
     @property
     def backend(self) -> str:
-        """What the ranks speak through: by default what is made for the device."""
-        if self.meeting.backend != "auto":
-            return self.meeting.backend
+        """Backend of torch.distributed: by default the one made for the device."""
+        if self.rendezvous.backend != "auto":
+            return self.rendezvous.backend
         return "nccl" if self.device_type == "cuda" else "gloo"
+
+    def on_all_cores(self) -> Placement:
+        """One replica with all cores, or one GPU."""
+        return dataclasses.replace(self, replicas=1, threads_per_replica=self.cores)
+
+    def for_batch(self, batchsz: int) -> Placement:
+        """At most as many replicas as a step has items.
+
+        Ranks that torchrun has started are there already: those without a share take part with weight 0.
+        """
+        if joined_by_torchrun():
+            return self
+        return dataclasses.replace(self, replicas=min(self.replicas, batchsz))
+
+    def with_rendezvous(self, **changes: object) -> Placement:
+        """The same with some settings of the rendezvous changed."""
+        changed = dataclasses.replace(self.rendezvous, **changes)  # type: ignore[arg-type]
+        return dataclasses.replace(self, rendezvous=changed)
 
 
 @dataclass(frozen=True)
 class Context:
-    """One process of a run; with a single process there is no process group."""
+    """One process of a run; with a single process there is no process group.
+
+    group: the ranks that work together; None: all there are.
+    """
 
     rank: int
-    ranks: int
+    world_size: int
     local_rank: int
-    local_ranks: int
+    local_world_size: int
     placement: Placement
     group: dist.ProcessGroup | None = None
-    """The ranks that work together; None: all there are."""
 
     @property
     def device(self) -> torch.device:
-        """The device this process trains on."""
+        """Device this process trains on."""
         if self.placement.device_type == "cuda":
             return torch.device("cuda", self.local_rank)
         return torch.device("cpu")
 
     @property
-    def is_first(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this rank reports and writes for all."""
         return self.rank == 0
 
+    def alone(self) -> Context:
+        """The same process without its peers, for a strategy that needs one process."""
+        return Context(0, 1, self.local_rank, 1, self.placement)
 
-def place(parallel: ParallelParams) -> Placement:
+    def first_ranks(self, count: int) -> Context | None:
+        """The first `count` ranks as a group of their own, None in the others. Every rank must call it."""
+        if count == self.world_size:
+            return self
+        group = dist.new_group(list(range(count)))
+        if not isinstance(group, dist.ProcessGroup):  # torch's mark for a rank outside of it
+            return None
+        placement = dataclasses.replace(self.placement, replicas=count)
+        local_world_size = min(count, self.local_world_size)
+        return Context(self.rank, count, self.local_rank, local_world_size, placement, group)
+
+
+def resolve_placement(parallel: ParallelParams) -> Placement:
     """Resolve `auto` on this machine; where torchrun has started ranks, they are the replicas.
 
     Raises `DeviceError` where the device asked for is not there.
@@ -97,85 +121,39 @@ def place(parallel: ParallelParams) -> Placement:
     if parallel.device == "cuda" and gpus == 0:
         raise DeviceError("parallel.device: cuda, but torch finds no CUDA device here; set it to cpu or auto")
     cores, device_type = usable_cores(), "cuda" if gpus else "cpu"
-    meeting = Meeting(
-        parallel.backend,
-        parallel.init_method,
-        parallel.timeout_seconds,
-        parallel.interface,
-    )
-    _check_backend(meeting.backend, device_type)
+    rendezvous = Rendezvous.from_environment(parallel.backend)
+    _check_backend(parallel.backend, device_type)
     if joined_by_torchrun():
         here = int(os.environ["LOCAL_WORLD_SIZE"])
         if gpus and here > gpus:
             raise DeviceError(
                 f"torchrun started {here} ranks on this host, which has {gpus} GPUs; start one per GPU"
             )
-        return Placement(device_type, int(os.environ["WORLD_SIZE"]), max(1, cores // here), cores, meeting)
+        replicas = int(os.environ["WORLD_SIZE"])
+        return Placement(device_type, replicas, max(1, cores // here), cores, rendezvous)
     fitting = gpus or min(cores, MOST_CPU_REPLICAS)
     replicas = fitting if parallel.replicas == "auto" else parallel.replicas
-    return Placement(device_type, replicas, max(1, cores // replicas), cores, meeting)
+    return Placement(device_type, replicas, max(1, cores // replicas), cores, rendezvous)
 
 
 def _check_backend(backend: str, device_type: str) -> None:
     """Raise `DeviceError` where the backend asked for cannot work here."""
-    there = {
+    available = {
         "gloo": dist.is_gloo_available(),
         "nccl": dist.is_nccl_available(),
         "mpi": dist.is_mpi_available(),
     }
-    if not there.get(backend, True):
+    if not available.get(backend, True):
         raise DeviceError(f"parallel.backend: {backend}, but this torch was built without it; set it to auto")
     if backend == "nccl" and device_type == "cpu":
         raise DeviceError("parallel.backend: nccl works on GPUs, and training is on the CPU; set it to auto")
 
 
-def fit_to_batch(placement: Placement, batchsz: int) -> Placement:
-    """A step of fewer episodes than replicas runs on as many replicas as it has episodes.
-
-    Ranks that torchrun has started are there already: those without a share take part with weight 0.
-    """
-    if joined_by_torchrun():
-        return placement
-    return dataclasses.replace(placement, replicas=min(placement.replicas, batchsz))
-
-
-def starting_again(placement: Placement, times: int) -> Placement:
-    """The same for work that goes on where it was saved: lost ranks start again, so many `times`."""
-    return dataclasses.replace(placement, meeting=dataclasses.replace(placement.meeting, max_restarts=times))
-
-
-def by_file(placement: Placement, path: Path) -> Placement:
-    """The same for ranks of one host: unless the user has named another way, they find each other by a file.
-
-    A store that listens would listen to every network.
-    """
-    if placement.meeting.init_method != "env://":
-        return placement
-    meeting = dataclasses.replace(placement.meeting, init_method=path.as_uri())
-    return dataclasses.replace(placement, meeting=meeting)
-
-
-def alone(context: Context) -> Context:
-    """The same process without its peers, for a strategy that needs one process."""
-    return Context(0, 1, context.local_rank, 1, context.placement)
-
-
-def first_ranks(context: Context, count: int) -> Context | None:
-    """The first `count` ranks as a group of their own, or None in the others. Every rank must call it."""
-    if count == context.ranks:
-        return context
-    group = dist.new_group(list(range(count)))
-    if not isinstance(group, dist.ProcessGroup):  # torch's mark for a rank outside of it
-        return None
-    placement = dataclasses.replace(context.placement, replicas=count)
-    return Context(context.rank, count, context.local_rank, min(count, context.local_ranks), placement, group)
-
-
 def control_group(context: Context) -> dist.ProcessGroup | None:
-    """All ranks over gloo, for long waits on GPUs too: who waits there sleeps. None for a lone rank."""
-    if context.ranks == 1:
+    """All ranks over gloo, in which a waiting rank sleeps, on GPUs too. None for a lone rank."""
+    if context.world_size == 1:
         return None
-    group = dist.new_group(backend="gloo", timeout=PATIENCE)
+    group = dist.new_group(backend="gloo", timeout=CONTROL_TIMEOUT)
     assert isinstance(group, dist.ProcessGroup)
     return group
 
@@ -193,19 +171,30 @@ def ensure_group(context: Context) -> None:
 
 
 def choose_interface(context: Context) -> None:
-    """Let this process speak to the others on the interface that is named, or on none but this host's own."""
-    one_host = context.local_ranks == context.ranks
-    interface = context.placement.meeting.interface or (loopback() if one_host else None)
+    """Let this process speak to the others on the interface that is named, or on this host's loopback."""
+    one_host = context.local_world_size == context.world_size
+    interface = context.placement.rendezvous.interface or (loopback() if one_host else None)
     if interface is not None:
         for library in ("GLOO", "NCCL"):  # what this host says for itself comes first
             os.environ.setdefault(f"{library}_SOCKET_IFNAME", interface)
+
+
+def by_file(placement: Placement, path: Path) -> Placement:
+    """Let ranks of one host find each other by a file, unless the user has named another way.
+
+    A store that listens would listen to every network.
+    """
+    if placement.rendezvous.init_method != "env://":
+        return placement
+    return placement.with_rendezvous(init_method=path.as_uri())
 
 
 @contextmanager
 def process_context(placement: Placement) -> Iterator[Context]:
     """Yield this process's `Context`.
 
-    Where a launcher started several ranks, they are in one process group meanwhile.
+    Ranks of a launcher are in one process group meanwhile. After an error the group is left as it is: the
+    process ends, and peers must not fail before the error is recorded.
     """
     keep_freed_memory()
     torch.set_num_threads(placement.threads_per_replica)
@@ -218,49 +207,48 @@ def process_context(placement: Placement) -> Iterator[Context]:
         return
     context = Context(
         rank=int(os.environ["RANK"]),
-        ranks=int(os.environ["WORLD_SIZE"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
         local_rank=int(os.environ["LOCAL_RANK"]),
-        local_ranks=int(os.environ["LOCAL_WORLD_SIZE"]),
+        local_world_size=int(os.environ["LOCAL_WORLD_SIZE"]),
         placement=placement,
     )
     if placement.device_type == "cuda":
         torch.cuda.set_device(context.device)
-    _meet(context)
-    try:
-        yield context
-    finally:
-        dist.destroy_process_group()
+    _join(context)
+    yield context
+    dist.destroy_process_group()
 
 
 FRESH_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
-"""Set to 1 where torchrun is called: the meeting point of every attempt is a new one. Else torchrun serves
-one for all of them, in which ranks that start again find the addresses of those that are gone."""
+"""Set to 1 where torchrun is called: every attempt has a store of its own. Else torchrun serves one for all,
+in which ranks that start again find the addresses of those that are gone."""
 
 
-def _meet(context: Context) -> None:
+def _join(context: Context) -> None:
     """Join the other ranks. Raises `DeviceError` where they are not found, `PeerError` where one was lost."""
-    meeting = context.placement.meeting
-    again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
-    if again and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and meeting.init_method == "env://":
+    rendezvous = context.placement.rendezvous
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    method = rendezvous.init_method
+    if attempt != "0" and shared and method == "env://":
         raise DeviceError(f"to start ranks again torchrun needs {FRESH_STORE}=1 in its environment; set it")
     choose_interface(context)
-    method = meeting.init_method
-    if method.startswith("file:"):  # a file serves one meeting: what it holds would mislead the next
-        method += "." + os.environ.get("TORCHELASTIC_RUN_ID", os.environ["MASTER_PORT"])
-        method += "." + os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if method.startswith("file:"):  # a file serves one rendezvous: what it holds would mislead the next
+        run = os.environ.get("TORCHELASTIC_RUN_ID", os.environ["MASTER_PORT"])
+        method += f".{run}.{attempt}"
     begin = time.monotonic()
     try:
         dist.init_process_group(
             context.placement.backend,
             init_method=method,
-            timeout=timedelta(seconds=meeting.timeout_seconds),
+            timeout=timedelta(seconds=rendezvous.timeout_seconds),
             rank=context.rank,
-            world_size=context.ranks,
+            world_size=context.world_size,
         )
     except (dist.DistError, RuntimeError, ValueError, OSError) as error:
-        waited = time.monotonic() - begin >= meeting.timeout_seconds
+        waited = time.monotonic() - begin >= rendezvous.timeout_seconds
         kind = DeviceError if waited or "EADDRINUSE" in str(error) else PeerError
         raise kind(
-            f"rank {context.rank} of {context.ranks} did not find the others by {method} within "
-            f"{meeting.timeout_seconds:g} s ({one_line(error)}); see parallel.init_method, parallel.backend"
+            f"rank {context.rank} of {context.world_size} did not find the others by {method} within "
+            f"{rendezvous.timeout_seconds:g} s ({one_line(error)}); see PARASHOT_INIT_METHOD"
         ) from error

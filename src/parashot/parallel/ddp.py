@@ -7,19 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from parashot.data.batches import Batch
-from parashot.model.network import RelationNetwork
 from parashot.parallel.context import Context, Placement
-from parashot.parallel.exchange import same_on_all_ranks, send_from_first
-from parashot.parallel.ranks import RankStrategy
-from parashot.parallel.strategy import MakeOptimizer, Objective, part_of_step
-from parashot.params import DdpParams
+from parashot.parallel.exchange import broadcast_from_main, same_on_all_ranks
+from parashot.parallel.multiprocess import RankStrategy
+from parashot.parallel.strategy import StepOptions, weighted_loss
+from parashot.task import Batch, Task
 
 
 class Ddp(RankStrategy):
@@ -28,15 +27,8 @@ class Ddp(RankStrategy):
     name = "ddp"
     compiles = True
 
-    def __init__(
-        self,
-        network: RelationNetwork,
-        objective: Objective,
-        make_optimizer: MakeOptimizer,
-        context: Context,
-        params: DdpParams,
-    ) -> None:
-        super().__init__(network, objective, make_optimizer, context, params)
+    def __init__(self, task: Task, options: StepOptions, context: Context, params: Any) -> None:
+        super().__init__(task, options, context, params)
         self.wrapped = DistributedDataParallel(
             self.model,
             process_group=context.group,
@@ -53,29 +45,27 @@ class Ddp(RankStrategy):
         return "a replica each"
 
     @staticmethod
-    def unsupported(placement: Placement, params: DdpParams) -> str:
+    def unsupported_reason(placement: Placement, task: Task, params: Any) -> str:
         if params.sync_batch_norm and placement.device_type == "cpu":
-            return (
-                "batch norm over all replicas is there for GPUs alone; set parallel.ddp.sync_batch_norm=false"
-            )
+            return "SyncBatchNorm works on GPUs only; set parallel.ddp.sync_batch_norm=false"
         return ""
 
-    def place(self, network: RelationNetwork) -> RelationNetwork:
+    def place(self, network: nn.Module) -> nn.Module:
         network = super().place(network)
         if self.params.sync_batch_norm:
             nn.SyncBatchNorm.convert_sync_batchnorm(network, self.context.group)  # in place, names stay
         return network
 
     def forward_backward(self, batch: Batch) -> torch.Tensor:
-        loss, sums = part_of_step(self.wrapped(*batch.tensors), self.objective, batch)
-        (loss * self.context.ranks).backward()  # DDP divides the sum of gradients by the number of ranks
+        loss, sums = weighted_loss(self.wrapped(batch.data), self.task, batch)
+        (loss * self.context.world_size).backward()  # DDP divides the sum of gradients by the world size
         return sums
 
-    def agree(self) -> bool:
+    def replicas_agree(self) -> bool:
         return same_on_all_ranks(self.network.parameters(), self.context)
 
     def synchronise_buffers(self) -> None:
-        send_from_first(self.network.buffers(), self.context)
+        broadcast_from_main(self.network.buffers(), self.context)
 
     @contextmanager
     def accumulating(self) -> Iterator[None]:

@@ -13,25 +13,21 @@ import copy
 import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import nn
 
-from parashot.data.batches import Batch
-from parashot.model.network import RelationNetwork
 from parashot.parallel.context import Context
-from parashot.parallel.strategy import EXCHANGE, Loss, MakeOptimizer, Objective, Strategy, part_of_step
-from parashot.params import DpParams
+from parashot.parallel.strategy import EXCHANGE, StepOptions, Strategy, weighted_loss
+from parashot.task import Batch, Task
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Shard = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-"""Support, query and indices of whole episodes."""
 
 
-def _shown_as_exchange(method: Callable[P, T]) -> Callable[P, T]:
-    """`method`, which moves data between replicas, as the profiler shall show it."""
+def _profiled_as_exchange(method: Callable[P, T]) -> Callable[P, T]:
+    """Let the profiler show `method`, which moves data between replicas, as exchange."""
 
     @functools.wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -46,23 +42,15 @@ class Dp(Strategy):
 
     name = "dp"
 
-    def __init__(
-        self,
-        network: RelationNetwork,
-        objective: Objective,
-        make_optimizer: MakeOptimizer,
-        context: Context,
-        params: DpParams,
-    ) -> None:
-        super().__init__(network, objective, make_optimizer, context, params)
+    def __init__(self, task: Task, options: StepOptions, context: Context, params: Any) -> None:
+        super().__init__(task, options, context, params)
         self.replicas = context.placement.replicas
-        self.loss_in_replica = params.loss_in_replica
         self.engine: CpuEngine | CudaEngine
         if context.device.type == "cuda":
-            self.engine = CudaEngine(self.model, objective, self.replicas, params.loss_in_replica)
+            self.engine = CudaEngine(self.model, task, self.replicas, params.loss_in_replica)
             self.how = f"1 process, torch.nn.DataParallel over {self.replicas} GPUs"
         else:
-            self.engine = CpuEngine(self.model, self.replicas, context.placement.threads_per_replica)
+            self.engine = CpuEngine(self.model, task, self.replicas, context.placement.threads_per_replica)
             self.how = f"1 process, {self.replicas} replica threads: DataParallel's mechanism on a CPU"
 
     @staticmethod
@@ -70,12 +58,13 @@ class Dp(Strategy):
         return 1
 
     def forward_backward(self, batch: Batch) -> torch.Tensor:
-        run = self.engine.loss_in_replica if self.loss_in_replica else self.engine.gathered_scores
-        return run(batch, self.objective)
+        if self.params.loss_in_replica:
+            return self.engine.loss_in_replica(batch)
+        return self.engine.gathered_outputs(batch)
 
     @property
     def transport(self) -> object:
-        """The object whose methods scatter, replicate and gather."""
+        """Object whose methods scatter, replicate and gather."""
         return self.engine.wrapped if isinstance(self.engine, CudaEngine) else self.engine
 
     def close(self) -> None:
@@ -89,50 +78,49 @@ class CpuEngine:
     `torch.nn.DataParallel`'s, so that both are counted alike.
     """
 
-    def __init__(self, network: nn.Module, replicas: int, threads_per_replica: int) -> None:
+    def __init__(self, network: nn.Module, task: Task, replicas: int, threads_per_replica: int) -> None:
+        self.task = task
         self.replicas = [network, *(copy.deepcopy(network) for _ in range(replicas - 1))]
         self.threads = [
             ThreadPoolExecutor(1, f"replica-{index}", torch.set_num_threads, (threads_per_replica,))
             for index in range(replicas)
         ]
 
-    def loss_in_replica(self, batch: Batch, objective: Objective) -> torch.Tensor:
-        """The study's way: each replica takes the loss of its own shard."""
+    def loss_in_replica(self, batch: Batch) -> torch.Tensor:
+        """Take the loss of each shard in its replica: the study's way."""
 
-        def one(replica: nn.Module, shard: Shard) -> torch.Tensor:
-            loss, sums = part_of_step(replica(*shard), objective, batch)
+        def one(replica: nn.Module, shard: Batch) -> torch.Tensor:
+            loss, sums = weighted_loss(replica(shard.data), self.task, shard)
             loss.backward()
             return sums
 
-        shards = self.scatter(*batch.tensors)
+        shards = self.scatter(batch)
         self.replicate(len(shards))
         sums = self.parallel_apply(one, shards)
         self.reduce(len(shards))
         return self.gather([each[None] for each in sums]).sum(0)
 
-    def gathered_scores(self, batch: Batch, objective: Objective) -> torch.Tensor:
-        """Scores are gathered on the first device, which takes the loss and sends its gradient back."""
-        shards = self.scatter(*batch.tensors)
+    def gathered_outputs(self, batch: Batch) -> torch.Tensor:
+        """Gather the outputs on the first device, which takes the loss and sends its gradient back."""
+        shards = self.scatter(batch)
         self.replicate(len(shards))
-        outputs = self.parallel_apply(lambda replica, shard: replica(*shard), shards)
-        scores = self.gather([each.detach() for each in outputs]).requires_grad_()
-        loss, sums = part_of_step(scores, objective, batch)
+        outputs = self.parallel_apply(lambda replica, shard: replica(shard.data), shards)
+        gathered = self.gather([each.detach() for each in outputs]).requires_grad_()
+        loss, sums = weighted_loss(gathered, self.task, batch)
         loss.backward()
-        assert scores.grad is not None
-        gradients = scores.grad.split([len(each) for each in outputs])
+        assert gathered.grad is not None
+        gradients = gathered.grad.split([len(each) for each in outputs])
         pairs = list(zip(outputs, gradients, strict=True))
         self.parallel_apply(lambda _, pair: pair[0].backward(pair[1]), pairs)
         self.reduce(len(shards))
         return sums
 
-    @_shown_as_exchange
-    def scatter(self, support: torch.Tensor, query: torch.Tensor, episodes: torch.Tensor) -> list[Shard]:
-        """Whole episodes, shared out in order; fewer shards than replicas where there are fewer episodes."""
-        count = min(len(self.replicas), len(support))
-        parts = (each.tensor_split(count) for each in (support, query, episodes))
-        return list(zip(*parts, strict=True))
+    @_profiled_as_exchange
+    def scatter(self, batch: Batch) -> list[Batch]:
+        """Share out whole items in order; fewer shards than replicas where there are fewer items."""
+        return list(batch.parts(len(self.replicas)))
 
-    @_shown_as_exchange
+    @_profiled_as_exchange
     @torch.no_grad()
     def replicate(self, count: int) -> None:
         """Copy parameters and buffers out from the first replica.
@@ -143,7 +131,6 @@ class CpuEngine:
         for replica in self.replicas[1:count]:
             for target, value in zip([*replica.parameters(), *replica.buffers()], source, strict=True):
                 target.copy_(value)
-            replica.train(self.replicas[0].training)
             replica.zero_grad(set_to_none=True)
             for module, original in zip(replica.modules(), self.replicas[0].modules(), strict=True):
                 module.training = original.training
@@ -163,12 +150,12 @@ class CpuEngine:
         return [future.result() for future in futures]
 
     @staticmethod
-    @_shown_as_exchange
+    @_profiled_as_exchange
     def gather(outputs: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Bring the replicas' outputs together on the first device."""
+        """Concatenate the replicas' outputs on the first device."""
         return torch.cat(list(outputs))
 
-    @_shown_as_exchange
+    @_profiled_as_exchange
     @torch.no_grad()
     def reduce(self, count: int) -> None:
         """Sum the replicas' gradients onto the first."""
@@ -187,21 +174,20 @@ class CpuEngine:
 class CudaEngine:
     """`torch.nn.DataParallel` over the first `replicas` GPUs, the loss inside or outside of the replicas."""
 
-    def __init__(
-        self, network: nn.Module, objective: Objective, replicas: int, loss_in_replica: bool
-    ) -> None:
-        module = _WithLoss(network, objective.loss, objective.accuracy) if loss_in_replica else network
+    def __init__(self, network: nn.Module, task: Task, replicas: int, loss_in_replica: bool) -> None:
+        self.task = task
+        module = _WithLoss(network, task) if loss_in_replica else network
         self.wrapped = nn.DataParallel(module, device_ids=list(range(replicas)))
 
-    def loss_in_replica(self, batch: Batch, objective: Objective) -> torch.Tensor:
-        """Each replica returns its episodes' losses and accuracies."""
-        losses, accuracies = self.wrapped(*batch.tensors).unbind(-1)
+    def loss_in_replica(self, batch: Batch) -> torch.Tensor:
+        """Let each replica return its items' losses and metrics."""
+        losses, metrics = self.wrapped(batch.data).unbind(-1)
         (losses.sum() / batch.total).backward()
-        return torch.stack([losses.detach().sum(), accuracies.detach().sum()])
+        return torch.stack([losses.detach().sum(), metrics.detach().sum()])
 
-    def gathered_scores(self, batch: Batch, objective: Objective) -> torch.Tensor:
-        """The loss is taken on the first device."""
-        loss, sums = part_of_step(self.wrapped(*batch.tensors), objective, batch)
+    def gathered_outputs(self, batch: Batch) -> torch.Tensor:
+        """Take the loss on the first device."""
+        loss, sums = weighted_loss(self.wrapped(batch.data), self.task, batch)
         loss.backward()
         return sums
 
@@ -210,15 +196,14 @@ class CudaEngine:
 
 
 class _WithLoss(nn.Module):
-    """Network and loss as one module: an episode's tensors -> [b, 2], loss and accuracy of each episode."""
+    """Network and loss as one module: data -> [b, 2], loss and metric of each item."""
 
-    def __init__(self, network: nn.Module, loss: Loss, accuracy: Loss) -> None:
+    def __init__(self, network: nn.Module, task: Task) -> None:
         super().__init__()
         self.network = network
-        self.loss = loss
-        self.accuracy = accuracy
+        self.task = task
 
-    def forward(self, support: torch.Tensor, query: torch.Tensor, episodes: torch.Tensor) -> torch.Tensor:
-        scores = self.network(support, query, episodes)
-        losses = self.loss(scores)
-        return torch.stack([losses, self.accuracy(scores).to(losses.dtype)], dim=-1)
+    def forward(self, data: Any) -> torch.Tensor:
+        outputs = self.network(data)
+        losses = self.task.loss(outputs, data)
+        return torch.stack([losses, self.task.metric(outputs, data).to(losses.dtype)], dim=-1)

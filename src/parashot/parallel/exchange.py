@@ -1,4 +1,4 @@
-"""What ranks say to each other, where a strategy does it by hand."""
+"""Collectives that strategies call by hand."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn import functional as F
 
-from parashot.data.batches import even_share
 from parashot.parallel.context import Context
+from parashot.task import even_share
 
 
 def same_on_all_ranks(tensors: Iterable[Tensor], context: Context) -> bool:
-    """Whether all ranks hold the same values, bit for bit. Every rank calls it."""
+    """Return whether all ranks hold the same values, bit for bit. Every rank calls it."""
     digest = hashlib.sha256()
     for value in tensors:
         digest.update(value.detach().cpu().contiguous().numpy().tobytes())
-    digests: list[bytes | None] = [None] * context.ranks
+    digests: list[bytes | None] = [None] * context.world_size
     dist.all_gather_object(digests, digest.digest(), group=context.group)
     return len(set(digests)) == 1
 
 
-def send_from_first(tensors: Iterable[Tensor], context: Context) -> None:
-    """Give every rank the first one's values, in place."""
+def broadcast_from_main(tensors: Iterable[Tensor], context: Context) -> None:
+    """Give every rank the main one's values, in place."""
     for value in tensors:
         dist.broadcast(value, group=context.group, group_src=0)
 
 
 def gradients_of(network: nn.Module) -> list[Tensor]:
-    """The gradients that a step exchanges, one for each parameter that is trained.
+    """Return the gradients that a step exchanges, one for each trained parameter.
 
-    Where backward did not reach a parameter its gradient is 0 here: another rank's may not be, and all ranks
-    must send the same tensors in the same order.
+    A parameter that backward did not reach has gradient 0: another rank's may not be, and all ranks must send
+    the same tensors in the same order.
     """
     trained = [each for each in network.parameters() if each.requires_grad]
     for each in trained:
@@ -50,7 +50,9 @@ def gather_parts(part: Tensor, dim: int, size: int, context: Context) -> Tensor:
 
 def gather_last(part: Tensor, size: int, context: Context) -> Tensor:
     """The same along the last dimension."""
-    lengths = [len(range(size)[even_share(size, rank, context.ranks)]) for rank in range(context.ranks)]
+    lengths = [
+        len(range(size)[even_share(size, rank, context.world_size)]) for rank in range(context.world_size)
+    ]
     mine = F.pad(part, (0, lengths[0] - part.shape[-1])).contiguous()  # messages are of one size
     parts = [torch.empty_like(mine) for _ in lengths]
     dist.all_gather(parts, mine, group=context.group)
@@ -58,7 +60,7 @@ def gather_last(part: Tensor, size: int, context: Context) -> Tensor:
 
 
 def flat_views(tensors: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """One buffer for the elements of all `tensors`, and views of it in their shapes."""
+    """Return one buffer for the elements of all `tensors`, and views of it in their shapes."""
     flat = tensors[0].new_empty(sum(each.numel() for each in tensors))
     pieces = flat.split([each.numel() for each in tensors])
     return flat, [piece.view(each.shape) for piece, each in zip(pieces, tensors, strict=True)]

@@ -1,7 +1,7 @@
 """Fully sharded data parallelism: each rank holds a share of every parameter and its optimizer state.
 
-A block's parameters are gathered for its forward and its backward and let go after them; gradients are summed
-into the shares. Rajbhandari et al., ZeRO, SC 2020; Zhao et al., PyTorch FSDP, VLDB 2023.
+A block's parameters are gathered for its forward and its backward and released after them; gradients are
+summed into the shares. Rajbhandari et al., ZeRO, SC 2020; Zhao et al., PyTorch FSDP, VLDB 2023.
 """
 
 from __future__ import annotations
@@ -9,49 +9,47 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from parashot.data.batches import Batch
-from parashot.model.network import RelationNetwork
 from parashot.parallel.context import Context, Placement
-from parashot.parallel.exchange import send_from_first
-from parashot.parallel.split import SplitStrategy
-from parashot.parallel.strategy import part_of_step
+from parashot.parallel.exchange import broadcast_from_main
+from parashot.parallel.multiprocess import ShardedStrategy
+from parashot.parallel.strategy import weighted_loss
+from parashot.task import Batch, Task
 
 
-class Fsdp(SplitStrategy):
+class Fsdp(ShardedStrategy):
     """Communication per step: an all-gather per block, forward and backward, and a reduce-scatter."""
 
     name = "fsdp"
 
     @staticmethod
-    def unsupported(placement: Placement, params: object) -> str:
-        return (
-            "" if placement.replicas > 1 else "fsdp shares parameters out over 2 or more devices, 1 is here"
-        )
+    def unsupported_reason(placement: Placement, task: Task, params: Any) -> str:
+        return "" if placement.replicas > 1 else "fsdp shards parameters over 2 or more devices, 1 is here"
 
     def in_words(self) -> str:
         return "each with a share of every parameter"
 
-    def place(self, network: RelationNetwork) -> RelationNetwork:
-        # scores are a view of the head's output; nothing is done to them in place, which is what torch fears
+    def place(self, network: nn.Module) -> nn.Module:
+        # outputs may be a view; nothing is done to them in place, which is what torch warns of
         warnings.filterwarnings("ignore", message=r"FSDP2-wrapped module .* returned a view tensor")
         self.mesh = _mesh(self.context)
         # shares are cut along the first dimension of plain memory: no channels_last for the weights here
         with torch.no_grad():
-            send_from_first(network.state_dict().values(), self.context)
-        # the head is one unit: it hands the weights of its first convolutions to the pairing
-        for unit in (*network.embedding.children(), network.relation, network):
+            broadcast_from_main(network.state_dict().values(), self.context)
+        for unit in (*_blocks(network), network):
             fully_shard(unit, mesh=self.mesh)
         return network
 
     def forward_backward(self, batch: Batch) -> torch.Tensor:
-        loss, sums = part_of_step(self.model(*batch.tensors), self.objective, batch)
-        (loss * self.context.ranks).backward()  # the sum of gradients is divided by the number of ranks
+        loss, sums = weighted_loss(self.model(batch.data), self.task, batch)
+        (loss * self.context.world_size).backward()  # the sum of gradients is divided by the world size
         return sums
 
     @torch.no_grad()
@@ -74,7 +72,7 @@ class Fsdp(SplitStrategy):
         return [each.to_local() if isinstance(each, DTensor) else each for each in super().gradients()]
 
     def synchronise_buffers(self) -> None:
-        send_from_first(self.network.buffers(), self.context)
+        broadcast_from_main(self.network.buffers(), self.context)
 
     @contextmanager
     def accumulating(self) -> Iterator[None]:
@@ -87,8 +85,20 @@ class Fsdp(SplitStrategy):
             network.set_requires_gradient_sync(True)
 
 
+def _blocks(network: nn.Module) -> Iterator[nn.Module]:
+    """Units that are gathered one after another: the network's children, sequences one by one.
+
+    A child that is no sequence is one unit: it may use the weights of its layers without calling them.
+    """
+    for child in network.children():
+        if isinstance(child, nn.Sequential | nn.ModuleList):
+            yield from (each for each in child if any(True for _ in each.parameters()))
+        elif any(True for _ in child.parameters()):
+            yield child
+
+
 def _mesh(context: Context) -> DeviceMesh:
     """All ranks of the context in one row."""
     if context.group is None:
-        return init_device_mesh(context.device.type, (context.ranks,))
+        return init_device_mesh(context.device.type, (context.world_size,))
     return DeviceMesh.from_group(context.group, context.device.type)

@@ -5,27 +5,30 @@ Torch's own elastic launcher starts them; where torchrun has started them, they 
 
 from __future__ import annotations
 
-import json
 import logging
 import os
+import re
 import signal
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import current_thread, main_thread
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from torch import distributed as dist
+
 from parashot.errors import DeviceError, ParashotError, PeerError, one_line
-from parashot.files import write_text
 from parashot.parallel.context import FRESH_STORE, Context, Placement, by_file, process_context
-from parashot.parallel.meeting import launch_folder
 from parashot.parallel.torchrun import joined_by_torchrun
 from parashot.progress import OneLine
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_LOST = re.compile(r"gloo|nccl|timed? ?out|connection|peer|socket", re.IGNORECASE)
+"""Words of torch's errors where a message did not arrive."""
 
 
 def launch(
@@ -38,20 +41,34 @@ def launch(
     """Call `function(context, *args, **kwargs)` in `processes` processes and return what rank 0 returned.
 
     One process is this one. Under torchrun this process is a rank already: every rank calls `launch`, and all
-    but the first get None. `function` and its arguments are pickled, so `function` stands at the top of a
-    module. Where a rank is lost (it is killed, or says so by `PeerError`) all are started again,
-    `placement.meeting.max_restarts` times at most, and `function` has to see for itself where it was. Where
-    one fails in another way, or too often, all are ended, and `DeviceError` says in one line what the one
-    that failed first said.
+    but the main one get None. `function` and its arguments are pickled, so `function` stands at the top of a
+    module. Where a rank is lost (it is killed, or raises `PeerError`) all are started again,
+    `placement.rendezvous.max_restarts` times at most, and `function` has to see for itself where it was.
+    Where one fails in another way, or too often, all are ended, and `DeviceError` has the message of the one
+    that failed first.
     """
     if processes == 1 and not joined_by_torchrun():
         with process_context(placement) as context:
             return function(context, *args, **kwargs)
     if joined_by_torchrun():
-        with process_context(placement) as context:
+        with process_context(placement) as context, lost_peers_named(context):
             result = function(context, *args, **kwargs)
-            return result if context.is_first else None
+            return result if context.is_main else None
     return _start(function, placement, processes, args, kwargs)
+
+
+@contextmanager
+def lost_peers_named(context: Context) -> Iterator[None]:
+    """Turn the failure of a message between ranks into a `PeerError` of one line."""
+    try:
+        yield
+    except RuntimeError as error:
+        if context.world_size == 1 or not (isinstance(error, dist.DistError) or _LOST.search(str(error))):
+            raise
+        raise PeerError(
+            f"rank {context.rank} lost a peer: it ended, or did not answer within PARASHOT_TIMEOUT_SECONDS "
+            f"{context.placement.rendezvous.timeout_seconds:g} ({one_line(error)})"
+        ) from error
 
 
 def _start(
@@ -66,11 +83,12 @@ def _start(
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     for noisy in ("torch.distributed.elastic", "torch.distributed.launcher", "torch.multiprocessing.spawn"):
-        # what they say of a failure is told in one line below
+        # what they say of a failure is raised in one line below
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
     os.environ[FRESH_STORE] = "1"
     verbosity = logging.getLogger().getEffectiveLevel()
-    with launch_folder() as folder:
+    with TemporaryDirectory(prefix="parashot-ranks-") as name:
+        folder = Path(name)
         config = LaunchConfig(
             min_nodes=1,
             max_nodes=1,
@@ -81,31 +99,29 @@ def _start(
             rdzv_configs={"store_type": "file"},
             local_addr="localhost",
             start_method="spawn",
-            max_restarts=placement.meeting.max_restarts,
+            max_restarts=placement.rendezvous.max_restarts,
             monitor_interval=0.1,
             logs_specs=DefaultLogsSpecs(log_dir=str(folder)),
         )
-        notes = folder / "failures"
-        notes.mkdir()
-        placement = by_file(placement, folder / "ranks")
+        ranks, final = by_file(placement, folder / "ranks"), folder / "final"
         try:
-            with _signals_given_back():
-                results = elastic_launch(config, _rank)(function, placement, verbosity, notes, args, kwargs)
+            with _signals_restored():
+                results = elastic_launch(config, _rank)(function, ranks, verbosity, final, args, kwargs)
         except SignalException as error:  # the launcher has ended the ranks
             raise KeyboardInterrupt from error
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
-            last_words = _first_words(notes)
-            raise DeviceError(last_words or f"rank {rank} ended with exit code {failure.exitcode}") from error
+            message = _message(failure.message) or f"rank {rank} ended with exit code {failure.exitcode}"
+            raise DeviceError(final.read_text(encoding="utf-8") if final.exists() else message) from error
     outcome: T = results[0]
     return outcome
 
 
 @contextmanager
-def _signals_given_back() -> Iterator[None]:
-    """Torch's launcher keeps the signals it has taken; one that comes later would end in its traceback."""
-    taken = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT]
-    before = {each: handler for each in taken if (handler := signal.getsignal(each)) is not None}
+def _signals_restored() -> Iterator[None]:
+    """Restore the signal handlers that torch's launcher replaces; a later signal would end in a traceback."""
+    replaced = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT]
+    before = {each: handler for each in replaced if (handler := signal.getsignal(each)) is not None}
     try:
         yield
     finally:
@@ -118,57 +134,31 @@ def _rank(
     function: Callable[..., Any],
     placement: Placement,
     verbosity: int,
-    failures: Path,
+    final: Path,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """One rank: call the function; only the first rank's result travels back.
+    """Call the function on one rank; only the main rank's result travels back.
 
-    A rank that fails notes when and why: its peers fail a moment later for want of it, and their words
-    mislead.
+    Torch records what a rank raises in an error file, with its time. An error that another attempt cannot
+    mend is written to `final` as well, and ends every further attempt at once.
     """
     logging.basicConfig(level=verbosity, format="%(message)s", handlers=[OneLine()])
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    if final := _final_words(failures):  # trying again would not help
-        raise DeviceError(final)
-    failures = failures / attempt
-    failures.mkdir(exist_ok=True)
-    with _noting(failures), process_context(placement) as context, _noting(failures):
-        result = function(context, *args, **kwargs)
-        return result if context.is_first else None
-
-
-@contextmanager
-def _noting(folder: Path) -> Iterator[None]:
-    """Note a failure in `folder`, before leaving a process group lets the others fail too."""
-    note = folder / f"{os.getpid()}.json"
+    if final.exists():
+        raise DeviceError(final.read_text(encoding="utf-8"))
     try:
-        yield
-    except Exception as error:
-        if not note.exists():
-            told = isinstance(error, ParashotError | OSError)
-            message = one_line(error) if told else f"{type(error).__name__}: {one_line(error)}"
-            tree = {"time": time.time(), "message": message, "final": not isinstance(error, PeerError)}
-            write_text(note, json.dumps(tree))
+        with process_context(placement) as context, lost_peers_named(context):
+            result = function(context, *args, **kwargs)
+            return result if context.is_main else None
+    except PeerError:
         raise
+    except Exception as error:
+        known = isinstance(error, ParashotError | OSError)
+        final.write_text(one_line(error) if known else f"{type(error).__name__}: {one_line(error)}")
+        raise DeviceError(final.read_text(encoding="utf-8")) from error
 
 
-def _final_words(folder: Path) -> str:
-    """What a rank said, in any attempt, that no other attempt can mend; or nothing."""
-    return _earliest([each for each in _notes(folder, "*") if each["final"]])
-
-
-def _first_words(folder: Path) -> str:
-    """What the rank said that failed first in the last attempt, or nothing where none could say a word."""
-    attempts = sorted((int(path.name) for path in folder.iterdir()), reverse=True)
-    return _final_words(folder) or next(
-        (words for attempt in attempts if (words := _earliest(_notes(folder, str(attempt))))), ""
-    )
-
-
-def _notes(folder: Path, attempt: str) -> list[dict[str, Any]]:
-    return [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob(f"{attempt}/*.json")]
-
-
-def _earliest(notes: list[dict[str, Any]]) -> str:
-    return str(min(notes, key=lambda note: note["time"])["message"]) if notes else ""
+def _message(recorded: Any) -> str:
+    """Message of a rank's error, out of torch's error file; empty where the rank was killed."""
+    text = recorded.get("message", "") if isinstance(recorded, dict) else ""
+    return str(text).partition(": ")[2]

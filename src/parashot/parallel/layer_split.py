@@ -1,8 +1,8 @@
-"""The layers on two devices: the embedding on the first, the relation head on the second.
+"""The layers on two devices: the first part of the network on one, the second on the other.
 
-Huang et al., GPipe, NeurIPS 2019. A step's episodes pass in `micro_batches`, so that the first device works
-on one while the second works on another. Its order is one forward, one backward (Narayanan et al., PipeDream,
-SOSP 2019), so that at most two micro-batches are kept: the first device hands maps on, the second hands their
+Huang et al., GPipe, NeurIPS 2019. A step's items pass in `micro_batches`, so that the first device works on
+one while the second works on another. Its order is one forward, one backward (Narayanan et al., PipeDream,
+SOSP 2019), so that at most two micro-batches are kept: the first device sends maps on, the second sends their
 gradients back. With m micro-batches and parts of equal work, the share of a step in which a device waits is
 1 / (m + 1).
 """
@@ -10,66 +10,73 @@ gradients back. With m micro-batches and parts of equal work, the share of a ste
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from parashot.data.batches import Batch
-from parashot.model.network import RelationNetwork, all_images, maps_of_episodes
 from parashot.parallel.context import Placement
-from parashot.parallel.split import EveryEpisode, SplitStrategy
-from parashot.parallel.strategy import channels_last, part_of_step
-
-PARTS = ("embedding", "relation")
-"""Attributes of the network, in the order of the ranks that hold them."""
+from parashot.parallel.multiprocess import ShardedStrategy
+from parashot.parallel.strategy import autocast, channels_last, weighted_loss
+from parashot.task import Batch, Task
 
 
-class LayerSplit(EveryEpisode, SplitStrategy):
-    """Communication per step: the maps of every image one way, their gradients the other."""
+class LayerSplit(ShardedStrategy):
+    """Communication per step: the maps of every item one way, their gradients the other."""
 
     name = "layer_split"
+    shares_items = False
 
     @staticmethod
-    def unsupported(placement: Placement, params: object) -> str:
-        if placement.replicas == len(PARTS):
+    def unsupported_reason(placement: Placement, task: Task, params: Any) -> str:
+        if task.layer_cut() is None:
+            return "layer_split needs a network in two parts, and this one has none"
+        if placement.replicas == 2:
             return ""
         return f"layer_split has 2 parts for 2 devices, not {placement.replicas}; set parallel.replicas=2"
 
     def in_words(self) -> str:
-        in_flight = f"{self.params.micro_batches} micro-batches"
-        return f"the embedding in one and the relation head in the other, {in_flight}"
+        first, second = self.cut.parts
+        return f"{first} in one and {second} in the other, {self.params.micro_batches} micro-batches"
 
-    def place(self, network: RelationNetwork) -> RelationNetwork:
-        self.part, self.peer = PARTS[self.context.rank], 1 - self.context.rank
+    def place(self, network: nn.Module) -> nn.Module:
+        cut = self.task.layer_cut()
+        assert cut is not None  # see `unsupported_reason`
+        self.cut, self.peer = cut, 1 - self.context.rank
         # a group for each direction: on NCCL, what travels one way would wait for what travels the other
         ranks = dist.get_process_group_ranks(self.context.group or dist.group.WORLD)
         self.onward, self.back = _group(ranks), _group(ranks)
-        self.map_shape, self.map_type = self._maps_of_one_image(network)
-        setattr(network, PARTS[self.peer], nn.Identity())
+        self._forms: dict[tuple[torch.Size, ...], tuple[torch.Size, torch.dtype]] = {}
+        setattr(network, cut.parts[self.peer], nn.Identity())
         return channels_last(network)
 
     def forward_backward(self, batch: Batch) -> torch.Tensor:
         parts = list(batch.parts(self.params.micro_batches))
-        return self._embed(parts) if self.context.is_first else self._relate(parts)
+        return self._run_first(parts) if self.context.is_main else self._run_second(parts)
 
-    def _embed(self, parts: list[Batch]) -> torch.Tensor:
-        """The first device: a micro-batch goes forward before the gradients of the last are waited for."""
+    def _run_first(self, parts: list[Batch]) -> torch.Tensor:
+        """First device: a micro-batch goes forward before the gradients of the last are waited for."""
         waiting: list[tuple[Tensor, dist.Work | None]] = []
         for part in parts:
-            maps = self._embedded(part)
-            message = _packed(maps.detach())
-            waiting.append((maps, dist.isend(message, group=self.onward, group_dst=self.peer)))
+            maps = self._maps(part)
+            waiting.append((maps, dist.isend(_packed(maps.detach()), group=self.onward, group_dst=self.peer)))
             if len(waiting) > 1:
                 self._backward(*waiting.pop(0))
         for each in waiting:
             self._backward(*each)
-        return torch.zeros(2, device=self.context.device, dtype=self._sum_type())
+        dtype = torch.promote_types(next(self.network.parameters()).dtype, torch.float32)
+        return torch.zeros(2, device=self.context.device, dtype=dtype)
 
-    def _embedded(self, part: Batch) -> Tensor:
-        support, query = self.objective.inputs.prepared(*part.tensors)
-        with self.objective.inputs.precision(self.context.device.type):
-            return self.network.embed(all_images(support, query))
+    def _maps(self, part: Batch) -> Tensor:
+        prepared = self.task.prepare(part.data)
+        with autocast(self.options, self.context.device.type):
+            maps = self.cut.first(self.network, prepared)
+        key = _shapes(part)
+        if key not in self._forms:  # both ranks see that it is new: they read the same data
+            self._forms[key] = _packed(maps).shape, maps.dtype
+            dist.send_object_list([self._forms[key]], group=self.onward, group_dst=self.peer)
+        return maps
 
     def _backward(self, maps: Tensor, sent: dist.Work | None) -> None:
         gradient = torch.empty_like(_packed(maps))
@@ -78,14 +85,15 @@ class LayerSplit(EveryEpisode, SplitStrategy):
             sent.wait()
         maps.backward(_unpacked(gradient))
 
-    def _relate(self, parts: list[Batch]) -> torch.Tensor:
-        """The second device: each micro-batch forward and at once backward."""
+    def _run_second(self, parts: list[Batch]) -> torch.Tensor:
+        """Second device: each micro-batch forward and at once backward."""
         sums, sent = [], []
         for part in parts:
             maps = self._received(part)
-            with self.objective.inputs.precision(self.context.device.type):
-                scores = self.network.relate(*maps_of_episodes(maps, *part.support.shape[:3]))
-            loss, mine = part_of_step(scores, self.objective, part)
+            prepared = self.task.prepare(part.data)
+            with autocast(self.options, self.context.device.type):
+                outputs = self.cut.second(self.network, maps, prepared)
+            loss, mine = weighted_loss(outputs, self.task, part)
             loss.backward()
             assert maps.grad is not None
             message = _packed(maps.grad)
@@ -97,30 +105,19 @@ class LayerSplit(EveryEpisode, SplitStrategy):
         return torch.stack(sums).sum(0)
 
     def _received(self, part: Batch) -> Tensor:
-        b, n, k = part.support.shape[:3]
-        images = b * (n * k + part.query.shape[1])
-        shape, device = (images, *self.map_shape), self.context.device
-        message = torch.empty(shape, dtype=self.map_type, device=device)
+        key = _shapes(part)
+        if key not in self._forms:
+            box: list[Any] = [None]
+            dist.recv_object_list(box, group=self.onward, group_src=self.peer)
+            self._forms[key] = box[0]
+        shape, dtype = self._forms[key]
+        message = torch.empty(shape, dtype=dtype, device=self.context.device)
         dist.recv(message, group=self.onward, group_src=self.peer)
         return _unpacked(message).requires_grad_()
 
-    def _maps_of_one_image(self, network: RelationNetwork) -> tuple[torch.Size, torch.dtype]:
-        """Shape [h, w, C] and type of the maps that travel."""
-        size, weight = self.objective.inputs.image_size, next(network.parameters())
-        training = network.training
-        network.eval()
-        with torch.no_grad(), self.objective.inputs.precision(self.context.device.type):
-            maps = network.embed(torch.zeros(1, 3, size, size, dtype=weight.dtype, device=weight.device))
-        network.train(training)
-        return _packed(maps).shape[1:], maps.dtype
-
-    def _sum_type(self) -> torch.dtype:
-        """Type of the losses, which only the second device computes."""
-        return torch.promote_types(next(self.network.parameters()).dtype, torch.float32)
-
     def gathered(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
         forms = {name: (value.shape, value.dtype) for name, value in own.items()}
-        everyone = [forms] * self.context.ranks
+        everyone = [forms] * self.context.world_size
         dist.all_gather_object(everyone, forms, group=self.context.group)
         whole = {}
         for rank, held in enumerate(everyone):
@@ -133,7 +130,8 @@ class LayerSplit(EveryEpisode, SplitStrategy):
         return whole
 
     def own_parts(self, whole: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {name: value for name, value in whole.items() if name.split(".")[0] == self.part}
+        mine = self.cut.parts[self.context.rank]
+        return {name: value for name, value in whole.items() if name.split(".")[0] == mine}
 
 
 def _group(ranks: list[int]) -> dist.ProcessGroup:
@@ -142,8 +140,12 @@ def _group(ranks: list[int]) -> dist.ProcessGroup:
     return group
 
 
+def _shapes(part: Batch) -> tuple[torch.Size, ...]:
+    return tuple(each.shape for each in part.tensors)
+
+
 def _packed(maps: Tensor) -> Tensor:
-    """Maps [m, C, h, w] as they travel: [m, h, w, C] in a row, which channels_last maps are already."""
+    """Maps [m, C, h, w] as they travel: [m, h, w, C] contiguous, which channels_last maps are already."""
     return maps.permute(0, 2, 3, 1).contiguous()
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from parashot.data.batches import Batch
-from parashot.parallel.strategy import Strategy, part_of_step
+from parashot.parallel.strategy import Strategy, weighted_loss
+from parashot.task import Batch
 
 
 class Serial(Strategy):
@@ -21,6 +21,6 @@ class Serial(Strategy):
         return 1
 
     def forward_backward(self, batch: Batch) -> torch.Tensor:
-        loss, sums = part_of_step(self.model(*batch.tensors), self.objective, batch)
+        loss, sums = weighted_loss(self.model(batch.data), self.task, batch)
         loss.backward()
         return sums

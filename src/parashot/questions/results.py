@@ -11,7 +11,6 @@ from parashot.errors import RecordError
 from parashot.questions.accuracy.records import WarmupRun
 from parashot.questions.accuracy.results import (
     Evaluation,
-    Pretraining,
     ShownEpisode,
     Training,
     WarmupResults,
@@ -28,7 +27,6 @@ __all__ = [
     "BatchszResults",
     "Evaluation",
     "LoaderResults",
-    "Pretraining",
     "ShownEpisode",
     "StrategyResults",
     "StudyResults",
@@ -48,7 +46,7 @@ class StudyResults:
     tune: TuneResults | None = None
     loader: LoaderResults | None = None
     strategies: StrategyResults | None = None
-    pretraining: Pretraining | None = None
+    pretraining: Training | None = None
     training: Mapping[str, Training] = field(default_factory=dict)
     batchsz: BatchszResults | None = None
     warmup: tuple[WarmupRun, ...] | None = None
@@ -83,7 +81,7 @@ def load_results(root: Path, strategies: Sequence[str], *, partial: bool = False
         tune=part("tune", load_tune, root / "results"),
         loader=folder("loader", LoaderResults),
         strategies=folder("strategies", StrategyResults),
-        pretraining=folder("pretrain", Pretraining),
+        pretraining=folder("pretrain", Training),
         training={name: training for name, training in trainings.items() if training is not None},
         batchsz=folder("batchsz", BatchszResults),
         warmup=warmup.runs if warmup else None,

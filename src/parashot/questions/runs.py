@@ -1,81 +1,138 @@
-"""How a measurement becomes runs for MLflow: one parent, and a child for each setting."""
+"""From measurements to files: CSV of the records, metrics for DVC, and runs for MLflow.
+
+Every measuring stage becomes one parent run and a child for each setting; the typed row of a setting gives
+its metrics, under the names of its fields.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
 
-from parashot.params import Params, select
-from parashot.records import Metric, Run, Status, now_ms
+from parashot.files import replacing_folder
+from parashot.questions.statistics import Interval
+from parashot.records import (
+    Metric,
+    Provenance,
+    Run,
+    Status,
+    now_ms,
+    write_metrics,
+    write_rows,
+    write_runs,
+)
+
+Table = tuple[type[Any], Sequence[Any]]
+"""Type of record and records of a CSV file."""
 
 
-class StageRuns:
-    """Collects the runs of one measuring stage; the first is the parent of all others.
+@dataclass(frozen=True)
+class Setting:
+    """One setting that was measured.
 
-    `knobs` are the sections and keys of params that the stage depends on: a run restored from the cache must
-    not show others.
+    options: what sets it apart, as MLflow's params. row: dataclass of results, whose numbers and intervals
+    become metrics. series: repeated measurements, by round.
     """
 
-    def __init__(
-        self,
-        name: str,
-        stage: str,
-        params: Params,
-        knobs: Sequence[str],
-        tags: Mapping[str, str],
-        artifacts: Sequence[str],
-    ) -> None:
-        self.stage, self.tags, self.start_ms = stage, dict(tags), now_ms()
-        self._name, self._params, self._artifacts = name, select(params, knobs), tuple(artifacts)
-        self._children: list[Run] = []
-        self._uuid = Run(name, stage, "ok", 0, 0).uuid
+    name: str
+    options: Mapping[str, object]
+    row: Any = None
+    series: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    status: Status = "ok"
+    reason: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
 
-    def child(
-        self,
-        name: str,
-        params: Mapping[str, object],
-        series: Mapping[str, Sequence[float]],
-        numbers: Mapping[str, float | None],
-        tags: Mapping[str, str] | None = None,
-        reason: str = "",
-        status: Status = "ok",
-    ) -> None:
-        """Add one setting: `series` are its repeated measurements, `numbers` its single ones."""
-        metrics = [
-            Metric(key, float(value), step, self.start_ms)
-            for key, values in series.items()
-            for step, value in enumerate(values)
-        ]
-        metrics += [
-            Metric(key, float(value), 0, self.start_ms) for key, value in numbers.items() if value is not None
-        ]
-        run = Run(
-            name=name,
-            stage=self.stage,
-            status=status,
-            start_ms=self.start_ms,
-            end_ms=now_ms(),
-            params={key: str(value) for key, value in params.items()},
-            tags={**self.tags, **(tags or {}), **({"reason": reason} if reason else {})},
-            metrics=tuple(metrics),
-            parent=self._uuid,
-        )
-        self._children.append(run)
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Numbers of the row; a skipped setting has none."""
+        if self.row is None or self.status == "skipped":
+            return {}
+        return {name: value for name, value in numbers(self.row).items() if name not in self.options}
 
-    def all(self, numbers: Mapping[str, float | int | str | None]) -> list[Run]:
-        """The parent, with those of `numbers` that are numbers, and the children."""
-        metrics = tuple(
-            Metric(key, float(value)) for key, value in numbers.items() if isinstance(value, int | float)
-        )
+
+def numbers(row: Any) -> dict[str, float]:
+    """Numbers of a dataclass by field; an `Interval` becomes NAME, NAME_low and NAME_high."""
+    found: dict[str, float] = {}
+    for each in fields(row):
+        value = getattr(row, each.name)
+        if isinstance(value, Interval):
+            found |= {
+                each.name: value.value,
+                f"{each.name}_low": value.low,
+                f"{each.name}_high": value.high,
+            }
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found[each.name] = float(value)
+    return found
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A measuring stage: its name in MLflow and in DVC, and when it began."""
+
+    title: str
+    name: str
+    provenance: Provenance
+    start_ms: int = field(default_factory=now_ms)
+
+    def write(
+        self,
+        out: Path,
+        tables: Mapping[str, Table],
+        settings: Sequence[Setting],
+        files: Mapping[str, bytes] | None = None,
+    ) -> None:
+        """Write the folder of results, whole or not at all.
+
+        tables: CSV files by name. files: contents of further files, by name.
+        """
+        with replacing_folder(out) as folder:
+            for name, (kind, records) in tables.items():
+                write_rows(folder / name, kind, records)
+            for name, content in (files or {}).items():
+                (folder / name).write_bytes(content)
+            write_metrics(folder / "metrics.json", {each.name: each.metrics for each in settings})
+            write_runs(folder / "records.jsonl", self._runs(settings, tuple(tables)))
+
+    def _runs(self, settings: Sequence[Setting], artifacts: tuple[str, ...]) -> list[Run]:
+        """The parent, and a child for each setting."""
+        metrics = {f"{each.name}.{key}": value for each in settings for key, value in each.metrics.items()}
         parent = Run(
-            name=self._name,
-            stage=self.stage,
+            name=self.title,
+            stage=self.name,
             status="ok",
             start_ms=self.start_ms,
             end_ms=now_ms(),
-            params=self._params,
-            tags=self.tags,
-            metrics=metrics,
-            artifacts=self._artifacts,
-            uuid=self._uuid,
+            params=dict(self.provenance.params),
+            tags=dict(self.provenance.tags),
+            metrics=tuple(Metric(_name(key), value) for key, value in metrics.items()),
+            artifacts=artifacts,
         )
-        return [parent, *self._children]
+        return [parent, *(self._child(each, parent.uuid) for each in settings)]
+
+    def _child(self, setting: Setting, parent: str) -> Run:
+        metrics = [
+            Metric(f"{key}_block", float(value), step, self.start_ms)
+            for key, values in setting.series.items()
+            for step, value in enumerate(values)
+        ]
+        metrics += [Metric(key, value, 0, self.start_ms) for key, value in setting.metrics.items()]
+        reason = {"reason": setting.reason} if setting.reason else {}
+        return Run(
+            name=f"{self.name} {setting.name}",
+            stage=self.name,
+            status=setting.status,
+            start_ms=self.start_ms,
+            end_ms=now_ms(),
+            params={key: str(value) for key, value in setting.options.items()},
+            tags={**self.provenance.tags, **setting.tags, **reason},
+            metrics=tuple(metrics),
+            parent=parent,
+        )
+
+
+def _name(text: str) -> str:
+    """A name as MLflow allows it for a metric."""
+    return text.replace(",", "")

@@ -22,7 +22,7 @@ from parashot.questions.statistics import Resampling
 from parashot.questions.step.rows import StepRow, step_rows
 from parashot.questions.strategies.rows import BASE, StrategyRow, strategy_rows
 from parashot.records import Hardware
-from parashot.train.records import Choices, PretrainResult, TrainResult
+from parashot.train.records import Choices, TrainResult
 
 LONG_RUN_EPISODES = 200_000
 """Below this many training episodes a run is short, and its accuracy is not comparable with published ones:
@@ -83,7 +83,7 @@ class Study:
         return self.results.tune.choices if self.results.tune else None
 
     @property
-    def pretraining(self) -> PretrainResult | None:
+    def pretraining(self) -> TrainResult | None:
         """The pretraining, if there was a record of one."""
         return self.results.pretraining.result if self.results.pretraining else None
 

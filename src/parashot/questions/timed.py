@@ -1,4 +1,4 @@
-"""A strategy ready to be timed, and the rounds in which what is compared is timed: A B C A B C ..."""
+"""Strategies ready to be timed, and the rounds in which what is compared is timed: A B C A B C ..."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from typing import TypeVar
 
 import torch
 
-from parashot.data.batches import Batch
-from parashot.parallel.strategy import Strategy
+from parashot.parallel.context import Context
+from parashot.parallel.registry import build_strategy
+from parashot.parallel.strategy import StepOptions, Strategy
+from parashot.params import ParallelParams
+from parashot.task import Batch, Task
 from parashot.train.loop import synchronise
 
 Key = TypeVar("Key")
@@ -18,7 +21,7 @@ Key = TypeVar("Key")
 
 @dataclass
 class TimedStrategy:
-    """A strategy with its batches, uint8 in memory, and the threads it may use on this rank.
+    """A strategy with its batches in memory, and the threads it may use on this rank.
 
     The clock stops when the device is done.
     """
@@ -41,10 +44,27 @@ class TimedStrategy:
         return time.perf_counter() - begin
 
 
+def timed_strategy(
+    name: str,
+    task: Task,
+    options: StepOptions,
+    context: Context,
+    parallel: ParallelParams,
+    *,
+    batchsz: int,
+    steps: int = 1,
+    threads: int | None = None,
+) -> TimedStrategy:
+    """Make a strategy with its batches of the first `steps` steps of `batchsz` items ready to be timed."""
+    strategy = build_strategy(name, task, options, context, parallel)
+    batches = task.ready_batches(strategy.plan(steps * batchsz, batchsz, context), steps, context)
+    return TimedStrategy(strategy, batches, threads or context.placement.threads_per_replica)
+
+
 def in_turn(
     blocks: Mapping[Key, Callable[[], float]], rounds: int, warmups: int = 1
 ) -> dict[Key, list[float]]:
-    """What each block measured by key, item i of all from round i; `warmups` rounds are left out."""
+    """Measure every block in each round: item i of all lists is of round i; `warmups` rounds are left out."""
     measured: dict[Key, list[float]] = {key: [] for key in blocks}
     for number in range(-warmups, rounds):
         for key, block in blocks.items():

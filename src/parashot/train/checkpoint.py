@@ -9,7 +9,6 @@ and their augmentation are functions of the step.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import logging
 import shutil
 from collections.abc import Mapping
@@ -25,8 +24,8 @@ from parashot.errors import DeviceError
 from parashot.files import replacing_file
 from parashot.model.tensorfile import check_whole
 from parashot.parallel.context import Context
+from parashot.parallel.strategy import Strategy
 from parashot.train.loop import Trace
-from parashot.train.trainee import Trainee
 
 log = logging.getLogger(__name__)
 
@@ -63,14 +62,14 @@ class Checkpoints:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = _locked(folder)
 
-    def save(self, trainee: Trainee[Any], progress: Progress) -> None:
+    def save(self, strategy: Strategy, progress: Progress) -> None:
         """Save the state after `progress.step` steps. Every rank calls it; one on each host writes."""
         if self.folder is None:
             return
-        moments, counts = optimizer_state(trainee)
+        moments, counts = optimizer_state(strategy)
         content = {
             "format": FORMAT,
-            "network": trainee.state_dict(),
+            "network": strategy.state_dict(),
             "moments": moments,
             "counts": counts,
             "progress": asdict(progress),
@@ -81,13 +80,13 @@ class Checkpoints:
             for old in sorted(self.folder.glob("step-*.pt"))[:-_KEPT]:
                 old.unlink()
 
-    def resume(self, trainee: Trainee[Any]) -> Progress:
-        """Let `trainee` take up the last state that any host has saved. Every rank calls it."""
+    def resume(self, strategy: Strategy) -> Progress:
+        """Let `strategy` load the last state that any host has saved. Every rank calls it."""
         content = self._last()
         if content is None:
             return Progress()
-        trainee.load_state_dict(content["network"])
-        load_optimizer_state(trainee, content["moments"], content["counts"])
+        strategy.load_state_dict(content["network"])
+        load_optimizer_state(strategy, content["moments"], content["counts"])
         progress = _progress(content["progress"])
         progress.resumed += 1
         return progress
@@ -111,13 +110,13 @@ class Checkpoints:
         """The newest whole state, read by the first rank that has it and handed to all."""
         mine = self._readable()
         newest = [mine["progress"]["step"] if mine else -1]
-        if self.context.ranks > 1:
-            newest = [-1] * self.context.ranks
+        if self.context.world_size > 1:
+            newest = [-1] * self.context.world_size
             dist.all_gather_object(newest, mine["progress"]["step"] if mine else -1, group=self.context.group)
         holder = newest.index(max(newest))
         if newest[holder] < 0:
             return None
-        if self.context.ranks > 1:
+        if self.context.world_size > 1:
             box = [mine if holder == self.context.rank else None]
             dist.broadcast_object_list(box, group=self.context.group, group_src=holder)
             mine = box[0]
@@ -138,34 +137,29 @@ class Checkpoints:
         return self.folder / f"step-{step:012d}.pt"
 
 
-def key(*parts: object) -> str:
-    """A folder's name for what is told apart by `parts`: other params or other data never go on from here."""
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
-
-
-def optimizer_state(trainee: Trainee[Any]) -> tuple[Moments, dict[str, float]]:
+def optimizer_state(strategy: Strategy) -> tuple[Moments, dict[str, float]]:
     """Whole moments on the CPU by kind and parameter, and what is counted for all parameters alike."""
-    names: dict[torch.Tensor, str] = {each: name for name, each in trainee.network.named_parameters()}
+    names: dict[torch.Tensor, str] = {each: name for name, each in strategy.network.named_parameters()}
     own: Moments = {}
     counts: dict[str, float] = {}
-    for parameter, state in trainee.optimizer.state.items():
+    for parameter, state in strategy.optimizer.state.items():
         for kind, value in state.items():
             if value.dim() == 0:
                 counts[kind] = float(value)
             else:
                 own.setdefault(kind, {})[names[parameter]] = value
-    whole = {kind: trainee.gathered(tensors) for kind, tensors in sorted(own.items())}
+    whole = {kind: strategy.gathered(tensors) for kind, tensors in sorted(own.items())}
     return {
         kind: {name: value.detach().cpu() for name, value in tensors.items()}
         for kind, tensors in whole.items()
     }, counts
 
 
-def load_optimizer_state(trainee: Trainee[Any], moments: Moments, counts: Mapping[str, float]) -> None:
+def load_optimizer_state(strategy: Strategy, moments: Moments, counts: Mapping[str, float]) -> None:
     """Give each parameter its part of the moments, where it lies."""
-    own = {kind: trainee.own_parts(tensors) for kind, tensors in moments.items()}
-    trainee.optimizer.state.clear()
-    for name, parameter in trainee.network.named_parameters():
+    own = {kind: strategy.own_parts(tensors) for kind, tensors in moments.items()}
+    strategy.optimizer.state.clear()
+    for name, parameter in strategy.network.named_parameters():
         state = {kind: tensors[name] for kind, tensors in own.items() if name in tensors}
         if not state:
             continue
@@ -174,12 +168,12 @@ def load_optimizer_state(trainee: Trainee[Any], moments: Moments, counts: Mappin
             placed.copy_(value)
             state[kind] = placed
         device = (
-            parameter.device if any(group["fused"] for group in trainee.optimizer.param_groups) else "cpu"
+            parameter.device if any(group["fused"] for group in strategy.optimizer.param_groups) else "cpu"
         )
         steps = {
             kind: torch.tensor(count, dtype=torch.float32, device=device) for kind, count in counts.items()
         }
-        trainee.optimizer.state[parameter] = {**steps, **state}
+        strategy.optimizer.state[parameter] = {**steps, **state}
 
 
 def _locked(folder: Path) -> IO[bytes]:

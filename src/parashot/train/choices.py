@@ -1,4 +1,4 @@
-"""What params leave to `auto`, filled in by what was measured."""
+"""Replacement of `auto` in params by what was measured."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from parashot.params import Compile, Pairing, Params, Precision
 from parashot.train.records import Choices
 
 
-def settle(params: Params, choices: Choices) -> Params:
-    """`params` with every `auto` of the step replaced by what `choices` say."""
+def resolve_auto(params: Params, choices: Choices) -> Params:
+    """Replace every `auto` of the step by `choices`."""
     pairing, precision, mode = params.model.pairing, params.train.precision, params.train.compile
     return computed_as(
         params,
@@ -23,7 +23,7 @@ def settle(params: Params, choices: Choices) -> Params:
 
 
 def computed_as(params: Params, choices: Choices) -> Params:
-    """`params` with a step computed in the way of `choices`, whatever they asked for."""
+    """Let steps be computed in the way of `choices`, whatever params ask for."""
     return replace(
         params,
         model=replace(params.model, pairing=cast("Pairing", choices.pairing)),

@@ -1,26 +1,123 @@
-"""What a training is told."""
+"""Description of one training, pickled to every rank."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from parashot.params import Params
-from parashot.records import Run
+from parashot.data.manifest import read_manifest, sha256
+from parashot.parallel.registry import step_options
+from parashot.parallel.strategy import StepOptions
+from parashot.params import ParallelParams, Params
+from parashot.records import Provenance, Run
+from parashot.task import Task
+from parashot.tasks.pretraining import PretrainingTask
+from parashot.tasks.relation import RelationTask
+
+NO_PROVENANCE = Provenance()
 
 
 @dataclass(frozen=True)
 class Job:
-    """A training to run; pickled to every rank. `live` is called with the run so far, outside the clock."""
+    """A training to run and what becomes of it.
 
+    stage: name of the DVC stage. out: folder of results. model: model file, by default
+    `out`/model.safetensors. batch_per: `rank` lets every rank draw its own batchsz and its own items.
+    validate_every, checkpoint_every: in steps. live: called with the run so far, outside the clock, at most
+    every `live_seconds`. scratch: folder where unfinished trainings are saved; None: nowhere. identity: what
+    the training depends on; with another one it never goes on from a saved state.
+    """
+
+    stage: str
+    task: Task
     strategy: str
-    params: Params
-    packed: Path
+    options: StepOptions
+    parallel: ParallelParams
     out: Path
-    tags: Mapping[str, str] = field(default_factory=dict)
+    validate_every: int
+    checkpoint_every: int
+    batch_per: str = "global"
+    model: Path | None = None
+    provenance: Provenance = NO_PROVENANCE
     live: Callable[[Run], None] | None = None
+    live_seconds: float = 60.0
     scratch: Path | None = None
-    """Where unfinished trainings are saved; None: nowhere."""
-    pretrained: Path | None = None
-    """Model file whose embedding the training begins with; None: all first weights are the seed's."""
+    identity: tuple[object, ...] = field(default=())
+
+    @property
+    def name(self) -> str:
+        """The training in messages and in MLflow: `train ddp`, `pretrain`."""
+        return self.stage.replace("-", " ", 1)
+
+    def checkpoint_folder(self, world_size: int) -> Path | None:
+        """Folder of this training's saved states: its own among all others."""
+        if self.scratch is None:
+            return None
+        parts = (self.stage, self.identity, world_size)
+        return self.scratch / hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
+
+
+def episode_job(
+    strategy: str,
+    params: Params,
+    packed: Path,
+    out: Path,
+    provenance: Provenance = NO_PROVENANCE,
+    live: Callable[[Run], None] | None = None,
+    scratch: Path | None = None,
+    pretrained: Path | None = None,
+) -> Job:
+    """Describe a training of the Relation Network by `strategy`."""
+    train = params.train
+    return Job(
+        stage=f"train-{strategy}",
+        task=RelationTask(params, packed, pretrained),
+        strategy=strategy,
+        options=step_options(train),
+        parallel=params.parallel,
+        out=out,
+        validate_every=train.validate_every,
+        checkpoint_every=train.checkpoint_every,
+        batch_per=train.batch_per,
+        provenance=provenance,
+        live=live,
+        live_seconds=params.tracking.live_seconds,
+        scratch=scratch,
+        identity=(_settings(provenance), read_manifest(packed), pretrained and sha256(pretrained)),
+    )
+
+
+def pretraining_job(
+    params: Params,
+    packed: Path,
+    weights: Path,
+    out: Path,
+    provenance: Provenance = NO_PROVENANCE,
+    live: Callable[[Run], None] | None = None,
+    scratch: Path | None = None,
+) -> Job:
+    """Describe the pretraining of the embedding, whose model file becomes `weights`."""
+    task = PretrainingTask(params, packed)
+    return Job(
+        stage="pretrain",
+        task=task,
+        strategy="serial",
+        options=StepOptions(bfloat16=params.train.precision == "bf16"),
+        parallel=params.parallel,
+        out=out,
+        validate_every=params.pretrain.validate_every * task.epoch_steps,
+        checkpoint_every=params.train.checkpoint_every,
+        model=weights,
+        provenance=provenance,
+        live=live,
+        live_seconds=params.tracking.live_seconds,
+        scratch=scratch,
+        identity=(_settings(provenance), read_manifest(packed)),
+    )
+
+
+def _settings(provenance: Provenance) -> dict[str, str]:
+    """Params of the training; one that was stopped by NaN goes on when told to skip such steps."""
+    return {key: value for key, value in provenance.params.items() if key != "train.on_nonfinite"}

@@ -1,4 +1,4 @@
-"""The training loop: fetch, step, note. It knows no strategy by name and no tracking."""
+"""The training loop: fetch, step, note. It knows no task or strategy by name, and no tracking."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
 import torch
 from torch import distributed as dist
 
-from parashot.data.batches import Plan
 from parashot.errors import NonfiniteError
 from parashot.parallel.context import Context
-from parashot.train.trainee import Trainee
+from parashot.parallel.strategy import Strategy
+from parashot.task import Batch, Plan
 
 log = logging.getLogger(__name__)
-
-Batch = TypeVar("Batch")
 
 
 @dataclass
@@ -37,7 +34,7 @@ class StepTimes:
 
 @dataclass
 class Trace:
-    """What a training leaves behind: times, and loss and accuracy of each step over all ranks."""
+    """Times, loss and accuracy (the task's metric) of each step over all ranks."""
 
     times: StepTimes = field(default_factory=StepTimes)
     losses: list[float] = field(default_factory=list)
@@ -47,11 +44,10 @@ class Trace:
 
 
 def train_steps(
-    trainee: Trainee[Batch],
+    strategy: Strategy,
     batches: Iterator[Batch],
     plan: Plan,
     *,
-    learning_rate: Callable[[int], float],
     pauses: Callable[[int], bool],
     on_pause: Callable[[int, Trace], bool],
     trace: Trace | None = None,
@@ -63,30 +59,32 @@ def train_steps(
     Losses stay on the device, without their graphs, until a pause: nothing waits for it within a step.
 
     Raises `NonfiniteError`, on every rank and before `on_pause` is called, where a step since the last pause
-    had a loss or a gradient with NaN or infinity, unless `trainee` leaves such steps out.
+    had a loss or a gradient with NaN or infinity, unless such steps are skipped.
     """
     trace, pending = trace or Trace(), []
-    trainee.network.train()
-    synchronise(trainee.context)
+    learning_rate = strategy.task.learning_rates(plan.steps)
+    strategy.network.train()
+    synchronise(strategy.context)
     before = time.perf_counter()
     for done, batch in enumerate(batches, start=len(trace.losses) + 1):
         arrived = time.perf_counter()
-        trainee.set_learning_rate(learning_rate(done - 1))
-        pending.append(trainee.step(batch))
+        if learning_rate is not None:
+            strategy.set_learning_rate(learning_rate(done - 1))
+        pending.append(strategy.step(batch))
         pausing = pauses(done) or done == plan.steps
         if pausing:
-            synchronise(trainee.context)
+            synchronise(strategy.context)
         after = time.perf_counter()
         trace.times.data_seconds.append(arrived - before)
         trace.times.step_seconds.append(after - before)
         if pausing:
-            broken = _settle(trace, pending, plan, trainee.context)
+            broken = _collect(trace, pending, plan, strategy.context)
             pending = []
             if broken:
-                _answer_nonfinite(broken, trace, plan, trainee)
+                _answer_nonfinite(broken, trace, plan, strategy)
             if not on_pause(done, trace):
                 break
-            synchronise(trainee.context)
+            synchronise(strategy.context)
             after = time.perf_counter()
         before = after
     return trace
@@ -98,13 +96,13 @@ def synchronise(context: Context) -> None:
         torch.cuda.synchronize(context.device)
 
 
-def _settle(trace: Trace, pending: list[torch.Tensor], plan: Plan, context: Context) -> list[int]:
+def _collect(trace: Trace, pending: list[torch.Tensor], plan: Plan, context: Context) -> list[int]:
     """Add up the sums of pending steps over all ranks and turn them into means.
 
     Returns the steps among them, counted from 1, that met NaN or infinity.
     """
     sums = torch.stack(pending).double()
-    if context.ranks > 1:
+    if context.world_size > 1:
         dist.all_reduce(sums, group=context.group)
     first = len(trace.losses)
     totals = torch.tensor([plan.total(first + offset) for offset in range(len(pending))], dtype=torch.float64)
@@ -116,22 +114,22 @@ def _settle(trace: Trace, pending: list[torch.Tensor], plan: Plan, context: Cont
     return steps
 
 
-def _answer_nonfinite(steps: list[int], trace: Trace, plan: Plan, trainee: Trainee[Any]) -> None:
+def _answer_nonfinite(steps: list[int], trace: Trace, plan: Plan, strategy: Strategy) -> None:
     """End a training that has met NaN or infinity, or count the steps that it has left out."""
     first = steps[0]
     begin = (first - 1) * plan.batchsz
-    read = f"{trainee.reads} {begin} to {begin + plan.total(first - 1) - 1}"
+    read = f"{strategy.task.unit}s {begin} to {begin + plan.total(first - 1) - 1}"
     met = f"NaN or infinity in step {first} of {plan.steps} ({read}), loss {trace.losses[first - 1]:g}"
-    if not trainee.skips_nonfinite:
-        raise NonfiniteError(f"{met}; {trainee.remedy}")
+    if not strategy.options.skip_nonfinite:
+        raise NonfiniteError(f"{met}; {strategy.task.remedy}")
     trace.nonfinite.extend(steps)
-    if trainee.context.is_first:
-        log.warning("%s; left out, as %d of %d steps so far", met, len(trace.nonfinite), len(trace.losses))
+    if strategy.context.is_main:
+        log.warning("%s; skipped, as %d of %d steps so far", met, len(trace.nonfinite), len(trace.losses))
 
 
 @contextmanager
 def naming(training: str) -> Iterator[None]:
-    """Say which training it was that met NaN or infinity."""
+    """Name the training that met NaN or infinity."""
     try:
         yield
     except NonfiniteError as error:

@@ -1,112 +1,117 @@
-"""What a training leaves on disk: its history, its numbers, and the run that MLflow is told of."""
+"""Files of a finished training: history, result, metrics, model, and the run that MLflow is told of.
+
+result.json  history.csv  val_episodes.csv  model.safetensors  metrics.json  records.jsonl
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import fields
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from parashot.data.batches import Plan
 from parashot.files import replacing_folder
-from parashot.model.weights import save_weights
-from parashot.params import ModelParams, Params
-from parashot.records import Metric, Run, now_ms, write_metrics, write_result, write_rows, write_runs
-from parashot.train.knobs import params_of
+from parashot.records import (
+    Metric,
+    Run,
+    now_ms,
+    write_metrics,
+    write_result,
+    write_rows,
+    write_runs,
+)
+from parashot.task import Plan
+from parashot.train.job import Job
 from parashot.train.loop import Trace
-from parashot.train.records import EpisodeAccuracy, HistoryRow, TrainResult, followed
+from parashot.train.records import EpisodeAccuracy, HistoryRow, TrainResult
+
+MODEL = "model.safetensors"
 
 _FOLLOWED = ("loss", "train_accuracy", "step_seconds", "val_accuracy")
-"""Columns of the history that are followed over steps."""
+"""Columns of the history that MLflow shows over steps."""
 
 
 def history_rows(
     trace: Trace, plan: Plan, validations: Mapping[int, tuple[float, float]]
 ) -> list[HistoryRow]:
-    """A row per step; `validations` maps steps done to accuracy and half width of its interval."""
+    """One row per step; `validations` maps steps done to accuracy and half width of its interval."""
     seconds = np.cumsum(trace.times.step_seconds).tolist()
+    unmeasured = (None, None)
     return [
         HistoryRow(
-            step=index + 1,
-            episodes=min((index + 1) * plan.batchsz, plan.episodes),
-            seconds=seconds[index],
-            step_seconds=trace.times.step_seconds[index],
-            data_seconds=trace.times.data_seconds[index],
-            loss=loss,
-            train_accuracy=trace.accuracies[index],
-            val_accuracy=validations[index + 1][0] if index + 1 in validations else None,
-            val_accuracy_ci95=validations[index + 1][1] if index + 1 in validations else None,
+            done,
+            min(done * plan.batchsz, plan.items),
+            seconds[done - 1],
+            trace.times.step_seconds[done - 1],
+            trace.times.data_seconds[done - 1],
+            loss,
+            trace.accuracies[done - 1],
+            *validations.get(done, unmeasured),
         )
-        for index, loss in enumerate(trace.losses)
+        for done, loss in enumerate(trace.losses, start=1)
     ]
 
 
+def result_metrics(result: TrainResult) -> dict[str, float]:
+    """Every number of a training, by the name of its field, and its rate."""
+    values = {each.name: getattr(result, each.name) for each in fields(result)}
+    numbers = {
+        name: float(value)
+        for name, value in values.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+    if result.seconds:
+        numbers["items_per_second"] = result.items / result.seconds
+    return numbers
+
+
 def training_run(
-    *,
-    uuid: str,
-    strategy: str,
-    params: Params,
-    tags: Mapping[str, str],
-    start_ms: int,
-    history: Sequence[HistoryRow],
-    result: TrainResult | None,
+    job: Job, uuid: str, start_ms: int, history: Sequence[HistoryRow], result: TrainResult | None, how: str
 ) -> Run:
     """The run as MLflow is told it: while it trains (`result` None), and when it is done."""
-    metrics = followed(history, _FOLLOWED, start_ms)
+    metrics = [
+        Metric(name, value, row.step, start_ms + round(1000 * row.seconds))
+        for row in history
+        for name in _FOLLOWED
+        if (value := getattr(row, name)) is not None
+    ]
     if result is not None:
         metrics += [
-            Metric(key, float(value), result.steps, now_ms()) for key, value in metrics_of(result).items()
+            Metric(name, value, result.steps, now_ms()) for name, value in result_metrics(result).items()
         ]
+    done, own_model = result is not None, job.model is None
+    files = ("history.csv", "val_episodes.csv", "result.json", *([MODEL] if own_model else []))
     return Run(
-        name=f"train {strategy}",
-        stage=f"train-{strategy}",
-        status="running" if result is None else "ok",
+        name=job.name,
+        stage=job.stage,
+        status="ok" if done else "running",
         start_ms=start_ms,
-        end_ms=None if result is None else now_ms(),
-        params=params_of(params, strategy),
-        tags={**tags, "strategy": strategy},
+        end_ms=now_ms() if done else None,
+        params=dict(job.provenance.params),
+        tags={**job.provenance.tags, "strategy": job.strategy, "how": how},
         metrics=tuple(metrics),
-        artifacts=() if result is None else ("history.csv", "val_episodes.csv", "result.json", "model.pt"),
-        model=None if result is None else "model.pt",
+        artifacts=files if done else (),
+        model=MODEL if done and own_model else None,
         uuid=uuid,
     )
 
 
-def metrics_of(result: TrainResult) -> dict[str, float | int]:
-    """The flat numbers of a training, under the names all reports use."""
-    numbers = {
-        "seconds": result.seconds,
-        "seconds_per_step": result.seconds_per_step,
-        "episodes_per_second": result.episodes / result.seconds if result.seconds else None,
-        "data_share": result.data_share,
-        "val_accuracy": result.val_accuracy,
-        "val_accuracy_ci95": result.val_accuracy_ci95,
-        "peak_memory_bytes": result.peak_memory_bytes,
-        "replicas": result.replicas,
-        "steps": result.steps,
-        "resumed": result.resumed,
-        "nonfinite_steps": result.nonfinite_steps,
-    }
-    return {key: value for key, value in numbers.items() if value is not None}
-
-
 def write_training(
-    out: Path,
+    job: Job,
     result: TrainResult,
     history: Sequence[HistoryRow],
     val_accuracies: npt.NDArray[np.float64],
-    model: ModelParams,
     state: Mapping[str, torch.Tensor],
     run: Run,
 ) -> None:
-    """Write the result folder, whole or not at all."""
-    with replacing_folder(out) as folder:
+    """Write the result folder, whole or not at all, and the model file."""
+    with replacing_folder(job.out) as folder:
         write_result(folder / "result.json", result)
-        write_metrics(folder / "metrics.json", metrics_of(result))
+        write_metrics(folder / "metrics.json", result_metrics(result))
         write_rows(folder / "history.csv", HistoryRow, history)
         episodes = [EpisodeAccuracy(index, float(each)) for index, each in enumerate(val_accuracies)]
         write_rows(folder / "val_episodes.csv", EpisodeAccuracy, episodes)
-        save_weights(folder / "model.pt", model, state)
+        job.task.save(job.model or folder / MODEL, state)
         write_runs(folder / "records.jsonl", [run])

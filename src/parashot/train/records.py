@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-from parashot.records import Metric, Status
+from parashot.records import Status, record
 
 
-@dataclass(frozen=True)
+@record
 class Choices:
     """How every strategy computes its steps: what params leave to `auto`, decided by measurement."""
 
@@ -17,46 +14,12 @@ class Choices:
     compile: str  # none | default | reduce-overhead
 
 
-@dataclass(frozen=True)
-class PretrainRow:
-    """One step of pretraining; `val_accuracy` is set where the embedding was tried on episodes."""
-
-    step: int  # optimizer steps done
-    images: int  # seen so far
-    seconds: float  # so far; validations are not in it
-    loss: float
-    train_accuracy: float  # of classification
-    val_accuracy: float | None  # of few-shot episodes, by the cosine of the embedding
-    val_accuracy_ci95: float | None
-
-
-@dataclass(frozen=True)
-class PretrainResult:
-    """The embedding's training as a classifier; where `status` is skipped, every number is 0 or None."""
-
-    status: Status
-    reason: str
-    device: str = ""
-    threads: int = 0
-    classes: int = 0
-    epochs: int = 0
-    steps: int = 0
-    images: int = 0  # seen, over all epochs
-    seconds: float | None = 0.0  # without validations; None where it was taken up again
-    images_per_second: float = 0.0  # over all steps, those at a smaller size too
-    train_accuracy: float | None = None  # mean of the last epoch
-    val_accuracy: float | None = None  # of few-shot episodes, by the cosine of the embedding
-    val_accuracy_ci95: float | None = None
-    val_episodes: int = 0
-    resumed: int = 0
-
-
-@dataclass(frozen=True)
+@record
 class HistoryRow:
     """One step of a training, or one validation where `val_accuracy` is set."""
 
     step: int  # optimizer steps done
-    episodes: int  # episodes seen, over all replicas
+    items: int  # seen, over all replicas: episodes, or images in pretraining
     seconds: float  # of training so far; validations are not in it
     step_seconds: float
     data_seconds: float  # of step_seconds, spent waiting for the batch
@@ -66,7 +29,7 @@ class HistoryRow:
     val_accuracy_ci95: float | None
 
 
-@dataclass(frozen=True)
+@record
 class TrainResult:
     """One whole training; where `status` is skipped, every number is 0 or None."""
 
@@ -80,7 +43,7 @@ class TrainResult:
     batchsz: int = 0  # episodes per step, over all replicas
     batch_per: str = ""
     steps: int = 0
-    episodes: int = 0
+    items: int = 0  # episodes, or images in pretraining
     seconds: float | None = (
         0.0  # steps with their loading, without validations; None where it was taken up again
     )
@@ -94,10 +57,11 @@ class TrainResult:
     ranks_identical: bool | None = None  # after training, all replicas held the same parameters, bit for bit
     parameters: int = 0
     resumed: int = 0  # how often it was taken up again from a saved state
-    nonfinite_steps: int = 0  # left out, since loss or gradient held NaN or infinity
+    nonfinite_steps: int = 0  # skipped, since loss or gradient held NaN or infinity
+    train_accuracy: float | None = None  # of the last step; in pretraining, of classification
 
 
-@dataclass(frozen=True)
+@record
 class EpisodeAccuracy:
     """Accuracy of one packed episode; paired over strategies by `episode`."""
 
@@ -105,7 +69,7 @@ class EpisodeAccuracy:
     accuracy: float
 
 
-@dataclass(frozen=True)
+@record
 class SeedAccuracy:
     """Accuracy of one packed validation episode after a training with one seed."""
 
@@ -114,7 +78,7 @@ class SeedAccuracy:
     accuracy: float
 
 
-@dataclass(frozen=True)
+@record
 class TaskAccuracy:
     """A network on episodes of one shape: a row of tasks.csv. `ci95` are half widths.
 
@@ -137,15 +101,3 @@ class TaskAccuracy:
     transductive_episodes: int  # 0: not measured
     transductive_accuracy: float
     transductive_accuracy_ci95: float
-
-
-def followed(
-    history: Sequence[HistoryRow] | Sequence[PretrainRow], columns: Sequence[str], start_ms: int
-) -> list[Metric]:
-    """Those columns of a history as metrics over its steps, each at the time when its step was done."""
-    return [
-        Metric(name, value, row.step, start_ms + round(1000 * row.seconds))
-        for row in history
-        for name in columns
-        if (value := getattr(row, name)) is not None
-    ]

@@ -1,38 +1,44 @@
-"""A training that is not run leaves a result, too: that it was skipped, and why."""
+"""Results of a training that is not run: that it was skipped, and why. Imports no torch."""
 
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
-from parashot.files import replacing_folder
-from parashot.parallel.torchrun import is_first_process
-from parashot.records import Run, now_ms, write_metrics, write_result, write_rows, write_runs
-from parashot.train.job import Job
-from parashot.train.knobs import params_of
+from parashot.files import replacing_folder, write_text
+from parashot.parallel.torchrun import is_main_process
+from parashot.records import Provenance, Run, now_ms, write_metrics, write_result, write_rows, write_runs
 from parashot.train.records import HistoryRow, TrainResult
 
 log = logging.getLogger(__name__)
 
 
-def skip(job: Job, reason: str) -> TrainResult | None:
-    """Write the result folder of a training that is not run. Returns None on every rank but the first."""
-    log.info("train %s: skipped, %s", job.strategy, reason)
-    if not is_first_process():
+def skip(stage: str, strategy: str, reason: str, out: Path, provenance: Provenance) -> TrainResult | None:
+    """Write the result folder of a training that is not run. Returns None on every rank but the main one."""
+    log.info("%s: skipped, %s", stage.replace("-", " ", 1), reason)
+    if not is_main_process():
         return None
-    result = TrainResult(job.strategy, "skipped", reason)
+    result = TrainResult(strategy, "skipped", reason)
     run = Run(
-        name=f"train {job.strategy}",
-        stage=f"train-{job.strategy}",
+        name=stage.replace("-", " ", 1),
+        stage=stage,
         status="skipped",
         start_ms=now_ms(),
         end_ms=now_ms(),
-        params=params_of(job.params, job.strategy),
-        tags={**job.tags, "strategy": job.strategy, "reason": reason},
+        params=dict(provenance.params),
+        tags={**provenance.tags, "strategy": strategy, "reason": reason},
         artifacts=("result.json",),
     )
-    with replacing_folder(job.out) as folder:
+    with replacing_folder(out) as folder:
         write_result(folder / "result.json", result)
         write_metrics(folder / "metrics.json", {"skipped": 1})
         write_rows(folder / "history.csv", HistoryRow, [])  # plots name it
         write_runs(folder / "records.jsonl", [run])
     return result
+
+
+def skip_pretraining(weights: Path, out: Path, provenance: Provenance) -> None:
+    """Write a placeholder for the weights, and results that say so: trainings begin from the seed."""
+    reason = "pretrain.epochs is 0"
+    skip("pretrain", "serial", reason, out, provenance)
+    write_text(weights, f"no weights: {reason}\n")  # of an empty output DVC would warn, time and again

@@ -3,96 +3,85 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
+from parashot.allocator import keep_freed_memory
 from parashot.data.episodes import EpisodeSpec
 from parashot.data.manifest import read_manifest
-from parashot.data.packed import PackedSplit
 from parashot.errors import DataError, RecordError
-from parashot.files import replacing_folder
 from parashot.model.losses import accuracy
 from parashot.model.network import RelationNetwork
 from parashot.model.weights import load_network
-from parashot.parallel.allocator import keep_freed_memory
-from parashot.parallel.context import place
+from parashot.parallel.context import resolve_placement
 from parashot.parallel.registry import STRATEGIES
 from parashot.parallel.strategy import channels_last
 from parashot.params import Params
 from parashot.questions.accuracy.confusion import confusions
-from parashot.questions.accuracy.records import Confusion, EvaluateResult
-from parashot.questions.accuracy.shown import write_shown
-from parashot.questions.runs import StageRuns
-from parashot.records import read_result, write_metrics, write_result, write_rows, write_runs
-from parashot.train.evaluate import EpisodeSet
+from parashot.questions.accuracy.records import Confusion, EvaluateResult, ShownScore
+from parashot.questions.accuracy.shown import shown_episodes
+from parashot.questions.runs import Setting, Stage, Table
+from parashot.records import Provenance, read_result, write_result
+from parashot.tasks.evaluation import EpisodeSet, draw_split
+from parashot.tasks.few_shot import judge_episodes, task_accuracy, transductive_accuracies
+from parashot.train.outcome import MODEL
 from parashot.train.records import EpisodeAccuracy, TaskAccuracy, TrainResult
-from parashot.train.tasks import draw_episodes, judge_episodes, task_accuracy, transductive_accuracies
 
 log = logging.getLogger(__name__)
 
-KNOBS = (
-    "seed",
-    "episode",
-    "evaluate.k_query",
-    "evaluate.k_shots",
-    "evaluate.test_episodes",
-    "evaluate.transductive_episodes",
-    "parallel.device",
-    "parallel.replicas",
-)
-ARTIFACTS = ("result.json", "tasks.csv", "test_episodes.csv", "confusion.csv")
 
-
-def evaluate_chosen(
-    params: Params, packed: Path, trainings: Path, out: Path, tags: Mapping[str, str]
-) -> None:
+def evaluate_chosen(params: Params, packed: Path, trainings: Path, out: Path, provenance: Provenance) -> None:
     """Choose by validation accuracy among `trainings`, measure on test, write `out`.
 
     Raises `RecordError` if none ran.
     """
-    runs = StageRuns("evaluate", "evaluate", params, KNOBS, tags, ARTIFACTS)
+    stage = Stage("evaluate", "evaluate", provenance)
     chosen = _chosen(trainings)
-    placement = place(params.parallel)
+    placement = resolve_placement(params.parallel)
     keep_freed_memory()
     torch.set_num_threads(placement.cores)
     device = torch.device(placement.device_type)
-    network = channels_last(load_network(trainings / chosen / "model.pt").to(device))
-    split, names = PackedSplit(packed, "test"), read_manifest(packed).splits["test"].classes
+    network = channels_last(load_network(trainings / chosen / MODEL).to(device))
     found = []
-    for episodes in _tasks(params, split, names):
-        found.append(_measured(network, episodes, params.evaluate.transductive_episodes))
-        _tell(chosen, found[-1].accuracy)
+    for episodes in _tasks(params, packed):
+        found.append(_measure(network, episodes, params.evaluate.transductive_episodes))
+        _report(chosen, found[-1].accuracy)
     own = next(each for each in found if each.episodes.spec.k_shot == params.episode.k_shot)
-    metrics = _metrics(own.accuracy, [each.accuracy for each in found])
-    with replacing_folder(out) as folder:
-        write_result(folder / "result.json", _result(chosen, own.accuracy))
-        write_rows(folder / "tasks.csv", TaskAccuracy, [each.accuracy for each in found])
-        accuracies = enumerate(accuracy(own.scores).double().tolist())
-        write_rows(
-            folder / "test_episodes.csv", EpisodeAccuracy, [EpisodeAccuracy(*each) for each in accuracies]
-        )
-        confused = confusions(own.scores.numpy(), own.episodes.rows, split.class_sizes, names)
-        write_rows(folder / "confusion.csv", Confusion, confused)
-        write_shown(folder, split, own.episodes.rows, own.scores.numpy(), own.episodes.spec)
-        write_metrics(folder / "metrics.json", metrics)
-        write_runs(folder / "records.jsonl", runs.all(metrics))
+    scores, rows = own.scores.numpy(), own.episodes.rows
+    accuracies = enumerate(accuracy(own.scores).double().tolist())
+    names = read_manifest(packed).splits["test"].classes
+    confused = confusions(scores, rows, own.episodes.split.class_sizes, names)
+    shown, pictures = shown_episodes(own.episodes.split, rows, scores, own.episodes.spec)
+    tables: dict[str, Table] = {
+        "tasks.csv": (TaskAccuracy, [each.accuracy for each in found]),
+        "test_episodes.csv": (EpisodeAccuracy, [EpisodeAccuracy(*each) for each in accuracies]),
+        "confusion.csv": (Confusion, confused),
+        "shown.csv": (ShownScore, shown),
+    }
+    stage.write(out, tables, [_setting(each.accuracy) for each in found], pictures)
+    write_result(out / "result.json", _result(chosen, own.accuracy))
 
 
 class _Measured(NamedTuple):
-    """Episodes, scores [e, q, n] of them, and what they sum up to."""
+    """Episodes, their scores [e, q, n], and their accuracy."""
 
     episodes: EpisodeSet
     scores: torch.Tensor
     accuracy: TaskAccuracy
 
 
-def _measured(network: RelationNetwork, episodes: EpisodeSet, transductive: int) -> _Measured:
+def _measure(network: RelationNetwork, episodes: EpisodeSet, transductive: int) -> _Measured:
     judged = judge_episodes(network, episodes)
     apart = transductive_accuracies(network, episodes[:transductive])
     return _Measured(episodes, judged[0], task_accuracy(judged, apart, episodes.spec))
+
+
+def _setting(task: TaskAccuracy) -> Setting:
+    options = {"n_way": task.n_way, "k_shot": task.k_shot, "k_query": task.k_query}
+    return Setting(f"test_{task.k_shot}_shot", options, task)
 
 
 def _result(chosen: str, own: TaskAccuracy) -> EvaluateResult:
@@ -110,7 +99,9 @@ def _result(chosen: str, own: TaskAccuracy) -> EvaluateResult:
 
 def _chosen(trainings: Path) -> str:
     """The strategy whose training validation prefers."""
-    results = [read_result(TrainResult, trainings / name / "result.json") for name in STRATEGIES]
+    results: Sequence[TrainResult] = [
+        read_result(TrainResult, trainings / name / "result.json") for name in STRATEGIES
+    ]
     trained = {each.strategy: each.val_accuracy for each in results if each.val_accuracy is not None}
     if not trained:
         raise RecordError(
@@ -119,21 +110,20 @@ def _chosen(trainings: Path) -> str:
     return max(trained, key=lambda name: trained[name])
 
 
-def _tasks(params: Params, split: PackedSplit, names: Sequence[str]) -> Iterator[EpisodeSet]:
-    """The packed episodes, and others like them with as many shots as `evaluate.k_shots` says."""
+def _tasks(params: Params, packed: Path) -> Iterator[EpisodeSet]:
+    """Test episodes with `episode.k_shot` shots, and others like them with those of `evaluate.k_shots`."""
     evaluate, episode = params.evaluate, params.episode
     for k_shot in sorted({episode.k_shot, *evaluate.k_shots}):
         spec = EpisodeSpec(episode.n_way, k_shot, evaluate.k_query)
-        if k_shot == episode.k_shot:
-            yield EpisodeSet(split, spec, split.episodes)
-            continue
         try:
-            yield draw_episodes(split, names, spec, evaluate.test_episodes, params.seed)
+            yield draw_split(packed, "test", spec, evaluate.test_episodes, params.seed)
         except DataError as reason:
+            if k_shot == episode.k_shot:
+                raise
             log.info("evaluate: %d-shot is left out: %s", k_shot, reason)
 
 
-def _tell(chosen: str, task: TaskAccuracy) -> None:
+def _report(chosen: str, task: TaskAccuracy) -> None:
     log.info(
         "evaluate: %s on test, %d-shot %.2f ± %.2f%%, its cosine %.2f%%, %d episodes",
         chosen,
@@ -143,16 +133,3 @@ def _tell(chosen: str, task: TaskAccuracy) -> None:
         100 * task.cosine_accuracy,
         task.episodes,
     )
-
-
-def _metrics(own: TaskAccuracy, tasks: Sequence[TaskAccuracy]) -> dict[str, float | int | str]:
-    metrics: dict[str, float | int | str] = {
-        "test_accuracy": own.accuracy,
-        "test_accuracy_ci95": own.accuracy_ci95,
-        "cosine_accuracy": own.cosine_accuracy,
-        "margin": own.margin,
-        "margin_ci95": own.margin_ci95,
-        "episodes": own.episodes,
-    }
-    others = (each for each in tasks if each is not own)
-    return metrics | {f"test_accuracy_{each.k_shot}_shot": each.accuracy for each in others}

@@ -12,8 +12,6 @@ from parashot.records import read_rows
 from parashot.train.records import (
     EpisodeAccuracy,
     HistoryRow,
-    PretrainResult,
-    PretrainRow,
     SeedAccuracy,
     TaskAccuracy,
     TrainResult,
@@ -21,16 +19,8 @@ from parashot.train.records import (
 
 
 @dataclass(frozen=True)
-class Pretraining:
-    """`results/pretrain`; no history where there was none."""
-
-    result: PretrainResult
-    history: tuple[PretrainRow, ...] = ()
-
-
-@dataclass(frozen=True)
 class Training:
-    """`results/train/NAME`; a skipped training has neither history nor episodes."""
+    """`results/train/NAME` or `results/pretrain`; a skipped one has neither history nor episodes."""
 
     result: TrainResult
     history: tuple[HistoryRow, ...] = ()

@@ -2,47 +2,116 @@
 
 Sizes of a step between a usual one and a very large one train the same episodes, with rates that grow with
 the batch, each with and without a warm-up (Goyal et al., Accurate, Large Minibatch SGD, 2017, section 2.2).
-Several seeds do so, for what is compared is a matter of luck, too.
+Several seeds do so, for what is compared is a matter of luck, too. One network is trained after the other,
+each on all of this machine's cores or one GPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from parashot.files import replacing_folder
+from parashot.parallel.abilities import check_options
+from parashot.parallel.context import Context, resolve_placement
+from parashot.parallel.launch import launch
+from parashot.parallel.registry import build_strategy, step_options
 from parashot.params import Params
+from parashot.progress import Progress
 from parashot.questions.accuracy.records import WarmupRun
-from parashot.questions.runs import StageRuns
-from parashot.records import write_metrics, write_rows, write_runs
-from parashot.train.knobs import KNOBS_BESIDE_SIZE
+from parashot.questions.runs import Setting, Stage
+from parashot.records import Provenance
+from parashot.task import Plan
+from parashot.tasks.relation import RelationTask, rate_scale
+from parashot.train.loop import naming, train_steps
 
-KNOBS = (
-    *KNOBS_BESIDE_SIZE,
-    "warmup_study",
-)
+log = logging.getLogger(__name__)
 
 
-def study_warmup(params: Params, packed: Path, out: Path, tags: Mapping[str, str]) -> None:
+@dataclass(frozen=True)
+class WarmupAccuracy:
+    """Mean validation accuracy over the seeds of one setting."""
+
+    val_accuracy_mean: float
+    learning_rate: float
+
+
+def study_warmup(params: Params, packed: Path, out: Path, provenance: Provenance) -> None:
     """Run the study of `params.warmup_study`, or record that it is switched off, and write `out`."""
-    runs = StageRuns("warm-up", "warmup", params, KNOBS, tags, ["runs.csv"])
+    stage = Stage("warm-up", "warmup", provenance)
     trained: Sequence[WarmupRun] = ()
     if params.warmup_study.enabled:
-        from parashot.questions.accuracy.warmup_trainings import train_all  # with torch, which takes seconds
-
-        trained = train_all(params, packed)
+        placement = resolve_placement(params.parallel).on_all_cores()
+        check_options(step_options(params.train), placement.device_type)
+        trained = launch(_train_all, placement, 1, params, packed) or []
+        settings = list(_settings(trained))
     else:
-        runs.child("warm-up", {}, {}, {}, reason="warmup_study.enabled is false", status="skipped")
+        reason = "warmup_study.enabled is false"
+        settings = [Setting("warm-up", {}, status="skipped", reason=reason)]
+    stage.write(out, {"runs.csv": (WarmupRun, trained)}, settings)
+
+
+def _train_all(context: Context, params: Params, packed: Path) -> list[WarmupRun]:
+    """Train every size with and without a warm-up, seed by seed."""
+    runs = []
+    tasks = list(_tasks(params, packed))
+    progress = Progress("warmup", len(tasks), "training")
+    for task in tasks:
+        runs.append(_train(context, task))
+        log.info(
+            "warmup: batchsz %d, %d steps of warm-up, seed %d: %.2f%%",
+            runs[-1].batchsz,
+            runs[-1].warmup_steps,
+            runs[-1].seed,
+            100 * runs[-1].val_accuracy,
+        )
+        progress(len(runs))
+    return runs
+
+
+def _tasks(params: Params, packed: Path) -> Iterator[RelationTask]:
+    """Task of each training; a seed draws first weights and episodes of its own."""
+    study = params.warmup_study
+    for seed, size, warm in itertools.product(range(study.seeds), sorted(study.sizes), (False, True)):
+        steps = Plan(study.episodes, size).steps
+        train = replace(
+            params.train,
+            batchsz=size,
+            episodes=study.episodes,
+            accumulate=min(params.train.accumulate, size),
+            lr_scaling="linear",
+            warmup_steps=max(1, round(study.warmup_share * steps)) if warm else 0,
+        )
+        yield RelationTask(params, packed).with_params(train=train).with_seed(params.seed + seed)
+
+
+def _train(context: Context, task: RelationTask) -> WarmupRun:
+    params, train = task.params, task.params.train
+    strategy = build_strategy("serial", task, step_options(train), context, params.parallel)
+    plan = strategy.plan(task.items, task.batchsz, context)
+    with naming(f"batchsz {train.batchsz}, seed {params.seed}"):
+        train_steps(
+            strategy,
+            task.batches(plan, context),
+            plan,
+            pauses=lambda done: False,
+            on_pause=lambda done, trace: True,
+        )
+    accuracies = task.validate(strategy.whole_network(), context, last=True)
+    strategy.close()
+    full = train.learning_rate * rate_scale(train.lr_scaling, train.batchsz / train.lr_batchsz)
+    return WarmupRun(
+        train.batchsz, params.seed, train.warmup_steps, plan.steps, full, float(accuracies.mean())
+    )
+
+
+def _settings(trained: Sequence[WarmupRun]) -> Iterator[Setting]:
+    """One setting for each size with and without a warm-up."""
     for size, warm in sorted({(each.batchsz, each.warmup_steps) for each in trained}):
         mine = [each for each in trained if (each.batchsz, each.warmup_steps) == (size, warm)]
         accuracies = [each.val_accuracy for each in mine]
-        runs.child(
-            f"warm-up batchsz {size}, {warm} of {mine[0].steps} steps",
-            {"batchsz": size, "warmup_steps": warm, "learning_rate": mine[0].learning_rate},
-            {"val_accuracy": accuracies},
-            {"val_accuracy_mean": sum(accuracies) / len(accuracies)},
-        )
-    with replacing_folder(out) as folder:
-        write_rows(folder / "runs.csv", WarmupRun, trained)
-        write_metrics(folder / "metrics.json", {"trainings": len(trained)})
-        write_runs(folder / "records.jsonl", runs.all({"trainings": len(trained)}))
+        row = WarmupAccuracy(sum(accuracies) / len(accuracies), mine[0].learning_rate)
+        options = {"batchsz": size, "warmup_steps": warm, "steps": mine[0].steps}
+        yield Setting(f"batchsz{size}_warmup{warm}", options, row, {"val_accuracy": accuracies})

@@ -10,52 +10,49 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from parashot.data.batches import Batch, Plan
-from parashot.data.episodes import EpisodeSpec
-from parashot.data.loaders import Backend, EpisodeDataset, episode_loader
-from parashot.data.packed import PackedSplit
-from parashot.files import replacing_folder
-from parashot.hardware import inspect_hardware, tree_memory_bytes
+from parashot.data.episode_dataset import Backend
+from parashot.hardware import tree_memory_bytes, usable_threads
+from parashot.parallel.context import Context, Placement
 from parashot.params import Params
 from parashot.progress import Progress
 from parashot.questions.loader.records import LoaderBlock
-from parashot.questions.runs import StageRuns
-from parashot.records import write_metrics, write_rows, write_runs
-
-KNOBS = ("seed", "episode", "model.image_size", "loader.prefetch", "loader.bench")
+from parashot.questions.loader.rows import loader_rows
+from parashot.questions.runs import Setting, Stage
+from parashot.questions.statistics import Resampling
+from parashot.records import Provenance
+from parashot.task import Batch, Plan
+from parashot.tasks.relation import RelationTask
 
 _ROUNDS_OF_WORKERS = 3
 """Workers deliver in turn: a block of less than a few turns would measure a burst, or the wait for one."""
 
+_HERE = Context(0, 1, 0, 1, Placement("cpu", 1, 1, 1))
 
-def bench_loaders(params: Params, packed: Path, out: Path, tags: Mapping[str, str]) -> None:
+
+def bench_loaders(params: Params, packed: Path, out: Path, provenance: Provenance) -> None:
     """Measure the grid of `params.loader.bench` on the packed training split and write `out`."""
-    runs = StageRuns("loader workers", "loader-bench", params, KNOBS, tags, ["blocks.csv"])
+    stage = Stage("loader workers", "loader-bench", provenance)
     bench = params.loader.bench
     settings = [
         (backend, workers) for backend in bench.backends for workers in worker_counts(params, backend)
     ]
     torch.set_num_threads(1)
-    _take(
-        _loader(params, packed, bench.backends[0], 1, 1), 1
-    )  # starts the server that workers are forked from
+    next(_loader(params, packed, bench.backends[0], 1, 1))  # starts the server that workers are forked from
     idle_bytes = tree_memory_bytes(os.getpid())
     for backend in bench.backends:  # the first to read would pay for the disk
         _block(-1, params, packed, backend, 0, idle_bytes)
     blocks = []
     progress = Progress("loader-bench", bench.blocks, "round")
     for number in range(bench.blocks):
-        blocks += [
-            _block(number, params, packed, backend, workers, idle_bytes) for backend, workers in settings
-        ]
+        blocks += [_block(number, params, packed, *setting, idle_bytes) for setting in settings]
         progress(number + 1)
-    _write(out, params, blocks, runs)
+    stage.write(out, {"blocks.csv": (LoaderBlock, blocks)}, _settings(blocks))
 
 
 def worker_counts(params: Params, backend: Backend) -> list[int]:
@@ -67,7 +64,7 @@ def worker_counts(params: Params, backend: Backend) -> list[int]:
         return [0]
     if params.loader.bench.workers != "auto":
         return sorted(params.loader.bench.workers)
-    threads = inspect_hardware().threads
+    threads = usable_threads()
     return sorted({0, 1, 2, max(1, threads // 2), threads, 2 * threads, math.ceil(3.5 * threads)})
 
 
@@ -79,7 +76,7 @@ def _block(
     batches = max(bench.batches, _ROUNDS_OF_WORKERS * workers)
     begin = time.perf_counter()
     loader = _loader(params, packed, backend, workers, 1 + ready + batches + ready)
-    _take(loader, 1)
+    next(loader)
     first = time.perf_counter()
     _take(loader, ready)
     start = time.perf_counter()
@@ -100,16 +97,11 @@ def _block(
 
 
 def _loader(params: Params, packed: Path, backend: Backend, workers: int, batches: int) -> Iterator[Batch]:
-    episode, bench = params.episode, params.loader.bench
-    dataset = EpisodeDataset(
-        PackedSplit(packed, "train"),
-        EpisodeSpec(episode.n_way, episode.k_shot, episode.k_query),
-        Plan(batches * bench.batchsz, bench.batchsz),
-        params.seed,
-        backend,
-        params.model.image_size,
+    batchsz = params.loader.bench.batchsz
+    task = RelationTask(
+        replace(params, loader=replace(params.loader, backend=backend, workers=workers)), packed
     )
-    return episode_loader(dataset, workers, params.loader.prefetch, torch.device("cpu"))
+    return task.batches(Plan(batches * batchsz, batchsz), _HERE)
 
 
 def _take(loader: Iterator[Batch], count: int) -> None:
@@ -117,30 +109,16 @@ def _take(loader: Iterator[Batch], count: int) -> None:
         next(loader)
 
 
-def _write(out: Path, params: Params, blocks: list[LoaderBlock], runs: StageRuns) -> None:
-    metrics: dict[str, float | int | str | None] = {}
-    for backend in params.loader.bench.backends:
-        rates = {}
-        for workers in worker_counts(params, backend):
-            mine = [block for block in blocks if (block.backend, block.workers) == (backend, workers)]
-            seconds = [block.seconds / block.batches for block in mine]
-            rates[workers] = params.loader.bench.batchsz / float(np.median(seconds))
-            runs.child(
-                f"{backend}, {workers} workers",
-                {"backend": backend, "workers": workers, "batchsz": params.loader.bench.batchsz},
-                {
-                    "seconds_per_batch": seconds,
-                    "first_batch_seconds": [block.first_batch_seconds for block in mine],
-                    "memory_bytes": [block.memory_bytes for block in mine],
-                },
-                {"episodes_per_second": rates[workers]},
-            )
-        best = max(rates, key=lambda workers: rates[workers])
-        metrics[f"{backend}_best_workers"] = best
-        metrics[f"{backend}_episodes_per_second"] = rates[best]
-        if 0 in rates:
-            metrics[f"{backend}_speedup"] = rates[best] / rates[0]
-    with replacing_folder(out) as folder:
-        write_rows(folder / "blocks.csv", LoaderBlock, blocks)
-        write_metrics(folder / "metrics.json", metrics)
-        write_runs(folder / "records.jsonl", runs.all(metrics))
+def _settings(blocks: list[LoaderBlock]) -> list[Setting]:
+    """One setting for each backend and number of workers."""
+    settings = []
+    for row in loader_rows(blocks, Resampling()):
+        mine = [each for each in blocks if (each.backend, each.workers) == (row.backend, row.workers)]
+        series = {
+            "seconds_per_batch": [each.seconds / each.batches for each in mine],
+            "first_batch_seconds": [each.first_batch_seconds for each in mine],
+            "memory_bytes": [float(each.memory_bytes) for each in mine],
+        }
+        options = {"backend": row.backend, "workers": row.workers, "batchsz": mine[0].batchsz}
+        settings.append(Setting(f"{row.backend}-{row.workers}", options, row, series))
+    return settings

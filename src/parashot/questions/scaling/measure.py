@@ -1,9 +1,9 @@
-"""What the model of cost is fitted to: steps of one replica by their episodes, all-reduces by their bytes.
+"""Measurements that the cost model is fitted to: steps of one replica by size, all-reduces by their bytes.
 
-Both are timed in the rounds of what the model is then held to, so that a machine that grows slower meanwhile
-misleads neither. Steps are taken alone, and while every other rank steps too: what replicas of one machine
-take from each other is no message, and is told apart from it. Of ranks that step together the slowest counts,
-for a step whose gradients are summed ends with it.
+Both are timed in the rounds of the strategies that the model is checked against, so that a machine that
+grows slower meanwhile misleads neither. Steps are taken alone, and while every other rank steps too, which
+separates contention for the machine from communication. Of ranks that step together the slowest counts, for a
+step whose gradients are summed ends with it.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
 from torch import distributed as dist
 
-from parashot.parallel.context import Context, alone, wait_for_all
-from parashot.params import Params
+from parashot.parallel.context import Context, wait_for_all
+from parashot.parallel.strategy import StepOptions
+from parashot.params import ParallelParams
 from parashot.questions.scaling.records import CostMessage, CostStep
-from parashot.questions.timed import TimedStrategy
-from parashot.train.assemble import new_strategy, ready_batches
+from parashot.questions.timed import TimedStrategy, timed_strategy
+from parashot.task import Task
 from parashot.train.loop import synchronise
 
 SIZES = 4
-"""Numbers of episodes that are timed: batchsz, its half, its quarter and its eighth."""
+"""Numbers of items that are timed: batchsz, its half, its quarter and its eighth."""
 
 MESSAGE_BYTES = tuple(2**power for power in (12, 15, 18, 20, 22, 24))
 """4 KiB to 16 MiB: from what is nearly all latency to what is nearly all bandwidth."""
@@ -35,29 +35,32 @@ _MOST_CALLS = 20
 
 @dataclass
 class CostBlocks:
-    """What was timed, as the first rank knows it."""
+    """Blocks, as the main rank timed them."""
 
     steps: list[CostStep] = field(default_factory=list)
     messages: list[CostMessage] = field(default_factory=list)
 
     def add(self, other: CostBlocks) -> None:
-        """Take up another round's."""
+        """Add another round."""
         self.steps += other.steps
         self.messages += other.messages
 
 
-def ready_sizes(context: Context, params: Params, packed: Path) -> dict[int, TimedStrategy]:
-    """Make steps of each number of episodes, as serial takes them, ready to be timed on this rank."""
-    one = new_strategy("serial", params, alone(context))
-    threads = context.placement.threads_per_replica
-    return {
-        size: TimedStrategy(one, ready_batches(params, packed, one, size, 1), threads)
-        for size in local_sizes(params.train.batchsz)
-    }
+def ready_sizes(
+    context: Context, task: Task, options: StepOptions, parallel: ParallelParams
+) -> dict[int, TimedStrategy]:
+    """Make serial steps of each number of items ready to be timed on this rank."""
+    sizes, alone = local_sizes(task.batchsz), context.alone()
+    first = timed_strategy("serial", task, options, alone, parallel, batchsz=sizes[0])
+    ready = {sizes[0]: first}
+    for size in sizes[1:]:
+        batches = task.ready_batches(first.strategy.plan(size, size, alone), 1, alone)
+        ready[size] = TimedStrategy(first.strategy, batches, first.threads)
+    return ready
 
 
 def local_sizes(batchsz: int) -> list[int]:
-    """Numbers of episodes, `batchsz` the largest unless that leaves fewer than three."""
+    """Numbers of items, `batchsz` the largest unless that leaves fewer than three."""
     sizes = {-(-batchsz // 2**halvings) for halvings in range(SIZES)}
     return sorted(sizes if len(sizes) > 2 else {1, 2, 3})
 
@@ -73,17 +76,17 @@ def time_round(
     found = CostBlocks()
     for size, one in timed.items():
         wait_for_all(control)
-        if context.is_first:
+        if context.is_main:
             found.steps.append(CostStep(number, 1, size, 1, one.seconds(1)))
         wait_for_all(control)
-        if context.ranks > 1:
+        if context.world_size > 1:
             slowest = _of_slowest(one.seconds(1), control)
-            found.steps.append(CostStep(number, context.ranks, size, 1, slowest))
+            found.steps.append(CostStep(number, context.world_size, size, 1, slowest))
     for size, message in messages.items():
         calls = max(1, min(_MOST_CALLS, _BLOCK_BYTES // size))
         wait_for_all(control)
         seconds = _all_reduce_seconds(context, message, calls)
-        found.messages.append(CostMessage(number, context.ranks, size, calls, seconds))
+        found.messages.append(CostMessage(number, context.world_size, size, calls, seconds))
     return found
 
 
@@ -96,7 +99,7 @@ def _of_slowest(seconds: float, control: dist.ProcessGroup | None) -> float:
 
 def new_messages(context: Context) -> dict[int, torch.Tensor]:
     """A message of each size, zeros, which stay zeros however often they are summed; none for a lone rank."""
-    if context.ranks == 1:
+    if context.world_size == 1:
         return {}
     return {size: torch.zeros(size // 4, device=context.device) for size in MESSAGE_BYTES}
 

@@ -9,93 +9,77 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
 
 import torch
 
-from parashot.data.batches import Batch, Plan
-from parashot.files import replacing_folder
 from parashot.model.pairing import PAIRINGS, choose_pairing
-from parashot.parallel.abilities import check_abilities, compile_modes, precisions
-from parashot.parallel.context import Context, alone, place
+from parashot.parallel.abilities import check_options, compile_modes, precisions
+from parashot.parallel.context import Context, resolve_placement
 from parashot.parallel.launch import launch
+from parashot.parallel.registry import step_options
 from parashot.params import Compile, Params
-from parashot.questions.runs import StageRuns
+from parashot.questions.runs import Setting, Stage
 from parashot.questions.statistics import Resampling, ratio_interval
 from parashot.questions.step.records import TuneBlock
-from parashot.questions.timed import TimedStrategy, in_turn
-from parashot.records import write_metrics, write_result, write_rows, write_runs
-from parashot.train.assemble import new_strategy, training_episodes
+from parashot.questions.step.rows import step_rows
+from parashot.questions.timed import TimedStrategy, in_turn, timed_strategy
+from parashot.records import Provenance, write_result
+from parashot.tasks.relation import RelationTask
 from parashot.train.choices import computed_as
 from parashot.train.records import Choices
 
 log = logging.getLogger(__name__)
-
-KNOBS = (
-    "seed",
-    "episode",
-    "model",
-    "train.episodes",
-    "train.batchsz",
-    "train.loss",
-    "train.learning_rate",
-    "train.precision",
-    "train.compile",
-    "train.accumulate",
-    "train.recompute",
-    "train.on_nonfinite",
-    "augment",
-    "parallel.device",
-    "parallel.replicas",
-    "parallel.bench",
-    "claims",
-)
 
 WORTH_COMPILING_SECONDS = 600.0
 """Compiling takes a minute or two to try: it is tried for trainings that take longer than this without."""
 
 
 @dataclass
-class Measured:
-    """Seconds of a step in each way, round by round, the first steps of what was compiled, and the choice."""
+class TuneMeasurement:
+    """Seconds of a step in each way, round by round, and the choice."""
 
     seconds: dict[Choices, list[float]] = field(default_factory=dict)
-    compiling_seconds: dict[str, float] = field(default_factory=dict)
     chosen: Choices = field(default_factory=lambda: Choices("split", "fp32", "none"))
 
 
-def tune(params: Params, packed: Path, choices: Path, out: Path, tags: Mapping[str, str]) -> None:
+def tune(params: Params, packed: Path, choices: Path, out: Path, provenance: Provenance) -> None:
     """Decide what `params` leave open; write the decisions to `choices` and the measurements to `out`.
 
     Raises `DeviceError` where params ask for what the device cannot do.
     """
-    runs = StageRuns("how to compute a step", "tune", params, KNOBS, tags, ["blocks.csv"])
-    placement = place(params.parallel)
-    check_abilities(params, placement.device_type)
+    stage = Stage("how to compute a step", "tune", provenance)
+    placement = resolve_placement(params.parallel)
+    check_options(step_options(params.train), placement.device_type)
     measured = launch(tune_rank, placement, 1, params, packed)
-    if measured is not None:
-        _write(choices, out, measured, runs)
+    if measured is None:
+        return
+    blocks = [
+        TuneBlock(number, way.pairing, way.precision, way.compile, seconds)
+        for way, series in measured.seconds.items()
+        for number, seconds in enumerate(series)
+    ]
+    stage.write(out, {"blocks.csv": (TuneBlock, blocks)}, _settings(blocks, measured))
+    write_result(choices, measured.chosen)
+    log.info("tune: %s", ", ".join(f"{key} {value}" for key, value in asdict(measured.chosen).items()))
 
 
-def tune_rank(context: Context, params: Params, packed: Path) -> Measured:
-    """The measurement, in one process."""
+def tune_rank(context: Context, params: Params, packed: Path) -> TuneMeasurement:
+    """Measure in one process."""
     device_type = context.placement.device_type
     ways = open_ways(params, device_type)
     modes = open_modes(params, compile_modes(device_type))
-    measured = Measured(chosen=ways[0])
+    measured = TuneMeasurement(chosen=ways[0])
     if len(ways) == 1 and not modes:
         return measured
-    share = max(1, params.train.batchsz // _replicas_that_fit(context))
-    episodes = training_episodes(params, packed, Plan(share, share), "packed")
-    batches = [episodes[0]]
-    timed = {way: _timed(context, params, batches, way) for way in ways}
+    timed = {way: _timed(context, params, packed, way) for way in ways}
     measured.seconds = _single_steps(timed, params)
     measured.chosen = choose(measured.seconds, Resampling.of(params.claims))
     if modes and _training_seconds(measured, params) > WORTH_COMPILING_SECONDS:
-        _try_compiling(context, params, batches, modes, measured)
+        _try_compiling(context, params, packed, modes, measured)
     return measured
 
 
@@ -111,7 +95,7 @@ def open_ways(params: Params, device_type: str) -> list[Choices]:
 
 
 def open_modes(params: Params, able: Sequence[Compile]) -> list[Compile]:
-    """Modes of those the device is able to that `auto` may choose: none for what is recomputed.
+    """Modes among `able` that `auto` may choose: none for what is recomputed.
 
     (`dp` is skipped then, and says why.) CUDA graphs would overwrite what a step in parts adds up.
     """
@@ -134,31 +118,22 @@ def choose(seconds: Mapping[Choices, Sequence[float]], resampling: Resampling) -
 
 
 def _try_compiling(
-    context: Context, params: Params, batches: list[Batch], modes: Sequence[Compile], measured: Measured
+    context: Context, params: Params, packed: Path, modes: Sequence[Compile], measured: TuneMeasurement
 ) -> None:
     """Choose a mode whose whole training, compiling included, is shorter."""
     plain = measured.chosen
     ways = {mode: replace(plain, compile=mode) for mode in modes}
-    timed = {way: _timed(context, params, batches, way) for way in (plain, *ways.values())}
-    for mode, way in ways.items():
-        measured.compiling_seconds[mode] = timed[way].seconds(params.parallel.bench.warmup_steps)
+    timed = {way: _timed(context, params, packed, way) for way in (plain, *ways.values())}
+    compiling = {way: timed[way].seconds(params.parallel.bench.warmup_steps) for way in ways.values()}
     seconds = _single_steps(timed, params)
     best = choose(seconds, Resampling.of(params.claims))
     measured.seconds |= seconds
     steps = params.train.episodes / params.train.batchsz
-    saved = steps * (median(seconds[plain]) - median(seconds[best]))
-    if best != plain and saved > measured.compiling_seconds[best.compile]:
+    if best != plain and steps * (median(seconds[plain]) - median(seconds[best])) > compiling[best]:
         measured.chosen = best
 
 
-def _replicas_that_fit(context: Context) -> int:
-    """Replicas that a batch is shared out over; where GPUs are too few for them, only `serial` trains."""
-    placement = context.placement
-    few = placement.device_type == "cuda" and torch.cuda.device_count() < placement.replicas
-    return 1 if few else placement.replicas
-
-
-def _training_seconds(measured: Measured, params: Params) -> float:
+def _training_seconds(measured: TuneMeasurement, params: Params) -> float:
     return median(measured.seconds[measured.chosen]) * params.train.episodes / params.train.batchsz
 
 
@@ -168,32 +143,28 @@ def _single_steps(timed: Mapping[Choices, TimedStrategy], params: Params) -> dic
     return in_turn(steps, bench.blocks, bench.warmup_steps)
 
 
-def _timed(context: Context, params: Params, batches: list[Batch], way: Choices) -> TimedStrategy:
-    strategy = new_strategy("serial", computed_as(params, way), alone(context))
-    return TimedStrategy(strategy, batches, context.placement.threads_per_replica)
+def _timed(context: Context, params: Params, packed: Path, way: Choices) -> TimedStrategy:
+    """One replica with its share of a batch, computed in one way."""
+    way_params = computed_as(params, way)
+    share = max(1, params.train.batchsz // _replicas_that_fit(context))
+    options = step_options(way_params.train)
+    task = RelationTask(way_params, packed)
+    return timed_strategy("serial", task, options, context.alone(), params.parallel, batchsz=share)
 
 
-def _write(choices: Path, out: Path, measured: Measured, runs: StageRuns) -> None:
-    metrics: dict[str, float] = {
-        f"compiling_{mode}_seconds": seconds for mode, seconds in measured.compiling_seconds.items()
-    }
-    for way, seconds in measured.seconds.items():
-        name = "_".join(vars(way).values()).replace("-", "_")
-        runs.child(
-            " ".join(vars(way).values()),
-            {**vars(way), "chosen": way == measured.chosen},
-            {"seconds_per_step": seconds},
-            {"seconds_per_step_median": median(seconds)},
-        )
-        metrics[f"{name}_seconds_per_step"] = median(seconds)
-    blocks = [
-        TuneBlock(number, way.pairing, way.precision, way.compile, seconds)
-        for way, series in measured.seconds.items()
-        for number, seconds in enumerate(series)
-    ]
-    with replacing_folder(out) as folder:
-        write_rows(folder / "blocks.csv", TuneBlock, blocks)
-        write_metrics(folder / "metrics.json", metrics)
-        write_runs(folder / "records.jsonl", runs.all(metrics))
-    write_result(choices, measured.chosen)
-    log.info("tune: %s", ", ".join(f"{key} {value}" for key, value in vars(measured.chosen).items()))
+def _replicas_that_fit(context: Context) -> int:
+    """Replicas that a batch is shared out over; where GPUs are too few for them, only `serial` trains."""
+    placement = context.placement
+    few = placement.device_type == "cuda" and torch.cuda.device_count() < placement.replicas
+    return 1 if few else placement.replicas
+
+
+def _settings(blocks: list[TuneBlock], measured: TuneMeasurement) -> list[Setting]:
+    """One setting for each way."""
+    settings = []
+    for row in step_rows(blocks, measured.chosen, Resampling()):
+        way = Choices(row.pairing, row.precision, row.compile)
+        name = "_".join(asdict(way).values()).replace("-", "_")
+        options = {**asdict(way), "chosen": row.chosen}
+        settings.append(Setting(name, options, row, {"seconds_per_step": measured.seconds[way]}))
+    return settings

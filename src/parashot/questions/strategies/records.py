@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from parashot.records import Status
+from parashot.records import Status, record
 
 
-@dataclass(frozen=True)
+@record
 class StrategyBlock:
     """One timed block of training steps of one variant in one round."""
 
@@ -17,7 +15,7 @@ class StrategyBlock:
     seconds: float
 
 
-@dataclass(frozen=True)
+@record
 class StrategyVariant:
     """What one row of the strategy comparison is: a strategy with its replicas and threads.
 
@@ -34,9 +32,9 @@ class StrategyVariant:
     batchsz: int  # episodes per step, over all replicas
 
 
-@dataclass(frozen=True)
-class StepAnatomy:
-    """What one training step of a variant was seen to do."""
+@record
+class StepTrace:
+    """Processes, threads and messages of one training step of a variant."""
 
     variant: str
     processes: int  # processes that ran a forward pass
@@ -53,7 +51,7 @@ class StepAnatomy:
     gradient_bytes: int  # bytes of gradients one replica contributes
 
 
-@dataclass(frozen=True)
+@record
 class StepShares:
     """How one process spent one step of a variant, as the profiler saw it: shares of the step's time."""
 

@@ -10,7 +10,7 @@ from parashot.errors import RecordError
 from parashot.questions.accuracy.results import Training
 from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.statistics import Interval, Resampling, median_interval, paired, ratio_interval
-from parashot.questions.strategies.records import StepAnatomy, StepShares, StrategyBlock, StrategyVariant
+from parashot.questions.strategies.records import StepShares, StepTrace, StrategyBlock, StrategyVariant
 from parashot.questions.text import listed, percent, size
 
 BASE = "serial"
@@ -26,7 +26,7 @@ class StrategyResults:
 
     variants: tuple[StrategyVariant, ...]
     blocks: tuple[StrategyBlock, ...] = ()
-    anatomy: tuple[StepAnatomy, ...] = ()
+    anatomy: tuple[StepTrace, ...] = ()
     shares: tuple[StepShares, ...] = ()
     cost_steps: tuple[CostStep, ...] = ()
     cost_messages: tuple[CostMessage, ...] = ()
@@ -135,7 +135,7 @@ def _row(
         training_status=result.status if result else "",
         training_reason=result.reason if result else "",
         training_seconds=trained.seconds if trained else None,
-        training_episodes=trained.episodes if trained else None,
+        training_episodes=trained.items if trained else None,
         data_share=trained.data_share if trained else None,
         val_accuracy=trained.val_accuracy if trained else None,
         val_accuracy_ci95=trained.val_accuracy_ci95 if trained else None,
@@ -158,7 +158,7 @@ def _threads(variant: StrategyVariant) -> int:
     return max(variant.threads_per_replica, 1) * variant.replicas
 
 
-def _why_slow(shares: Sequence[StepShares], seen: StepAnatomy | None) -> str:
+def _why_slow(shares: Sequence[StepShares], seen: StepTrace | None) -> str:
     """Say where the time of a step goes that computes nothing; empty where that is not known."""
     if not shares:
         return ""

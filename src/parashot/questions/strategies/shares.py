@@ -1,4 +1,4 @@
-"""How a step's time is shared out between computing, messages and waiting, as torch's profiler sees it."""
+"""Shares of a step's time in computing, messages and waiting, from torch's profiler."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Shares:
     idle: float
 
 
-def watch_shares(timed: TimedStrategy) -> list[Shares]:
+def profile_shares(timed: TimedStrategy) -> list[Shares]:
     """Do a few steps under the profiler, after one that is left out. Every rank of the strategy calls it."""
     torch.set_num_threads(timed.threads)
     context = timed.strategy.context
@@ -43,12 +43,12 @@ def watch_shares(timed: TimedStrategy) -> list[Shares]:
     if context.device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
     everywhere = _ExperimentalConfig(profile_all_threads=True)  # DataParallel's threads are there already
-    with profile(activities=activities, experimental_config=everywhere) as watched:
+    with profile(activities=activities, experimental_config=everywhere) as profiled:
         for number in range(STEPS + 1):
             with record_function(_STEP):
                 timed.strategy.step(timed.batches[number % len(timed.batches)])
                 synchronise(context)
-    events = watched.events()
+    events = profiled.events()
     return shares_of(events if events is not None else [])[1:]
 
 
@@ -63,13 +63,13 @@ def shares_of(events: Iterable[FunctionEvent]) -> list[Shares]:
     return [_shares(step, messages, computing) for step in steps]
 
 
-def all_shares(
+def merge_shares(
     variant: str, mine: Sequence[Shares], context: Context, control: dist.ProcessGroup | None
 ) -> list[StepShares]:
-    """Put together what all ranks saw of a variant; ranks that took no part have seen nothing."""
+    """Combine the shares of all ranks; ranks that took no part have none."""
     everyone: list[Sequence[Shares]] = [mine]
     if control is not None:
-        everyone = [[]] * context.ranks
+        everyone = [[]] * context.world_size
         dist.all_gather_object(everyone, mine, group=control)
     return [
         StepShares(variant, rank, step, each.seconds, each.exposed, each.hidden, each.idle)

@@ -1,4 +1,4 @@
-"""What one training step does: which processes and threads run it, and what they send each other."""
+"""Trace of one training step: the processes and threads that run it, and what they send each other."""
 
 from __future__ import annotations
 
@@ -19,55 +19,51 @@ from torch.nn.parallel import comm
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from parashot.model.embeddings import Embedding
-from parashot.model.network import RelationNetwork, build_network
-from parashot.model.relation import BottleneckHead, ConvHead
 from parashot.parallel.context import Context
 from parashot.parallel.dp import Dp
 from parashot.parallel.strategy import Strategy
-from parashot.params import Params
-from parashot.questions.strategies.records import StepAnatomy
+from parashot.questions.strategies.records import StepTrace
 from parashot.questions.timed import TimedStrategy
 
 
 @dataclass
-class Seen:
-    """What was seen of one step on one rank."""
+class RankTrace:
+    """Threads, collectives and bytes of one step on one rank."""
 
     threads: set[tuple[int, int]] = field(default_factory=set)
     calls: dict[str, int] = field(default_factory=dict)
     bytes_sent: float = 0.0
 
 
-def watch_step(timed: TimedStrategy) -> Seen:
-    """Do one step with eyes open: who ran a forward pass, which collectives were called."""
-    seen = Seen()
+def trace_step(timed: TimedStrategy) -> RankTrace:
+    """Do one instrumented step: record the threads of forward passes and the collectives."""
+    trace = RankTrace()
 
     def note(module: nn.Module, inputs: object, output: object) -> None:
-        if isinstance(module, RelationNetwork | Embedding | ConvHead | BottleneckHead):
-            seen.threads.add((os.getpid(), threading.get_ident()))
+        if next(module.parameters(), None) is not None:
+            trace.threads.add((os.getpid(), threading.get_ident()))
 
     torch.set_num_threads(timed.threads)
     hook = register_module_forward_hook(note)
     try:
         with ExitStack() as counting:
-            sent = counting.enter_context(BytesSent(timed.strategy.context.ranks))
-            counting.enter_context(CollectiveCount(seen.calls))
+            sent = counting.enter_context(BytesSent(timed.strategy.context.world_size))
+            counting.enter_context(CollectiveCount(trace.calls))
             for target, name, kind in _moves(timed.strategy):
-                counting.enter_context(_counted(target, name, kind, seen.calls))
+                counting.enter_context(_counted(target, name, kind, trace.calls))
             timed.strategy.step(timed.batches[0])
     finally:
         hook.remove()
-    seen.bytes_sent = sent.bytes + _bytes_between_replicas(timed)
-    return seen
+    trace.bytes_sent = sent.bytes + _bytes_between_replicas(timed)
+    return trace
 
 
 def _bytes_between_replicas(timed: TimedStrategy) -> float:
-    """What DataParallel moves in a step: state and inputs out to its other replicas, gradients back."""
+    """Bytes DataParallel moves in a step: state and inputs out to its other replicas, gradients back."""
     strategy, batch = timed.strategy, timed.batches[0]
     if not isinstance(strategy, Dp):
         return 0.0
-    others = min(strategy.replicas, len(batch.support)) - 1
+    others = min(strategy.replicas, len(batch)) - 1
     state = sum(each.nbytes for each in strategy.network.state_dict().values())
     gradients = sum(each.nbytes for each in strategy.network.parameters())
     inputs = sum(each.nbytes for each in batch.tensors) / (others + 1)
@@ -75,7 +71,7 @@ def _bytes_between_replicas(timed: TimedStrategy) -> float:
 
 
 def _moves(strategy: Strategy) -> list[tuple[object, str, str]]:
-    """Where DataParallel moves data: object, method, kind. On GPUs torch reduces within autograd."""
+    """Methods by which DataParallel moves data: object, name, kind. On GPUs torch reduces within autograd."""
     if not isinstance(strategy, Dp):
         return []
     moves = [(strategy.transport, kind, kind) for kind in ("scatter", "replicate", "gather")]
@@ -114,19 +110,19 @@ class CollectiveCount(TorchDispatchMode):
 
 
 class BytesSent(TorchDispatchMode):
-    """Adds up what one of `ranks` ranks sends, were every collective the one that sends least.
+    """Adds up the bytes that one of `world_size` ranks sends, if every collective sends the least it can.
 
     Each sends as much of n bytes: all-reduce 2 (p - 1) / p n, reduce-scatter (p - 1) / p n, all-gather p - 1
     times its own part (Thakur et al., IJHPCA 2005); broadcast, the mean over ranks, (p - 1) / p n.
     """
 
-    def __init__(self, ranks: int) -> None:
+    def __init__(self, world_size: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's modes carry no annotations
         self.bytes = 0.0
-        others = ranks - 1
+        others = world_size - 1
         self._factors = {  # of which argument, and how many times
-            "allreduce_": (0, 2 * others / ranks),
-            "broadcast_": (0, others / ranks),
+            "allreduce_": (0, 2 * others / world_size),
+            "broadcast_": (0, others / world_size),
             "allgather_": (1, others),
             "_allgather_base_": (1, others),
             "allgather_into_tensor_coalesced_": (1, others),
@@ -146,18 +142,22 @@ def _is_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def anatomy(
-    variant: str, seen: Seen, context: Context, control: dist.ProcessGroup | None, params: Params
-) -> StepAnatomy:
-    """Put together what all ranks saw; calls are the first rank's."""
-    everyone: list[Seen] = [seen]
+def merge_traces(
+    variant: str,
+    mine: RankTrace,
+    timed: TimedStrategy | None,
+    context: Context,
+    control: dist.ProcessGroup | None,
+) -> StepTrace:
+    """Combine the traces of all ranks; calls are the main rank's."""
+    everyone: list[RankTrace] = [mine]
     if control is not None:
-        everyone = [Seen()] * context.ranks
-        dist.all_gather_object(everyone, seen, group=control)
+        everyone = [RankTrace()] * context.world_size
+        dist.all_gather_object(everyone, mine, group=control)
     threads = set().union(*(each.threads for each in everyone))
     calls = everyone[0].calls
-    parameters = build_network(params.model, params.seed).parameters()
-    return StepAnatomy(
+    whole = timed.strategy.whole_network() if timed else None
+    return StepTrace(
         variant=variant,
         processes=len({process for process, _ in threads}),
         threads=len(threads),
@@ -170,5 +170,5 @@ def anatomy(
         reduce_scatters=calls.get("_reduce_scatter_base_", 0) + calls.get("reduce_scatter_", 0),
         sends=calls.get("send", 0),
         bytes_sent=round(fmean(each.bytes_sent for each in everyone if each.threads)),
-        gradient_bytes=sum(each.numel() * each.element_size() for each in parameters),
+        gradient_bytes=sum(each.nbytes for each in whole.parameters()) if whole else 0,
     )

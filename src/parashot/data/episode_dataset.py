@@ -1,0 +1,169 @@
+"""Episodes of packed data as batches of steps, by any backend.
+
+`packed` gathers uint8 pixels from the array, `resident` from the split in the device's own memory; `jpeg`
+decodes, resizes and normalises every image when asked, as the study did. All read the same episodes; where
+the stored size is the network's, they give the same pixels.
+
+    b episodes · n n_way · k k_shot · q queries per episode (n_way * k_query, grouped by class) · h, w pixels
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, Generic, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import get_worker_info
+
+from parashot.data.episodes import Array, EpisodeSpec, SplitName, draw_rows
+from parashot.data.images import decode, resize_square
+from parashot.data.packed import PackedSplit
+from parashot.data.pixels import normalise
+from parashot.data.resident import ResidentSplit
+from parashot.task import Batch, Plan
+
+Backend = Literal["jpeg", "packed", "resident"]
+
+Episodes = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""Support [b, n, k, 3, h, w] and query [b, q, 3, h, w], uint8 or float32 normalised, and the indices of the
+episodes, int64 [b]: the data of a batch."""
+
+DRAWN_AT_ONCE = 1024
+"""Episodes of one call: for a few, calling numpy takes longer than copying their pixels."""
+
+
+class StepRows(Generic[Array]):
+    """Rows of each step of a plan, as numpy or torch arrays, whichever `class_sizes` [classes] is.
+
+    They are drawn for many steps by one call.
+    """
+
+    def __init__(
+        self, seed: int, split: SplitName, class_sizes: Array, spec: EpisodeSpec, plan: Plan
+    ) -> None:
+        self.seed = seed
+        self.split: SplitName = split
+        self.class_sizes: Array = class_sizes
+        self.spec = spec
+        self.plan = plan
+        self._steps_at_once = max(1, DRAWN_AT_ONCE * plan.world_size // plan.batchsz)
+        self._first = -1
+        self._drawn: list[Array] = []
+
+    def of(self, step: int) -> Array:
+        """Rows int64 [m] of one step: the support images of all its episodes, then all queries.
+
+        In this order one gather fills both.
+        """
+        first = step - step % self._steps_at_once
+        if first != self._first:
+            self._first, self._drawn = first, self._draw(first)
+        return self._drawn[step - first]
+
+    def _draw(self, first: int) -> list[Array]:
+        plan, k = self.plan, self.spec.k_shot
+        reads = [plan.reads(step) for step in range(first, min(first + self._steps_at_once, plan.steps))]
+        episodes = _like(
+            self.class_sizes, np.concatenate([np.arange(each.start, each.stop) for each in reads])
+        )
+        rows = draw_rows(self.seed, self.split, episodes, self.class_sizes, self.spec)
+        ends = np.cumsum([len(each) for each in reads])
+        steps = [rows[end - len(each) : end] for end, each in zip(ends, reads, strict=True)]
+        return [_join(step[:, :, :k].reshape(-1), step[:, :, k:].reshape(-1)) for step in steps]
+
+
+class EpisodeDataset:
+    """Item s is this rank's batch of step s, in the host's memory; its data are `Episodes`.
+
+    Holds no arrays when it is sent to workers, so it is cheap with any start method.
+    """
+
+    def __init__(
+        self, split: PackedSplit, spec: EpisodeSpec, plan: Plan, seed: int, backend: Backend, image_size: int
+    ) -> None:
+        self.split = split
+        self.spec = spec
+        self.plan = plan
+        self.seed = seed
+        self.backend = backend
+        self.image_size = image_size
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_rows"}
+
+    def __len__(self) -> int:
+        return self.plan.steps
+
+    def __getitem__(self, step: int) -> Batch:
+        rows = self._rows.of(step)
+        if self.backend == "jpeg":
+            pixels = _decode_each(self.split, rows, self.image_size)
+        else:
+            pixels = _gather(self.split, rows)
+        return _batch(pixels, self.spec, self.plan, step)
+
+    @cached_property
+    def _rows(self) -> StepRows[np.ndarray[Any, Any]]:
+        return StepRows(self.seed, self.split.name, self.split.class_sizes, self.spec, self.plan)
+
+
+def resident_batches(
+    split: ResidentSplit, spec: EpisodeSpec, plan: Plan, seed: int, steps: Sequence[int]
+) -> Iterator[Batch]:
+    """Yield this rank's batch of each of `steps`, drawn and gathered on the split's device."""
+    rows = StepRows(seed, split.name, split.class_sizes, spec, plan)
+    for step in steps:
+        pixels = split.images.index_select(0, rows.of(step)).movedim(-1, -3)
+        yield _batch(pixels, spec, plan, step)
+
+
+def _batch(pixels: torch.Tensor, spec: EpisodeSpec, plan: Plan, step: int) -> Batch:
+    """Batch of one step from its pixels [m, 3, h, w], which lie as `StepRows` orders them."""
+    reads = plan.reads(step)
+    b, n, k = len(reads), spec.n_way, spec.k_shot
+    support = pixels[: b * n * k].unflatten(0, (b, n, k))
+    query = pixels[b * n * k :].unflatten(0, (b, -1))
+    episodes = torch.arange(reads.start, reads.stop, device=pixels.device)
+    return Batch((support, query, episodes), plan.total(step), plan.weight(step))
+
+
+def _gather(split: PackedSplit, rows: npt.NDArray[np.int64]) -> torch.Tensor:
+    """Rows [m] -> uint8 [m, 3, h, w], a view of pixels that lie channels last, by one call."""
+    pixels = _empty((len(rows), *split.pixels.shape[1:]))
+    torch.index_select(split.pixels, 0, torch.from_numpy(rows), out=pixels)  # by all threads torch has here
+    return pixels.movedim(-1, -3)
+
+
+def _empty(shape: tuple[int, ...]) -> torch.Tensor:
+    """Memory for uint8 of `shape`: a worker's is shared with the process it works for, which saves a copy."""
+    if get_worker_info() is None:
+        return torch.empty(shape, dtype=torch.uint8)
+    shared = torch.UntypedStorage._new_shared(math.prod(shape))
+    return torch.empty(0, dtype=torch.uint8).set_(shared).view(shape)
+
+
+def _decode_each(split: PackedSplit, rows: npt.NDArray[np.int64], image_size: int) -> torch.Tensor:
+    """Rows [m] -> float32 [m, 3, h, w]. Each image is decoded, resized and normalised by itself."""
+    return torch.stack([_load_image(split.encoded(int(row)), image_size) for row in rows])
+
+
+def _load_image(data: bytes, image_size: int) -> torch.Tensor:
+    pixels = decode(data)
+    if pixels.shape[:2] != (image_size, image_size):
+        pixels = resize_square(pixels, image_size)
+    return normalise(torch.from_numpy(pixels.copy()).movedim(-1, -3))
+
+
+def _like(example: Array, values: np.ndarray[Any, Any]) -> Array:
+    """`values` as an array of the example's kind, on its device."""
+    return torch.from_numpy(values).to(example.device) if isinstance(example, torch.Tensor) else values
+
+
+def _join(first: Array, second: Array) -> Array:
+    if isinstance(first, torch.Tensor):
+        return torch.cat((first, second))
+    return np.concatenate((first, second))

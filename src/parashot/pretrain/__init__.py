@@ -1,1 +1,0 @@
-"""The embedding as a classifier of all training classes, before any episode."""

@@ -1,0 +1,191 @@
+"""Scores and accuracy of episodes: eval mode, each image embedded once.
+
+e episodes · n n_way · k k_shot · q queries per episode · u different images
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import distributed as dist
+
+from parashot.data.episodes import EpisodeSpec, SplitName, draw_rows
+from parashot.data.manifest import read_manifest
+from parashot.data.packed import PackedSplit
+from parashot.data.pixels import prepare
+from parashot.errors import DataError
+from parashot.model.losses import accuracy
+from parashot.model.network import RelationNetwork
+from parashot.parallel.context import Context
+from parashot.plain import printable
+
+Relate = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""Support maps [b, n, k, C, h, w] and query maps [b, q, C, h, w] to what is wanted of episodes, [b, ...]."""
+
+_IMAGES_AT_ONCE = 256
+_MAP_BYTES = 2 * 2**30
+"""Maps kept at a time; a split whose maps need more is evaluated in groups of episodes."""
+
+_PAIR_BYTES = {"cpu": 2**27, "cuda": 2**31}
+"""Of joined maps, should the network join them; its layers take several times as much. A GPU waits for the
+host after each such part, and has work enough only in large ones."""
+
+
+@dataclass(frozen=True)
+class EpisodeSet:
+    """Episodes of one shape: the images of a split at `rows` [e, n, per_class], support images first."""
+
+    split: PackedSplit
+    spec: EpisodeSpec
+    rows: npt.NDArray[np.integer[Any]]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, some: slice) -> EpisodeSet:
+        return replace(self, rows=self.rows[some])
+
+
+def draw_split(packed: Path, split_name: SplitName, spec: EpisodeSpec, count: int, seed: int) -> EpisodeSet:
+    """Draw the first `count` episodes of a split of the folder `packed`.
+
+    Raises `DataError` where the split has too few classes, or one of them too few images.
+    """
+    split = PackedSplit(packed, split_name)
+    sizes = split.class_sizes
+    if spec.n_way > len(sizes):
+        raise DataError(
+            f"{spec.n_way}-way episodes need {spec.n_way} classes, but split {split.name} has {len(sizes)}; "
+            f"take at most {len(sizes)}"
+        )
+    if spec.per_class > sizes.min():
+        smallest = int(sizes.argmin())
+        name = printable(read_manifest(packed).splits[split_name].classes[smallest])
+        raise DataError(
+            f"{spec.k_shot} shots and {spec.k_query} queries need {spec.per_class} images per class, but "
+            f"{name} of split {split.name} has {sizes[smallest]}; take fewer"
+        )
+    return EpisodeSet(split, spec, draw_rows(seed, split_name, np.arange(count, dtype=np.int64), sizes, spec))
+
+
+def episode_accuracies(network: RelationNetwork, episodes: EpisodeSet) -> npt.NDArray[np.float64]:
+    """Accuracy of each episode [e], where the network is; its mode is restored."""
+    return accuracy(episode_scores(network, episodes)).double().numpy()
+
+
+def episode_scores(network: RelationNetwork, episodes: EpisodeSet) -> torch.Tensor:
+    """Relation scores before the sigmoid [e, n · k_query, n], on the CPU; the network's mode is restored."""
+    if len(episodes) == 0:
+        return torch.zeros(0, episodes.spec.n_way * episodes.spec.k_query, episodes.spec.n_way)
+    return related(network, network.relate, episodes)
+
+
+@torch.inference_mode()
+def related(
+    network: RelationNetwork,
+    relate: Relate,
+    episodes: EpisodeSet,
+    tell: Callable[[int], object] = lambda done: None,
+) -> torch.Tensor:
+    """Apply `relate` to the maps of 1 or more episodes: [e, ...], on the CPU; the network's mode is restored.
+
+    `tell` is called with the number of episodes done.
+    """
+    training = network.training
+    network.eval()
+    done, found = 0, torch.empty(0)
+    try:
+        for group in _groups(episodes, _embedded(network, episodes, episodes.rows.reshape(-1)[:1]).nbytes):
+            for each in _related_group(network, relate, group):
+                if done == 0:  # one block as well: small ones would stay where large ones were
+                    found = each.new_empty(len(episodes), *each.shape[1:])
+                found[done : done + len(each)] = each
+                done += len(each)
+                tell(done)
+    finally:
+        network.train(training)
+    return found
+
+
+def shared_episode_accuracies(
+    network: RelationNetwork, episodes: EpisodeSet, context: Context
+) -> npt.NDArray[np.float64]:
+    """Accuracy of each episode, shared out over all ranks; every rank gets all [e]."""
+    if context.world_size == 1:
+        return episode_accuracies(network, episodes)
+    mine = episode_accuracies(network, episodes[context.rank :: context.world_size])
+    parts: list[npt.NDArray[np.float64] | None] = [None] * context.world_size
+    dist.all_gather_object(parts, mine, group=context.group)
+    accuracies = np.empty(len(episodes))
+    for rank, part in enumerate(parts):
+        accuracies[rank :: context.world_size] = part
+    return accuracies
+
+
+def ready_images(
+    network: RelationNetwork, split: PackedSplit, rows: npt.NDArray[np.integer[Any]]
+) -> torch.Tensor:
+    """Images of `rows` [m] as `network` wants them and where it is, float32 [m, 3, h, w]."""
+    images = torch.from_numpy(split.images.take(rows, axis=0)).movedim(-1, -3)
+    return prepare(images.to(next(network.parameters()).device), network.image_size)
+
+
+def _related_group(network: RelationNetwork, relate: Relate, episodes: EpisodeSet) -> Iterator[torch.Tensor]:
+    """Apply `relate` to all episodes, as many at a time as memory bears."""
+    images, position = np.unique(episodes.rows, return_inverse=True)
+    maps = _maps(network, episodes, images)
+    places = torch.from_numpy(position.reshape(episodes.rows.shape)).to(maps.device)
+    k_shot = episodes.spec.k_shot
+    support, query = places[:, :, :k_shot], places[:, :, k_shot:].flatten(1)
+    pair_bytes = query.shape[1] * episodes.spec.n_way * 2 * maps[0].nbytes
+    at_once = max(1, _PAIR_BYTES[maps.device.type] // pair_bytes)
+    for begin in range(0, len(episodes), at_once):
+        some = slice(begin, begin + at_once)
+        yield relate(maps[support[some]], maps[query[some]]).cpu()
+
+
+def _maps(network: RelationNetwork, episodes: EpisodeSet, rows: npt.NDArray[np.integer[Any]]) -> torch.Tensor:
+    """Maps [m, C, h', w'] of the images at `rows` [m], however many.
+
+    They lie in one block, made before the second part is computed: parts that stay, between the large blocks
+    that an embedding takes and frees, tear holes that its next blocks do not fit (`allocator.py`).
+    """
+    part = _embedded(network, episodes, rows[:_IMAGES_AT_ONCE])
+    nhwc = part.is_contiguous(memory_format=torch.channels_last)
+    maps = torch.empty(
+        (len(rows), *part.shape[1:]),
+        dtype=part.dtype,
+        device=part.device,
+        memory_format=torch.channels_last if nhwc else torch.contiguous_format,
+    )
+    maps[:_IMAGES_AT_ONCE] = part
+    del part
+    for begin in range(_IMAGES_AT_ONCE, len(rows), _IMAGES_AT_ONCE):
+        some = slice(begin, begin + _IMAGES_AT_ONCE)
+        maps[some] = _embedded(network, episodes, rows[some])
+    return maps
+
+
+def _embedded(
+    network: RelationNetwork, episodes: EpisodeSet, rows: npt.NDArray[np.integer[Any]]
+) -> torch.Tensor:
+    """Maps [m, C, h', w'] of the images at `rows` [m]."""
+    return network.embed(ready_images(network, episodes.split, rows))
+
+
+def _groups(episodes: EpisodeSet, map_bytes: int) -> Iterator[EpisodeSet]:
+    """Cut the episodes so that the maps of a group's images fit in `_MAP_BYTES`."""
+    most = max(1, _MAP_BYTES // map_bytes)
+    begin = 0
+    while begin < len(episodes):
+        end = len(episodes)
+        while end > begin + 1 and len(np.unique(episodes.rows[begin:end])) > most:
+            end = begin + (end - begin + 1) // 2
+        yield episodes[begin:end]
+        begin = end

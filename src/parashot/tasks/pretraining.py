@@ -1,0 +1,155 @@
+"""The embedding as a classifier of all training classes, as a task: before any episode.
+
+Chen et al., Meta-Baseline (ICCV 2021), section 3.
+
+    m images · c classes of the training split
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from parashot.data.augment import augment
+from parashot.data.episodes import IMAGE_AUGMENTATION, EpisodeSpec, episode_keys
+from parashot.data.labelled import LabelledImages, labelled_batches, steps_per_epoch
+from parashot.data.packed import PackedSplit
+from parashot.data.pixels import normalise, prepare
+from parashot.model.classifier import ImageClassifier
+from parashot.model.losses import accuracy
+from parashot.model.network import build_network
+from parashot.model.weights import save_weights
+from parashot.parallel.context import Context
+from parashot.params import Params
+from parashot.task import Batch, Plan, Task
+from parashot.tasks.evaluation import draw_split, related
+from parashot.tasks.relation import augmentation
+
+_MOMENTUM = 0.9
+
+_INNER = "network."
+"""Prefix of the Relation Network in the state of the classifier."""
+
+_RISING_SHARE = 0.2
+"""Share of the steps over which the learning rate rises to its peak."""
+
+
+@dataclass(frozen=True)
+class PretrainingTask(Task):
+    """Training of an `ImageClassifier` on the images of `packed`, as `params.pretrain` says."""
+
+    params: Params
+    packed: Path
+
+    unit = "image"
+    remedy = "set a smaller pretrain.learning_rate"
+
+    @property
+    def batchsz(self) -> int:  # type: ignore[override]  # a function of the params
+        """Images per optimizer step."""
+        return self.params.pretrain.batchsz
+
+    @property
+    def items(self) -> int:  # type: ignore[override]
+        """Images of all epochs."""
+        return self.params.pretrain.epochs * self.epoch_steps * self.batchsz
+
+    @cached_property
+    def class_sizes(self) -> npt.NDArray[np.int64]:
+        """Images of each training class [c]."""
+        return PackedSplit(self.packed, "train").class_sizes
+
+    @property
+    def epoch_steps(self) -> int:
+        """Steps of one epoch."""
+        return steps_per_epoch(self.class_sizes, self.batchsz)
+
+    def network(self) -> ImageClassifier:
+        """Build the classifier, its weights a function of the seed."""
+        params = self.params
+        network = build_network(params.model, params.seed)
+        return ImageClassifier(network, len(self.class_sizes), params.pretrain.classifier, params.seed)
+
+    def batches(
+        self, plan: Plan, context: Context, first: int = 0, *, in_process: bool = False
+    ) -> Iterator[Batch]:
+        """Yield this rank's batches: every epoch all images, in an order of its own."""
+        split = PackedSplit(self.packed, "train")
+        return labelled_batches(split, self.params.seed, plan, context.device, first)
+
+    def prepare(self, data: LabelledImages) -> Tensor:
+        """Images float32 [m, 3, size, size], augmented as a function of their indices, and normalised."""
+        images, _, indices, step = data
+        size, recipe = self.image_size(step), augmentation(self.params.augment)
+        if not recipe.active:
+            return prepare(images, size)
+        keys = episode_keys(self.params.seed, "train", indices, IMAGE_AUGMENTATION)
+        return normalise(augment(images[:, None], keys, recipe, size)[:, 0])
+
+    def image_size(self, step: int) -> int:
+        """Pixels that the network sees in a step."""
+        pretrain = self.params.pretrain
+        steps = pretrain.epochs * self.epoch_steps
+        return pretrain.small_size if step < pretrain.small_share * steps else self.params.model.image_size
+
+    def forward(self, network: nn.Module, data: Tensor) -> Tensor:
+        """Scores [m, c]."""
+        scores: Tensor = network(data)
+        return scores
+
+    def loss(self, outputs: Tensor, data: LabelledImages) -> Tensor:
+        """Cross-entropy of each image [m], with label smoothing."""
+        smoothing = self.params.pretrain.label_smoothing
+        return F.cross_entropy(outputs, data[1], label_smoothing=smoothing, reduction="none")
+
+    def metric(self, outputs: Tensor, data: LabelledImages) -> Tensor:
+        """1 for each image classified correctly, else 0 [m]."""
+        return (outputs.detach().argmax(1) == data[1]).float()
+
+    def optimizer(self, network: nn.Module) -> torch.optim.Optimizer:
+        """SGD with Nesterov's momentum."""
+        return torch.optim.SGD(
+            network.parameters(),
+            lr=self.params.pretrain.learning_rate,
+            momentum=_MOMENTUM,
+            nesterov=True,
+            weight_decay=self.params.pretrain.weight_decay,
+            fused=True,
+        )
+
+    def learning_rates(self, steps: int) -> Callable[[int], float]:
+        """One cycle: a rise to the full rate, then half a cosine down to 0.
+
+        Smith and Topin, Super-Convergence (2017), with the cosine of Loshchilov and Hutter (ICLR 2017).
+        """
+        full, peak = self.params.pretrain.learning_rate, max(1, round(_RISING_SHARE * steps))
+
+        def rate(step: int) -> float:
+            if step < peak:
+                return full * (step + 1) / peak
+            return full * 0.5 * (1 + math.cos(math.pi * (step - peak) / max(1, steps - peak)))
+
+        return rate
+
+    def validate(self, network: nn.Module, context: Context, *, last: bool) -> npt.NDArray[np.float64]:
+        """Accuracy of validation episodes by the cosine of the embedding [e]."""
+        episode, inner = self.params.episode, cast("ImageClassifier", network).network
+        spec = EpisodeSpec(episode.n_way, episode.k_shot, self.params.evaluate.k_query)
+        count = (self.params.evaluate if last else self.params.train).val_episodes
+        episodes = draw_split(self.packed, "val", spec, count, self.params.seed)
+        return accuracy(related(inner, inner.cosine, episodes)).double().numpy()
+
+    def save(self, path: Path, state: Mapping[str, Tensor]) -> None:
+        """Write the network without its classifier: a model file that trainings begin with."""
+        inner = {name.removeprefix(_INNER): value for name, value in state.items() if name.startswith(_INNER)}
+        save_weights(path, self.params.model, inner)

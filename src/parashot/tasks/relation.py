@@ -1,0 +1,221 @@
+"""The Relation Network on episodes, as a task.
+
+b episodes · n n_way · k k_shot · q queries per episode
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from parashot.allocator import LARGEST_BLOCK_OF_FRUGAL, keep_freed_memory
+from parashot.data.augment import Augmentation, augment, augmentation_keys
+from parashot.data.episode_dataset import Backend, EpisodeDataset, Episodes, resident_batches
+from parashot.data.episodes import EpisodeSpec
+from parashot.data.loaders import step_loader, workers_of_rank
+from parashot.data.packed import PackedSplit
+from parashot.data.pixels import normalise, prepare
+from parashot.data.resident import ResidentSplit
+from parashot.model.channels import cut_channels
+from parashot.model.losses import LOSSES, accuracy
+from parashot.model.network import RelationNetwork, all_images, build_network, maps_of_episodes
+from parashot.model.recompute import keep_less
+from parashot.model.weights import begin_with_embedding, save_weights
+from parashot.parallel.context import Context
+from parashot.params import AugmentParams, Pairing, Params
+from parashot.task import Batch, ChannelCutter, LayerCut, Plan, Task
+from parashot.tasks.evaluation import draw_split, shared_episode_accuracies
+
+
+@dataclass(frozen=True)
+class RelationTask(Task):
+    """Training of a `RelationNetwork` on the episodes of `packed`, as `params` say.
+
+    pretrained: model file whose embedding the training begins with; None: all first weights are the seed's.
+    validation_seed: seed of the validation episodes; None: that of the params.
+    """
+
+    params: Params
+    packed: Path
+    pretrained: Path | None = None
+    validation_seed: int | None = None
+
+    unit = "episode"
+    remedy = "set a smaller train.learning_rate, or skip such steps by train.on_nonfinite=skip"
+
+    @property
+    def batchsz(self) -> int:  # type: ignore[override]  # a function of the params
+        """Episodes per optimizer step."""
+        return self.params.train.batchsz
+
+    @property
+    def items(self) -> int:  # type: ignore[override]
+        """Episodes of the training."""
+        return self.params.train.episodes
+
+    @property
+    def splits_channels(self) -> bool:  # type: ignore[override]
+        """A residual head compares whole maps beside the relation head: it has no channel split."""
+        return self.params.model.head == "relation"
+
+    def with_params(self, **sections: object) -> RelationTask:
+        """The same task with other sections of params."""
+        return replace(self, params=replace(self.params, **sections))  # type: ignore[arg-type]
+
+    def with_seed(self, seed: int) -> RelationTask:
+        """The same task with other first weights and training episodes, on the same validation episodes."""
+        validation_seed = self.params.seed if self.validation_seed is None else self.validation_seed
+        return replace(self.with_params(seed=seed), validation_seed=validation_seed)
+
+    def with_pairing(self, pairing: Pairing) -> RelationTask:
+        """The same task, support and query joined in another way."""
+        return self.with_params(model=replace(self.params.model, pairing=pairing))
+
+    @property
+    def spec(self) -> EpisodeSpec:
+        """Shape of a training episode."""
+        episode = self.params.episode
+        return EpisodeSpec(episode.n_way, episode.k_shot, episode.k_query)
+
+    def network(self) -> RelationNetwork:
+        """Build the network: first weights are a function of the seed, but for a pretrained embedding.
+
+        Raises `ParashotError` where `pretrained` holds no embedding of this kind.
+        """
+        network = build_network(self.params.model, self.params.seed)
+        if self.pretrained is not None:
+            begin_with_embedding(network, self.pretrained)
+        if self.params.train.recompute:
+            keep_less(network)
+            keep_freed_memory(LARGEST_BLOCK_OF_FRUGAL)
+        return network
+
+    def dataset(self, plan: Plan, backend: Backend | None = None) -> EpisodeDataset:
+        """The training split as batches of `plan`, read by `backend` (default: the one of the params)."""
+        split, size = PackedSplit(self.packed, "train"), self.params.model.image_size
+        return EpisodeDataset(
+            split, self.spec, plan, self.params.seed, backend or self.params.loader.backend, size
+        )
+
+    def batches(
+        self, plan: Plan, context: Context, first: int = 0, *, in_process: bool = False
+    ) -> Iterator[Batch]:
+        """Yield this rank's batches, by its share of the workers of the params."""
+        loader, steps = self.params.loader, range(first, plan.steps)
+        if loader.backend == "resident":
+            split = ResidentSplit(PackedSplit(self.packed, "train"), context.device)
+            return resident_batches(split, self.spec, plan, self.params.seed, steps)
+        workers = 0 if in_process else loader.workers
+        workers = workers_of_rank(workers, context.local_rank, context.local_world_size)
+        return step_loader(self.dataset(plan), steps, workers, loader.prefetch, context.device)
+
+    def ready_batches(self, plan: Plan, steps: int, context: Context) -> list[Batch]:
+        """Batches of the first `steps` steps as uint8 in the host's memory, whatever the backend."""
+        dataset = self.dataset(plan, "packed")
+        return [dataset[step] for step in range(steps)]
+
+    def prepare(self, data: Episodes) -> tuple[Tensor, Tensor]:
+        """Support [b, n, k, 3, h, w] and query [b, q, 3, h, w], augmented, resized and normalised.
+
+        Augmentation is a function of the indices of the episodes.
+        """
+        support, query, episodes = data
+        size, recipe = self.params.model.image_size, augmentation(self.params.augment)
+        if not recipe.active:
+            return prepare(support, size), prepare(query, size)
+        n, k = support.shape[1:3]
+        images = torch.cat((support.flatten(1, 2), query), dim=1)
+        keys = augmentation_keys(self.params.seed, "train", episodes)
+        varied = normalise(augment(images, keys, recipe, size))
+        return varied[:, : n * k].unflatten(1, (n, k)), varied[:, n * k :]
+
+    def forward(self, network: nn.Module, data: tuple[Tensor, Tensor]) -> Tensor:
+        """Scores [b, q, n], before the sigmoid."""
+        scores: Tensor = network(*data)
+        return scores
+
+    def loss(self, outputs: Tensor, data: Episodes) -> Tensor:
+        """Loss of each episode [b], by the name in the params."""
+        return LOSSES[self.params.train.loss](outputs)
+
+    def metric(self, outputs: Tensor, data: Episodes) -> Tensor:
+        """Accuracy of each episode [b]."""
+        return accuracy(outputs)
+
+    def optimizer(self, network: nn.Module) -> torch.optim.Optimizer:
+        """Adam; the relation head is a parameter group whose rate is scaled by `train.lr_relation`."""
+        head: list[nn.Parameter] = []
+        others: list[nn.Parameter] = []
+        for name, parameter in network.named_parameters():
+            (head if name.startswith("relation.") else others).append(parameter)
+        groups = [
+            {"params": others, "scale": 1.0},
+            {"params": head, "scale": self.params.train.lr_relation},
+        ]
+        used = [group for group in groups if group["params"]]  # a rank may hold one part of the network only
+        # fused: one pass over each parameter and its moments, where the plain one takes a dozen
+        return torch.optim.Adam(used, lr=self.params.train.learning_rate, fused=True)
+
+    def learning_rates(self, steps: int) -> Callable[[int], float]:
+        """Learning rate of each of `steps` steps.
+
+        The full rate is `train.learning_rate`, scaled with the size of the batch: linearly (Goyal et al.,
+        Accurate, Large Minibatch SGD, 2017) or with its root (Krizhevsky, One Weird Trick, 2014, section 5).
+        It is reached over `train.warmup_steps`, in equal parts (Goyal et al., section 2.2).
+        cosine: half a cosine from the full rate to 0 (Loshchilov and Hutter, ICLR 2017, without restarts).
+        """
+        train = self.params.train
+        full = train.learning_rate * rate_scale(train.lr_scaling, train.batchsz / train.lr_batchsz)
+
+        def rate(step: int) -> float:
+            warm = min(1.0, (step + 1) / (train.warmup_steps + 1))
+            decay = 1.0 if train.schedule == "constant" else 0.5 * (1 + math.cos(math.pi * step / steps))
+            return full * warm * decay
+
+        return rate
+
+    def validate(self, network: nn.Module, context: Context, *, last: bool) -> npt.NDArray[np.float64]:
+        """Accuracy of each of the first validation episodes, shared out over the ranks [e]."""
+        count = (self.params.evaluate if last else self.params.train).val_episodes
+        spec = replace(self.spec, k_query=self.params.evaluate.k_query)
+        seed = self.params.seed if self.validation_seed is None else self.validation_seed
+        episodes = draw_split(self.packed, "val", spec, count, seed)
+        return shared_episode_accuracies(cast("RelationNetwork", network), episodes, context)
+
+    def save(self, path: Path, state: Mapping[str, Tensor]) -> None:
+        """Write a model file that `load_network` reads."""
+        save_weights(path, self.params.model, state)
+
+    def layer_cut(self) -> LayerCut:
+        """The embedding, and the relation head."""
+        return LayerCut(("embedding", "relation"), _embed, _relate)
+
+    def cut_channels(self, network: nn.Module, cutter: ChannelCutter) -> None:
+        """Cut the layers that `model/channels.py` names."""
+        cut_channels(cast("RelationNetwork", network), cutter)
+
+
+def augmentation(params: AugmentParams) -> Augmentation:
+    """Augmentation of training images, from params."""
+    return Augmentation(params.crop, params.flip, params.jitter)
+
+
+def rate_scale(scaling: str, ratio: float) -> float:
+    """Factor of the learning rate for a batch `ratio` times as large: none | linear | sqrt."""
+    return {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[scaling]
+
+
+def _embed(network: nn.Module, data: tuple[Tensor, Tensor]) -> Tensor:
+    return cast("RelationNetwork", network).embed(all_images(*data))
+
+
+def _relate(network: nn.Module, maps: Tensor, data: tuple[Tensor, Tensor]) -> Tensor:
+    return cast("RelationNetwork", network).relate(*maps_of_episodes(maps, *data[0].shape[:3]))
