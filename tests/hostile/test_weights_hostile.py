@@ -211,7 +211,7 @@ CONTENTS: dict[str, tuple[object, str]] = {
     "params of a huge network": (_saved(model={**vars(PARAMS), "image_size": 10**9}), "model.image_size"),
     "params that are hostile": (
         _saved(model={**vars(PARAMS), "\u202e\n": 1}),
-        r"\u202e\n': unknown key",
+        r"\u202e\n: unknown key",
     ),
     "a network of another kind": (
         _saved(model={**vars(PARAMS), "embedding": "resnet12"}),

@@ -21,7 +21,6 @@ CHOICES: dict[str, st.SearchStrategy[Any]] = {
     "train.recompute": st.booleans(),
     "train.schedule": st.sampled_from(["constant", "cosine"]),
     "parallel.replicas": st.one_of(st.just("auto"), st.integers(1, 100)),
-    "parallel.interface": st.one_of(st.none(), st.just("eth0")),
     "loader.bench.workers": st.lists(st.integers(0, 9), min_size=1, max_size=3, unique=True),
 }
 
