@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from parashot.train.evaluate import EpisodeSet, episode_accuracies, mean_and_ci95
 from tiny_data import EVALUATED, SEED, tiny_params
 
 from parashot.cli import main
@@ -19,7 +20,6 @@ from parashot.data.sources.miniimagenet import miniimagenet
 from parashot.data.sources.ravi import class_splits
 from parashot.model.network import build_network
 from parashot.model.weights import save_weights
-from parashot.train.evaluate import EpisodeSet, episode_accuracies, mean_and_ci95
 
 pytestmark = pytest.mark.usefixtures("one_core")
 

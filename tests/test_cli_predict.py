@@ -9,7 +9,7 @@ import pytest
 
 from parashot.cli import main
 from parashot.questions.scaling.records import CostMessage, CostStep
-from parashot.questions.strategies.records import StepTrace, StepShares, StrategyBlock, StrategyVariant
+from parashot.questions.strategies.records import StepShares, StepTrace, StrategyBlock, StrategyVariant
 from parashot.records import write_metrics, write_rows
 
 ROUNDS = range(7)
