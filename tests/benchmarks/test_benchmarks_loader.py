@@ -11,6 +11,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from parashot.data.batches import Plan
 from PIL import Image, UnidentifiedImageError
 
 from benchmarks import feeds, images, loader, scale
@@ -18,7 +19,6 @@ from benchmarks.feeds import Shape
 from benchmarks.outcome import Outcome, Table
 from benchmarks.peers.study_loader import study_loader
 from benchmarks.turns import Side, Turns
-from parashot.data.batches import Plan
 from parashot.data.episodes import EpisodeSpec, draw_rows
 from parashot.data.loaders import EpisodeDataset
 from parashot.data.packed import PackedSplit

@@ -14,9 +14,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from parashot.data.batches import Batch, Plan
 from test_packed import make_packed
 
-from parashot.data.batches import Batch, Plan
 from parashot.data.episodes import EpisodeSpec
 from parashot.data.loaders import Backend, EpisodeDataset, episode_loader, workers_of_rank
 from parashot.data.packed import PackedSplit

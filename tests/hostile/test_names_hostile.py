@@ -15,13 +15,6 @@ from parashot.classify.predictions import Prediction, as_csv, as_json, as_table
 from parashot.classify.sheet import sheet
 from parashot.errors import DataError, one_line
 from parashot.plain import printable
-from parashot.questions.accuracy.confused import ConfusionRow
-from parashot.questions.accuracy.records import Confusion
-from parashot.questions.results import StudyResults
-from parashot.questions.study import Study, analyse
-from parashot.report.markdown import as_markdown, markdown
-from parashot.report.page import render_page, write_report
-from parashot.report.tables import CONFUSION, Table
 
 NAMES = {
     "a script": "<script>alert(1)</script>",
@@ -103,57 +96,4 @@ def test_in_the_sheet(tmp_path: Path, answered: Answered, jpeg: bytes, name: str
     assert all(each.startswith("data:image/jpeg;base64,") for each in seen.addresses)
     assert printable(name) in seen.text and printable(file.name) in seen.text
     assert seen.text.replace("\n", "").isprintable()
-    answered()
-
-
-@cache
-def _nothing() -> Study:
-    return analyse(StudyResults(), study_builder.params())
-
-
-def _table(name: str) -> Table[ConfusionRow]:
-    return CONFUSION.of([ConfusionRow(name, name, 3, 1, 1 / 3)])
-
-
-@each_name
-def test_in_the_report(answered: Answered, name: str) -> None:
-    """A table of the report, and the CSV within."""
-    table = _table(name)
-    evaluation = replace(study_builder.evaluation(), confusion=(), shown=())
-    study = replace(_nothing(), results=StudyResults(evaluate=evaluation))
-    seen = _harmless(render_page(study, {}, {"confusion": table}, ""))
-    assert seen.text.count(printable(name)) == 2
-    assert seen.text.replace("\n", "").isprintable()
-    data = base64.b64decode(table.csv_address().split(",")[1]).decode("utf-8")
-    cells = [cell for row in csv.reader(io.StringIO(data, newline="")) for cell in row]
-    assert not any(cell.startswith(("=", "+", "-", "@", "\t", "\r")) for cell in cells)
-    answered()
-
-
-@each_name
-def test_in_markdown(answered: Answered, name: str) -> None:
-    lines = as_markdown(_table(name)).split("\n")
-    assert len(lines) == 3
-    bars = [len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in lines]
-    assert len(set(bars)) == 1
-    assert re.search(r"(?<!\\)(?:\\\\)*(\[|<[a-zA-Z/!?])", lines[2]) is None
-    assert lines[2].isprintable()
-    answered()
-
-
-def test_in_the_whole_report(tmp_path: Path, answered: Answered) -> None:
-    """With the figure that shows classes, all names at once."""
-    names = [name for name in NAMES.values() if name.isprintable()]  # a store has no others
-    counts = tuple(Confusion(one, two, 9, 3) for one in names for two in names)
-    results = StudyResults(
-        evaluate=replace(study_builder.evaluation(), confusion=counts, shown=()),
-        missing={"loader": f"results/{names[0]}: cannot be read"},
-    )
-    study = analyse(results, study_builder.params())
-    write_report(study, names[0], tmp_path / "reports")
-    seen = _harmless((tmp_path / "reports" / "index.html").read_text(encoding="utf-8"))
-    assert "svg" in seen.tags and "img" not in seen.tags
-    assert names[0] in seen.text
-    page = markdown(study, "A study")
-    assert re.search(r"(?<!\\)(?:\\\\)*(<(script|img|b|!)|\[x\]\()", page) is None
     answered()

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
+from parashot.parallel.meeting import launch_folder, loopback
 from torch import distributed as dist
 
 from parashot.errors import DataError, DeviceError
@@ -26,7 +27,6 @@ from parashot.parallel.context import (
     place,
 )
 from parashot.parallel.launch import launch
-from parashot.parallel.meeting import launch_folder, loopback
 from parashot.params import ParallelParams, load_params
 
 TWO = Placement("cpu", 2, 1, 2)

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 import torch
+from parashot.data.batches import Batch, Plan
+from parashot.parallel.inputs import Inputs
 from standing_ranks import StandingRanks
 from torch import distributed as dist
 from torch import nn
 
 from parashot.data.augment import Augmentation
-from parashot.data.batches import Batch, Plan
 from parashot.model.losses import LOSSES, accuracy
 from parashot.model.network import build_network
 from parashot.parallel.context import Context, Placement
-from parashot.parallel.inputs import Inputs
 from parashot.parallel.registry import STRATEGIES, build_strategy, obstacle
 from parashot.parallel.strategy import Objective, Strategy
 from parashot.params import Head, Pairing, Params, load_params

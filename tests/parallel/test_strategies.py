@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 import torch
+from parashot.data.batches import Batch, Plan
+from parashot.parallel.inputs import Inputs
 from standing_ranks import StandingRanks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from parashot.data.augment import Augmentation
-from parashot.data.batches import Batch, Plan
 from parashot.model.losses import LOSSES, accuracy
 from parashot.model.network import build_network
 from parashot.parallel.context import Context, Placement
-from parashot.parallel.inputs import Inputs
 from parashot.parallel.registry import STRATEGIES, build_strategy
 from parashot.parallel.strategy import Objective, Strategy
 from parashot.params import Params, load_params

@@ -8,6 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from parashot.pretrain import run as pretraining
+from parashot.pretrain.result import skip_pretraining
+from parashot.pretrain.run import PretrainJob, one_cycle, pretrain
 from tiny_data import CLASSES, IMAGES, SEED, tiny_params
 
 from parashot.data.labelled import LabelledImages, image_order
@@ -16,13 +19,10 @@ from parashot.errors import DataError, NonfiniteError, ParashotError
 from parashot.model.network import build_network
 from parashot.model.residual import ResidualHead
 from parashot.model.weights import begin_with_embedding, load_network
-from parashot.pretrain import run as pretraining
-from parashot.pretrain.result import skip_pretraining
-from parashot.pretrain.run import PretrainJob, one_cycle, pretrain
 from parashot.recipes import Value
 from parashot.records import Run, read_json, read_result, read_rows, read_runs
 from parashot.train.job import Job
-from parashot.train.records import TrainResult, HistoryRow
+from parashot.train.records import HistoryRow, TrainResult
 from parashot.train.run import train
 
 pytestmark = pytest.mark.usefixtures("one_core")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from parashot.questions.step.copy_overlap import OverlapTimes, _seconds, measure_overlap
 from tiny_data import tiny_params
 
 from parashot.parallel.context import Context, Placement
 from parashot.questions.statistics import Resampling
-from parashot.questions.step.copy_overlap import OverlapTimes, _seconds, measure_overlap
 
 ROUNDS = 9
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from parashot.train.evaluate import EpisodeSet, episode_accuracies, mean_and_ci95
 from PIL import Image
 from tiny_data import EVALUATED, PACKED_EPISODES, tiny_params
 
@@ -17,7 +18,6 @@ from parashot.parallel.registry import STRATEGIES
 from parashot.questions.accuracy.measure import evaluate_chosen
 from parashot.questions.accuracy.records import Confusion, EvaluateResult, ShownScore
 from parashot.records import read_json, read_result, read_rows, read_runs, write_result
-from parashot.train.evaluate import EpisodeSet, episode_accuracies, mean_and_ci95
 from parashot.train.records import EpisodeAccuracy, TaskAccuracy, TrainResult
 
 pytestmark = pytest.mark.usefixtures("one_core")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from parashot.pretrain import result as pretrain
+
 from parashot.questions.accuracy import measure as evaluate
 from parashot.questions.accuracy import warmup
 from parashot.questions.batchsz import measure as batchsz

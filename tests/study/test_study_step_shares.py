@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from parashot.train.assemble import new_strategy, ready_batches
 from standing_ranks import StandingRanks
 from tiny_data import tiny_params
 from torch.autograd import DeviceType
@@ -25,7 +26,6 @@ from parashot.questions.strategies.shares import (
     without,
 )
 from parashot.questions.timed import TimedStrategy
-from parashot.train.assemble import new_strategy, ready_batches
 
 SPANS = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 10)).map(lambda s: (s[0], s[0] + s[1])))
 

@@ -9,7 +9,7 @@ from tiny_data import tiny_params
 
 from parashot.parallel.registry import STRATEGIES
 from parashot.questions.strategies.measure import ALL_CORES, PER_PARAMETER, bench_strategies
-from parashot.questions.strategies.records import StepTrace, StepShares, StrategyBlock, StrategyVariant
+from parashot.questions.strategies.records import StepShares, StepTrace, StrategyBlock, StrategyVariant
 from parashot.records import read_json, read_rows
 
 pytestmark = pytest.mark.usefixtures("one_core")

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
+from parashot.train.assemble import new_strategy, ready_batches
 from standing_ranks import StandingRanks
 from tiny_data import tiny_params
 
@@ -22,7 +23,6 @@ from parashot.parallel.registry import STRATEGIES
 from parashot.params import Params
 from parashot.recipes import Value
 from parashot.records import read_result, read_rows
-from parashot.train.assemble import new_strategy, ready_batches
 from parashot.train.checkpoint import Checkpoints, Progress, load_optimizer_state, optimizer_state
 from parashot.train.job import Job
 from parashot.train.records import HistoryRow, TrainResult

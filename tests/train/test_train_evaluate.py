@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from parashot.train.evaluate import EpisodeSet, episode_accuracies, mean_and_ci95
 from tiny_data import EVALUATED, PACKED_EPISODES, tiny_params
 
 from parashot.data.packed import PackedSplit
@@ -16,7 +17,6 @@ from parashot.data.pixels import normalise
 from parashot.model.losses import accuracy
 from parashot.model.network import RelationNetwork, build_network
 from parashot.train import evaluate
-from parashot.train.evaluate import EpisodeSet, episode_accuracies, mean_and_ci95
 
 pytestmark = pytest.mark.usefixtures("one_core")
 CPU, SIZE = torch.device("cpu"), 16

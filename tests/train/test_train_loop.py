@@ -8,9 +8,9 @@ from typing import cast
 
 import pytest
 import torch
+from parashot.data.batches import Batch, Plan
 from torch import nn
 
-from parashot.data.batches import Batch, Plan
 from parashot.parallel.context import Context, Placement
 from parashot.parallel.strategy import Strategy
 from parashot.train import loop

@@ -11,11 +11,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from parashot.data.batches import Batch, Plan
+from parashot.train.assemble import new_strategy, ready_batches, training_batches
 from standing_ranks import StandingRanks
 from tiny_data import tiny_params
 from torch import distributed as dist
 
-from parashot.data.batches import Batch, Plan
 from parashot.errors import NonfiniteError
 from parashot.parallel.context import Context, Placement, control_group
 from parashot.parallel.registry import STRATEGIES
@@ -23,7 +24,6 @@ from parashot.parallel.strategy import any_nonfinite
 from parashot.params import Params
 from parashot.recipes import Value
 from parashot.records import Run, read_json, read_result, read_rows
-from parashot.train.assemble import new_strategy, ready_batches, training_batches
 from parashot.train.job import Job
 from parashot.train.loop import train_steps
 from parashot.train.records import HistoryRow, TrainResult

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from parashot.train.objective import build_objective, learning_rates, optimizer_maker
 from tiny_data import tiny_params
 from torch import nn
 
 from parashot.data.augment import Augmentation
 from parashot.model.losses import LOSSES
 from parashot.model.network import build_network
-from parashot.train.objective import build_objective, learning_rates, optimizer_maker
 
 
 def test_the_cosine_falls_from_the_full_rate_towards_zero() -> None:

@@ -11,17 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from parashot.data.batches import Batch
+from parashot.train.evaluate import EpisodeSet, episode_accuracies, mean_and_ci95
 from standing_ranks import StandingRanks
 from tiny_data import EVALUATED, PACKED_EPISODES, tiny_params
 
-from parashot.data.batches import Batch
 from parashot.data.packed import PackedSplit
 from parashot.model.network import build_network
 from parashot.model.weights import load_network
 from parashot.parallel.strategy import Strategy
 from parashot.recipes import Value
 from parashot.records import Run, read_json, read_result, read_rows, read_runs
-from parashot.train.evaluate import EpisodeSet, episode_accuracies, mean_and_ci95
 from parashot.train.job import Job
 from parashot.train.records import EpisodeAccuracy, HistoryRow, TrainResult
 from parashot.train.run import train, train_rank

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from parashot.train.evaluate import EpisodeSet, episode_scores
 from tiny_data import EVALUATED, SEED, tiny_params
 
 from parashot.data.episodes import EpisodeSpec
@@ -16,7 +17,6 @@ from parashot.data.pixels import prepare
 from parashot.errors import DataError
 from parashot.model.losses import cross_entropy
 from parashot.model.network import RelationNetwork, build_network
-from parashot.train.evaluate import EpisodeSet, episode_scores
 from parashot.tasks.few_shot import draw_episodes, judge_episodes, task_accuracy, transductive_accuracies
 
 pytestmark = pytest.mark.usefixtures("one_core")

@@ -1,0 +1,76 @@
+"""Names of classes and files in the report: text, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import study_builder as build
+
+from parashot.plain import printable
+from parashot.questions.accuracy.confused import ConfusionRow
+from parashot.questions.accuracy.records import Confusion
+from parashot.questions.results import StudyResults
+from parashot.questions.study import analyse
+from parashot.report.markdown import as_markdown, markdown
+from parashot.report.page import write_report
+from parashot.report.tables import CONFUSION
+
+NAMES = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    "</td></table></svg></style></title>",
+    "[x](javascript:alert(1))",
+    "a|b|c",
+    "``x``\\",
+    '=HYPERLINK("http://x","y")',
+    r"$\frac{1}{0}$ $",
+)
+"""What a store of images may hold; others are refused when it is read."""
+
+
+class _Elements(HTMLParser):
+    """Elements, handlers and text, as a browser sees them."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.handlers: list[str] = []
+        self.text = ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_names_are_text_in_the_page(tmp_path: Path) -> None:
+    counts = tuple(Confusion(one, two, 9, 3) for one in NAMES for two in NAMES)
+    results = StudyResults(
+        evaluate=replace(build.evaluation(), confusion=counts, shown=()),
+        missing={"loader": f"results/{NAMES[0]}: cannot be read"},
+    )
+    study = analyse(results, build.params())
+    write_report(study, NAMES[1], tmp_path / "reports")
+    seen = _Elements((tmp_path / "reports" / "index.html").read_text(encoding="utf-8"))
+    assert not seen.tags & {"script", "iframe", "object", "link", "base", "form", "img"}
+    assert seen.handlers == []
+    assert NAMES[0] in seen.text and NAMES[1] in seen.text
+    page = markdown(study, "A study")
+    assert re.search(r"(?<!\\)(?:\\\\)*(<(script|img|b|!)|\[x\]\()", page) is None
+
+
+def test_names_are_text_in_a_table_of_markdown() -> None:
+    for name in (*NAMES, "a\nb\r\nc", "\x1b[2J"):
+        lines = as_markdown(CONFUSION.of([ConfusionRow(name, name, 3, 1, 1 / 3)])).split("\n")
+        assert len(lines) == 3
+        assert len({len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in lines}) == 1
+        assert re.search(r"(?<!\\)(?:\\\\)*(\[|<[a-zA-Z/!?])", lines[2]) is None
+        assert lines[2] == printable(lines[2])
