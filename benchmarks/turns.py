@@ -1,17 +1,20 @@
-"""Sides that are compared, each in a process of its own, timed in turn: A B C A B C ...
+"""Interleaved timing, A B C A B C ..., of callables or of sides in processes of their own.
 
-A process of its own keeps what one side does to its process (allocator, threads, caches of torch) from the
-others. Only one side runs at a time; the others sleep on a pipe.
+What is compared runs as sides: a process of its own keeps what one side does to its process (allocator,
+threads, caches of torch) from the others. Only one side runs at a time; the others sleep on a pipe.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import multiprocessing
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Self
@@ -25,15 +28,47 @@ BLOCKS = 7
 _MEMORY_INTERVAL_SECONDS = 0.01
 
 Block = Callable[[], float]
-"""Does one block and returns its seconds, timed by itself, per unit of work."""
+"""One timed block of work: returns its seconds per unit of work."""
+
+
+def interleaved(blocks: Mapping[str, Block], rounds: int, warmups: int = 1) -> dict[str, list[float]]:
+    """Call every block once per round; return values by name, item i of round i, without the warm-ups."""
+    measured: dict[str, list[float]] = {name: [] for name in blocks}
+    for number in range(-warmups, rounds):
+        for name, block in blocks.items():
+            value = block()
+            if number >= 0:
+                measured[name].append(value)
+        print(f"\r  round {number + 1} of {rounds} ", end="", file=sys.stderr, flush=True)
+    print("\r" + " " * 30, end="\r", file=sys.stderr, flush=True)
+    return measured
+
+
+def fitting(seconds: Callable[[int], float], at_least: float, fewest: int = 1) -> int:
+    """Return how many repetitions, but `fewest`, take `at_least` seconds; `seconds(n)` times n of them."""
+    count, taken = fewest, seconds(fewest)
+    while taken < at_least / 4:
+        count *= 2
+        taken = seconds(count)
+    return max(fewest, math.ceil(count * at_least / taken))
+
+
+def seconds_of(call: Callable[[], object], count: int, finish: Callable[[], object] = lambda: None) -> float:
+    """Time `count` calls in a row; `finish` waits for the device."""
+    finish()
+    begin = time.perf_counter()
+    for _ in range(count):
+        call()
+    finish()
+    return time.perf_counter() - begin
 
 
 @dataclass(frozen=True)
 class Side:
     """One of the compared: `make(**arguments)` runs in the side's process and returns its block.
 
-    `make` stands at the top of a module. What it needs of torch it imports itself, so that `idle_bytes` (the
-    process before `make`, with `preload` imported) is the same for all sides.
+    `make` stands at the top of a module and imports peers itself, so that the idle memory of a side (its
+    process before `make`, with `preload` imported) is the same for all.
     """
 
     name: str
@@ -43,7 +78,10 @@ class Side:
 
 
 class Turns:
-    """`with Turns(sides) as turns:` starts the sides; `turns.seconds(7)` lets them run in turn."""
+    """`with Turns(sides) as turns:` starts the sides; `turns.seconds(7)` lets them run in turn.
+
+    Raises `DeviceError` in one line where a side fails or its process dies.
+    """
 
     def __init__(self, sides: Sequence[Side]) -> None:
         self.sides = list(sides)
@@ -58,7 +96,7 @@ class Turns:
             there.close()
             self._running[side.name] = (process, here)
         try:
-            for what in ("ready", "make"):  # what is idle is known when all share the packages they imported
+            for what in ("ready", "make"):  # idle memory is comparable once all have imported their packages
                 for side in self.sides:
                     self._ask(side.name, what)
         except BaseException:
@@ -75,26 +113,16 @@ class Turns:
                 process.join()
 
     def seconds(self, blocks: int = BLOCKS, warmups: int = 1) -> dict[str, list[float]]:
-        """Seconds of each block by side, item i of all from round i; `warmups` rounds are left out."""
-        measured: dict[str, list[float]] = {side.name: [] for side in self.sides}
-        for number in range(-warmups, blocks):
-            for name, series in measured.items():
-                taken = self._ask(name, "block")
-                if number >= 0:
-                    series.append(taken)
-            print(f"\r  round {number + 1} of {blocks} ", end="", file=sys.stderr, flush=True)
-        print("\r" + " " * 30, end="\r", file=sys.stderr, flush=True)
-        return measured
+        """Return the seconds of each block by side, as `interleaved` does."""
+        asking = {side.name: partial(self._ask, side.name, "block") for side in self.sides}
+        return interleaved(asking, blocks, warmups)
 
     def peak_memory(self) -> dict[str, int]:
-        """Peak bytes of one more block by side, above its idle process: PSS over its process tree."""
+        """Return peak bytes of one more block by side, above its idle process: PSS over its process tree."""
         return {side.name: int(self._ask(side.name, "memory")) for side in self.sides}
 
     def private_memory(self) -> dict[str, int]:
-        """Bytes that each side's process has to itself, and that only its end sets free.
-
-        Pages of a mapped file are not among them: the kernel takes those back whenever it likes.
-        """
+        """Return bytes that only the end of each side's process sets free: no pages of mapped files."""
         return {side.name: int(self._ask(side.name, "private")) for side in self.sides}
 
     def _ask(self, name: str, what: str) -> float:
@@ -111,7 +139,7 @@ class Turns:
 
 
 def release_memory() -> None:
-    """Hand freed memory back to the kernel, so that sides that wait hold little. After a block, unclocked."""
+    """Hand freed memory back to the kernel, so that waiting sides hold little."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -122,7 +150,7 @@ def _serve(side: Side, connection: Connection) -> None:
     for module in side.preload:
         __import__(module)
     idle_bytes = 0
-    block: Block | None = None
+    block: Block = float
     while True:
         try:
             question = connection.recv()
@@ -133,20 +161,17 @@ def _serve(side: Side, connection: Connection) -> None:
             if question == "make":
                 idle_bytes = tree_memory_bytes(os.getpid())
                 block = side.make(**side.arguments)
+            elif question == "block":
+                answer = block()
+            elif question == "memory":
+                with MemoryPeak(_MEMORY_INTERVAL_SECONDS) as memory:
+                    block()
+                answer = float(memory.peak_bytes - idle_bytes)
             elif question == "private":
                 answer = _private_bytes()
-            elif question != "ready":
-                assert block is not None
-                answer = block() if question == "block" else _peak_of(block, idle_bytes)
         except Exception as error:
             answer = f"{type(error).__name__}: {error}"
         connection.send(answer)
-
-
-def _peak_of(block: Block, idle_bytes: int) -> float:
-    with MemoryPeak(_MEMORY_INTERVAL_SECONDS) as memory:
-        block()
-    return float(memory.peak_bytes - idle_bytes)
 
 
 def _private_bytes() -> float:

@@ -1,23 +1,54 @@
-"""What a training step works on: a network, images of one size, so many episodes and queries."""
+"""Everything that benchmarks call of parashot's training core: steps, loaders, replicas, whole trainings."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 
+from benchmarks.checkout import ROOT
+from benchmarks.outcome import ratio_of
 from parashot.data.batches import Batch, Plan
 from parashot.data.episodes import EpisodeSpec
-from parashot.params import AugmentParams, Params, load_params
+from parashot.data.loaders import Backend, EpisodeDataset, episode_loader
+from parashot.data.packed import PackedSplit
+from parashot.hardware import usable_cores
+from parashot.parallel.allocator import keep_freed_memory
+from parashot.parallel.context import Context, Placement, alone, control_group, wait_for_all
+from parashot.parallel.launch import launch
+from parashot.parallel.strategy import Strategy
+from parashot.params import AugmentParams, Params, load_params, parse, read_yaml
+from parashot.questions.results import StrategyResults
+from parashot.questions.scaling.measure import CostBlocks, local_sizes, new_messages, time_round
+from parashot.questions.statistics import Interval
+from parashot.questions.strategies.records import StrategyBlock, StrategyVariant
+from parashot.questions.strategies.shares import all_shares, watch_shares
+from parashot.questions.strategies.trace import anatomy, watch_step
+from parashot.questions.text import counted
+from parashot.questions.timed import TimedStrategy
+from parashot.recipes import Value, apply
+from parashot.train.assemble import new_strategy
+from parashot.train.job import Job
+from parashot.train.run import train
 
+T = TypeVar("T")
 Embedding = Literal["conv4", "bottleneck", "resnet12"]
 
 N_WAY, K_SHOT = 5, 1
 """5-way 1-shot, as the study."""
 
-_PARAMS = Path(__file__).resolve().parents[1] / "params.yaml"
+PREFETCH = 2
+"""Batches that each loader worker keeps ready: torch's default."""
+
+REPLICAS = 2
+"""Replicas of DDP that are compared with serial."""
+
+ENDLESS = 10**9
+_PARAMS = ROOT / "params.yaml"
 
 
 @dataclass(frozen=True)
@@ -31,20 +62,18 @@ class Workload:
 
     @property
     def name(self) -> str:
-        """As a person reads it."""
-        return (
-            f"{self.embedding}, {self.image_size} px, {_count(self.k_query, 'query', 'queries')} per class, "
-            f"batchsz {self.batchsz}"
-        )
+        """Name as tables show it."""
+        queries = counted(self.k_query, "query", "queries")
+        return f"{self.embedding}, {self.image_size} px, {queries} per class, batchsz {self.batchsz}"
 
     @property
     def images(self) -> int:
-        """Images of one step."""
+        """Number of images of one step."""
         return self.batchsz * self.spec.images
 
     @property
     def spec(self) -> EpisodeSpec:
-        """The shape of its episodes."""
+        """Shape of its episodes."""
         return EpisodeSpec(N_WAY, K_SHOT, self.k_query)
 
     def params(self, **train: Any) -> Params:
@@ -74,18 +103,168 @@ class Workload:
             augment=AugmentParams(crop=1.0, flip=False, jitter=0.0),
         )
 
-    def batch(self, seed: int = 0, rank: int = 0, ranks: int = 1) -> Batch:
-        """A rank's share of a step: random uint8 pixels, laid out in memory as the loaders lay them."""
+    def batch(self, rank: int = 0, ranks: int = 1) -> Batch:
+        """A rank's share of a step: random uint8 pixels, in memory as the loaders lay them out."""
         plan = Plan(self.batchsz, self.batchsz, rank, ranks)
-        images = len(plan.reads(0)) * self.spec.images
-        pixels = torch.randint(
-            256,
-            (images, self.image_size, self.image_size, 3),
-            dtype=torch.uint8,
-            generator=torch.Generator().manual_seed(seed),
-        )
+        shape = (len(plan.reads(0)) * self.spec.images, self.image_size, self.image_size, 3)
+        generator = torch.Generator().manual_seed(0)
+        pixels = torch.randint(256, shape, dtype=torch.uint8, generator=generator)
         return Batch.of(pixels.movedim(-1, -3), self.spec, plan, 0)
 
 
-def _count(number: int, one: str, more: str) -> str:
-    return f"{number} {one if number == 1 else more}"
+def device() -> torch.device:
+    """Device that steps run on."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def serial_strategy(workload: Workload, **train: Any) -> Strategy:
+    """Parashot's strategy of one replica, on all cores or the card; from now freed memory is kept."""
+    keep_freed_memory()
+    placement = Placement(device().type, 1, usable_cores(), usable_cores())
+    return new_strategy("serial", workload.params(**train), Context(0, 1, 0, 1, placement))
+
+
+def serial_step(workload: Workload, **train: Any) -> Callable[[], object]:
+    """A training step of `serial_strategy` over one batch, uint8 in memory."""
+    strategy, batch = serial_strategy(workload, **train), workload.batch()
+    return lambda: strategy.step(batch)
+
+
+def loader_batches(
+    packed: Path,
+    spec: EpisodeSpec,
+    batchsz: int,
+    image_size: int,
+    backend: Backend,
+    workers: int,
+    device: str = "cpu",
+    steps: int = ENDLESS,
+) -> Iterator[Batch]:
+    """Batches of the training split by parashot's loader, by default more than any measurement reads."""
+    plan = Plan(steps * batchsz, batchsz)
+    dataset = EpisodeDataset(PackedSplit(packed, "train"), spec, plan, 0, backend, image_size)
+    return episode_loader(dataset, workers, PREFETCH, torch.device(device))
+
+
+def params_with(settings: Mapping[str, Value]) -> Params:
+    """params.yaml of this checkout with dotted keys set. Raises `ParamsError`."""
+    return parse(Params, apply(tree_of(_PARAMS), settings))
+
+
+def tree_of(path: Path) -> dict[str, Any]:
+    """A params.yaml of this checkout as a tree."""
+    tree = read_yaml(path)
+    assert isinstance(tree, dict)
+    return tree
+
+
+def whole_training(
+    strategy: str, params: Params, packed: Path, out: Path, scratch: Path | None = None
+) -> None:
+    """Train as the stage does: validations, saved states below `scratch`, results in `out`."""
+    train(Job(strategy, params, packed, out, scratch=scratch))
+
+
+def in_ranks(function: Callable[..., T], device_type: str, ranks: int, *args: Any) -> T:
+    """Call `function(rank, ranks, device, *args)` in a process per rank, and return what the first returns.
+
+    `function` stands at the top of a module. Raises `DeviceError` in one line where a rank fails.
+    """
+    cores = usable_cores()
+    placement = Placement(device_type, ranks, max(1, cores // ranks), cores)
+    result = launch(_call_in_rank, placement, ranks, function, args)
+    assert result is not None  # only other ranks that torchrun has started get nothing
+    return result
+
+
+def _call_in_rank(context: Context, function: Callable[..., T], args: Sequence[Any]) -> T:
+    return function(context.rank, context.ranks, context.device, *args)
+
+
+# --- DDP on two replicas, a thread each -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """Seconds per step by serial, DDP, and DDP without its exchange; item i of all of round i.
+
+    `bench` holds the same as `strategy-bench` records it, with what the model of cost is fitted to.
+    """
+
+    workload: Workload
+    serial: Sequence[float]
+    ddp: Sequence[float]
+    apart: Sequence[float]
+    bench: StrategyResults | None = None
+
+    @property
+    def efficiency(self) -> Interval:
+        """T_1 / (p T_p)."""
+        return ratio_of(self.serial, self.ddp).scaled(1 / REPLICAS)
+
+    @property
+    def ceiling(self) -> Interval:
+        """Efficiency without any exchange: what sharing the machine leaves of it."""
+        return ratio_of(self.serial, self.apart).scaled(1 / REPLICAS)
+
+
+def measure_replicas(workload: Workload, steps: int, blocks: int, with_costs: bool = False) -> Replicas:
+    """Time blocks of `steps` steps in turn, in fp32 on the CPU, in one process per replica with one thread.
+
+    with_costs: time in the same rounds what the model of cost is fitted to. Raises `DeviceError`.
+    """
+    placement = Placement("cpu", REPLICAS, threads_per_replica=1, cores=REPLICAS)
+    measured = launch(_measure_rank, placement, REPLICAS, workload, steps, blocks, with_costs)
+    assert measured is not None  # only other ranks that torchrun has started get nothing
+    return measured
+
+
+def _measure_rank(
+    context: Context, workload: Workload, steps: int, blocks: int, with_costs: bool
+) -> Replicas:
+    """Measurement of one rank; only the first one's counts. The other sleeps while the first steps alone."""
+    control = control_group(context)
+    params = workload.params()
+    one = new_strategy("serial", params, alone(context))
+    sizes = local_sizes(workload.batchsz) if with_costs else [workload.batchsz]
+    by_size = {size: TimedStrategy(one, [replace(workload, batchsz=size).batch()], 1) for size in sizes}
+    strategy = new_strategy("ddp", params, context)
+    ddp = TimedStrategy(strategy, [workload.batch(context.rank, context.ranks)], 1)
+    messages = new_messages(context) if with_costs else {}
+    costs = CostBlocks()
+    seconds: dict[str, list[float]] = {"serial": [], "ddp": [], "apart": []}
+    for number in range(-1, blocks):  # the first warms up
+        found = time_round(context, by_size, messages, number, control) if with_costs else CostBlocks()
+        if number >= 0:
+            costs.add(found)
+        for side, series in seconds.items():
+            wait_for_all(control)
+            timed = by_size[workload.batchsz] if side == "serial" else ddp
+            runs = side != "serial" or context.is_first
+            with strategy.without_exchange() if side == "apart" else nullcontext():
+                taken = timed.seconds(steps) / steps if runs else 0.0
+            if number >= 0:
+                series.append(taken)
+    bench = None
+    if with_costs:
+        wait_for_all(control)
+        seen = anatomy("ddp", watch_step(ddp), context, control, params)
+        shares = all_shares("ddp", watch_shares(ddp), context, control)
+        bench = StrategyResults(
+            tuple(
+                StrategyVariant(name, name, "ok", "", count, 1, workload.batchsz)
+                for name, count in (("serial", 1), ("ddp", REPLICAS))
+            ),
+            tuple(
+                StrategyBlock(number, name, 1, taken)
+                for name in ("serial", "ddp")
+                for number, taken in enumerate(seconds[name])
+            ),
+            (seen,),
+            tuple(shares),
+            cost_steps=tuple(costs.steps),
+            cost_messages=tuple(costs.messages),
+        )
+    wait_for_all(control)
+    strategy.close()
+    return Replicas(workload, **seconds, bench=bench)
