@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import runpy
 import shlex
@@ -10,7 +9,6 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from tiny_data import pack_tiny
@@ -63,8 +61,8 @@ def test_the_package_shows_its_names_and_no_others() -> None:
 
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="argparse words its help in another way from 3.13 on")
 def test_the_reference_is_that_of_the_code() -> None:
-    done = subprocess.run([sys.executable, "docs/reference.py", "--check"], check=False, cwd=ROOT)
-    assert done.returncode == 0, "make it again: python docs/reference.py"
+    done = subprocess.run([sys.executable, "tools/reference.py", "--check"], check=False, cwd=ROOT)
+    assert done.returncode == 0, "make it again: python tools/reference.py"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -90,25 +88,11 @@ def test_commands_were_found() -> None:
     assert len(commands(ROOT / "docs/howto.md")) > 8
 
 
-def test_the_table_of_reliability_adds_up_what_was_told() -> None:
-    told = "<properties><property name='{}' value='{}'/></properties>"
-    cases = [("kills_survived", 50), ("kills_survived", 1_000), ("processes_logging", 10)]
-    tests = "".join(f"<testcase>{told.format(*each)}</testcase>" for each in cases)
-    report = ElementTree.fromstring(
-        f"<testsuites><testsuite timestamp='2026-01-02T'>{tests}</testsuite></testsuites>"
-    )
-    page = runpy.run_path(str(ROOT / "docs/reliability.py"))
-    rows = [line.split(" | ")[1] for line in page["table"](report).splitlines()[2:] if line.startswith("|")]
-    flat = json.loads(page["LEAKS"].read_text())["settings"]["without_growth"]
-    assert rows == ["1,050", "0", "0", "10", f"{flat['steps']:,}", f"{flat['restarts']:,}"]
-    assert flat["steps"] >= 10_000 and flat["restarts"] >= 200
-
-
 def test_page_and_card_of_results_hold_what_was_measured() -> None:
-    script = runpy.run_path(str(ROOT / "docs/results.py"))
+    script = runpy.run_path(str(ROOT / "tools/results.py"))
     found = script["trainings"]()
     text = script["PAGE"].read_text(encoding="utf-8")
-    assert script["filled"](text, script["page_figures"](found)) == text, "make it again: docs/results.py"
+    assert script["filled"](text, script["page_figures"](found)) == text, "make it again: tools/results.py"
     card = script["SHIPPED"].with_suffix(".md").read_text(encoding="utf-8")
     shipped = [each for each in found if script["filled"](card, script["card_figures"](each)) == card]
     assert [each["recipe"] for each in shipped] == ["fast-conv4"]

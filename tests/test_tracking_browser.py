@@ -19,7 +19,7 @@ from parashot.tracking import LoggableModel, Store, Study, publish
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-SCREENSHOTS = Path(__file__).parents[1] / "docs/screenshots.py"
+SCREENSHOTS = Path(__file__).parents[1] / "tools/screenshots.py"
 """Starts an `mlflow ui`, for the README's pictures as for these tests."""
 
 pytestmark = [needs_browser, pytest.mark.timeout(600)]

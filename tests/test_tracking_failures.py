@@ -32,7 +32,7 @@ from parashot.train.job import Job
 from parashot.train.run import train
 
 PROCESSES = 10
-SCREENSHOTS = Path(__file__).parents[1] / "docs/screenshots.py"
+SCREENSHOTS = Path(__file__).parents[1] / "tools/screenshots.py"
 RUNS = ("dp", "ddp")
 ALL = {*RUNS, "study"}
 
