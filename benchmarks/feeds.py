@@ -12,56 +12,26 @@ import itertools
 import mmap
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import psutil
 import torch
 
-from benchmarks.images import packed_bytes
+from benchmarks.limits import BEYOND_CACHE
 from benchmarks.turns import Block, fitting
-from benchmarks.workload import K_SHOT, N_WAY, PREFETCH, loader_batches
-from parashot.data.episodes import EpisodeSpec
+from benchmarks.workload import PREFETCH, Workload, loader_batches
 from parashot.data.loaders import Backend
 from parashot.data.packed import PackedSplit
 from parashot.data.pixels import prepare
 from parashot.errors import DeviceError
 from parashot.hardware import usable_cores
 from parashot.parallel.allocator import keep_freed_memory
-from parashot.questions.text import counted
 
 _ROUNDS_OF_WORKERS = 2
 """Workers deliver in turn: a shorter block would measure a burst, or the wait for one."""
 
 _REST_SECONDS = 0.03
-_COPIED_BYTES = 512 * 2**20
-"""More than the last cache of any machine we know of."""
-
-
-@dataclass(frozen=True)
-class Shape:
-    """5-way 1-shot batches: image size in pixels, query images per class, episodes of a batch."""
-
-    size: int
-    k_query: int
-    batchsz: int
-
-    @property
-    def spec(self) -> EpisodeSpec:
-        """Shape of one episode."""
-        return EpisodeSpec(N_WAY, K_SHOT, self.k_query)
-
-    @property
-    def batch_bytes(self) -> int:
-        """uint8 pixels of a batch."""
-        return self.batchsz * packed_bytes(self.spec.images, self.size)
-
-    @property
-    def name(self) -> str:
-        """Name as tables show it."""
-        queries = counted(self.k_query, "query", "queries")
-        return f"{self.size} px, {queries} per class, batchsz {self.batchsz}"
 
 
 def block_seconds(quick: bool) -> float:
@@ -71,7 +41,7 @@ def block_seconds(quick: bool) -> float:
 
 def ours(
     packed: Path,
-    shape: Shape,
+    shape: Workload,
     backend: Backend,
     workers: int,
     block_seconds: float,
@@ -88,36 +58,39 @@ def ours(
         # by a mapping that stays: what is in memory but not mapped, some systems hand back within a minute
         images = PackedSplit(packed, "train").images
         images.reshape(-1)[:: mmap.PAGESIZE].max()
-    batches = loader_batches(packed, shape.spec, shape.batchsz, shape.size, backend, workers, device)
+    batches = loader_batches(packed, shape, backend, workers, device)
     feed: Iterator[object] = batches
     if floats:
-        feed = ((prepare(each.support, shape.size), prepare(each.query, shape.size)) for each in batches)
+        feed = (
+            (prepare(each.support, shape.image_size), prepare(each.query, shape.image_size))
+            for each in batches
+        )
     return _blocks(feed, shape.batchsz, workers, device, block_seconds)
 
 
-def study(photos: Path, shape: Shape, workers: int, block_seconds: float, device: str = "cpu") -> Block:
+def study(photos: Path, shape: Workload, workers: int, block_seconds: float, device: str = "cpu") -> Block:
     """The study's method; its floats go to `device` unless they are there."""
     from benchmarks.peers.study_loader import study_loader
 
     _prepare_process(workers)
-    batches = study_loader(photos, shape.spec, shape.size, shape.batchsz, workers, PREFETCH)
+    batches = study_loader(photos, shape.spec, shape.image_size, shape.batchsz, workers, PREFETCH)
     on_device = ([each.to(torch.device(device)) for each in batch] for batch in batches)
     return _blocks(on_device, shape.batchsz, workers, device, block_seconds)
 
 
-def easyfsl(photos: Path, shape: Shape, workers: int, block_seconds: float) -> Block:
+def easyfsl(photos: Path, shape: Workload, workers: int, block_seconds: float) -> Block:
     """easyfsl's loader, an episode at a time."""
     from benchmarks.peers.easyfsl_loader import easyfsl_loader
 
     _prepare_process(workers)
-    batches = easyfsl_loader(photos, shape.spec, shape.size, workers, PREFETCH)
+    batches = easyfsl_loader(photos, shape.spec, shape.image_size, workers, PREFETCH)
     return _blocks(batches, 1, workers, "cpu", block_seconds)
 
 
-def plain_copy(shape: Shape, block_seconds: float) -> Block:
+def plain_copy(shape: Workload, block_seconds: float) -> Block:
     """Copies of a batch's bytes by one thread to a reused buffer, from memory that no cache holds."""
     _prepare_process(1)
-    region = np.ones(max(_COPIED_BYTES, 2 * shape.batch_bytes), dtype=np.uint8)
+    region = np.ones(max(BEYOND_CACHE, 2 * shape.batch_bytes), dtype=np.uint8)
     buffer = np.zeros(shape.batch_bytes, dtype=np.uint8)
     begins = range(0, len(region) - len(buffer) + 1, len(buffer))
 

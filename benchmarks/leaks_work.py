@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 
 from benchmarks.images import photo
-from benchmarks.workload import loader_batches, params_with, whole_training
+from benchmarks.workload import Workload, loader_batches, params_with, whole_training
 from parashot.command import guarded
 from parashot.data.episodes import EpisodeSpec
 from parashot.data.images import encode_jpeg
@@ -37,15 +37,11 @@ _SPEC = EpisodeSpec(n_way=2, k_shot=1, k_query=1)
 _BATCHSZ = 2
 _SETTINGS: dict[str, Value] = {
     "episode.n_way": _SPEC.n_way,
-    "episode.k_shot": _SPEC.k_shot,
     "episode.k_query": _SPEC.k_query,
     "evaluate.k_query": _SPEC.k_query,
     "evaluate.val_episodes": _VAL_EPISODES,
-    "model.embedding": "conv4",
     "model.image_size": _SIZE,
-    "model.pairing": "split",
     "train.batchsz": _BATCHSZ,
-    "train.batch_per": "global",
     "train.learning_rate": 1e-4,
     "train.precision": "fp32",
     "train.compile": "none",
@@ -138,8 +134,8 @@ def restart_loaders(folder: Path, count: int) -> None:
 
 
 def _read_some(folder: Path, backend: Literal["packed", "jpeg"], reads: int) -> None:
-    packed, workers = folder / "packed", _RESTARTED_WORKERS
-    batches = loader_batches(packed, _SPEC, _BATCHSZ, _SIZE, backend, workers, steps=_STEPS)
+    workload = Workload("conv4", _SIZE, k_query=1, batchsz=_BATCHSZ)
+    batches = loader_batches(folder / "packed", workload, backend, _RESTARTED_WORKERS, steps=_STEPS)
     for _ in range(reads):
         next(batches)
 

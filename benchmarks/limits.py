@@ -7,12 +7,10 @@ differ in the vector units that they use on a processor.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from pathlib import Path
 from time import perf_counter
 
 import numpy as np
@@ -26,10 +24,8 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 Way = tuple[float, Callable[[], object]]
 """An amount of work (FLOPs, or bytes read and written), and a call that does it."""
 
-_PROCESSORS = Path("/sys/devices/system/cpu")
-_CACHES = 4  # an array beyond the caches is this many times as large as the last one
-_UNKNOWN_CACHE = 64 * 2**20
-_CUDA_ARRAY = 2**30  # so large that launching its copy does not count
+BEYOND_CACHE = 512 * 2**20
+"""Bytes: more than the last cache of any machine we know of."""
 
 
 def matrix_peak(
@@ -51,15 +47,15 @@ def matrix_peak(
 
 
 def copy_bandwidth(
-    threads: int, device: str = "cpu", array_bytes: int | None = None, seconds: float = 1.0
+    threads: int, device: str = "cpu", array_bytes: int = BEYOND_CACHE, seconds: float = 1.0
 ) -> float:
     """Bytes per second of a plain copy beyond the caches, counting each byte twice: read and written.
 
-    What a cache reads only to overwrite it is not counted. `array_bytes` (default: `beyond_cache(device)`) is
-    the size of the source, and of the destination.
+    What a cache reads only to overwrite it is not counted. `array_bytes` is the size of the source, and of
+    the destination.
     """
     with using_threads(threads):
-        return fastest(copy_ways(threads, device, array_bytes or beyond_cache(device)), device, seconds)
+        return fastest(copy_ways(threads, device, array_bytes), device, seconds)
 
 
 def fastest(ways: Sequence[Way], device: str, seconds: float) -> float:
@@ -133,39 +129,11 @@ def using_threads(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-@contextmanager
-def full_float32() -> Iterator[None]:
-    """Keep float32 products in float32 meanwhile: no TF32, which cuDNN takes unless told otherwise."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    convolutions = (
-        torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=False)
-        if torch.cuda.is_available()
-        else nullcontext()
+def full_float32() -> AbstractContextManager[None]:
+    """Keep convolutions of a card in float32 meanwhile: cuDNN takes TF32 unless told otherwise."""
+    if not torch.cuda.is_available():
+        return nullcontext()
+    flags: AbstractContextManager[None] = torch.backends.cudnn.flags(
+        enabled=True, benchmark=True, allow_tf32=False
     )
-    try:
-        with convolutions:
-            yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-def beyond_cache(device: str = "cpu") -> int:
-    """Bytes of an array that no cache of the device can hold: several times its last one."""
-    if device == "cpu":
-        return _CACHES * last_cache_bytes()
-    return max(_CACHES * torch.cuda.get_device_properties(device).L2_cache_size, _CUDA_ARRAY)
-
-
-def last_cache_bytes(processors: Path = _PROCESSORS) -> int:
-    """Bytes of the last caches behind the processors this process may use, as the kernel lists them."""
-    caches: dict[tuple[int, str], int] = {}
-    for processor in os.sched_getaffinity(0):
-        for index in processors.glob(f"cpu{processor}/cache/index*"):
-            level, size, sharers = (
-                (index / name).read_text(encoding="ascii").strip()
-                for name in ("level", "size", "shared_cpu_list")
-            )
-            caches[int(level), sharers] = int(size.removesuffix("K")) * 1024
-    last = max((level for level, _ in caches), default=0)
-    return sum(size for (level, _), size in caches.items() if level == last) or _UNKNOWN_CACHE
+    return flags

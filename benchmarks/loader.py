@@ -24,11 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import feeds
-from benchmarks.feeds import Shape
 from benchmarks.images import CLASSES, pack_noise, pack_photos, photos_by_class, write_photos
 from benchmarks.outcome import Cell, Outcome, Table, median_of, ratio_of
 from benchmarks.turns import BLOCKS, Block, Side, Turns
-from benchmarks.workload import PREFETCH, device
+from benchmarks.workload import PREFETCH, Workload, device
 from parashot.questions.statistics import Interval
 from parashot.questions.text import counted
 
@@ -36,8 +35,8 @@ STUDY, EASYFSL, COPY = "the study's method", "easyfsl", "plain copy of the bytes
 UINT8 = "uint8"
 NOT_INSTALLED = 'not installed: pip install -e ".[peers]" -c constraints.txt'
 
-_SHAPES = (Shape(84, 1, 16), Shape(84, 15, 4), Shape(224, 1, 8), Shape(224, 15, 1))
-_QUICK_SHAPES = (Shape(24, 1, 4),)
+_SHAPES = tuple(Workload("conv4", *shape) for shape in ((84, 1, 16), (84, 15, 4), (224, 1, 8), (224, 15, 1)))
+_QUICK_SHAPES = (Workload("conv4", 24, 1, 4),)
 _PACKED_IMAGES = {84: 38_400, 224: 3_840, 24: 1_280}
 """Images of a packed set by size in pixels."""
 
@@ -68,20 +67,20 @@ def run(quick: bool) -> Outcome:
     measured: list[Measured] = []
     photo_bytes: dict[str, int] = {}
     shapes = _QUICK_SHAPES if quick else _SHAPES
-    for size in dict.fromkeys(shape.size for shape in shapes):
+    for size in dict.fromkeys(shape.image_size for shape in shapes):
         with tempfile.TemporaryDirectory(prefix="parashot-") as folder:
             home = Path(folder)
             write_sets(home, size, quick)
             files = [path for each in photos_by_class(home / "photos") for path in each]
             photo_bytes[f"{size} px"] = round(statistics.fmean(path.stat().st_size for path in files))
             for shape in shapes:
-                if shape.size == size:
+                if shape.image_size == size:
                     rows = [*compared_entries(home, shape, quick), *other_entries(home, shape, quick)]
                     measured.append(_measure(rows, shape, memory=True))
     return Outcome(
         "loader",
         [*map(_rates, measured), _summary(measured)],
-        raw={each.shape.name: dict(each.seconds) for each in measured},
+        raw={each.shape.shape: dict(each.seconds) for each in measured},
         settings={
             "blocks": BLOCKS,
             "block_seconds": feeds.block_seconds(quick),
@@ -97,7 +96,7 @@ def measure_compared(quick: bool) -> Measured:
     """Measure the sides that `Measured.ratios` needs, at 84 pixels and 1 query per class."""
     shape = (_QUICK_SHAPES if quick else _SHAPES)[0]
     with tempfile.TemporaryDirectory(prefix="parashot-") as folder:
-        write_sets(Path(folder), shape.size, quick)
+        write_sets(Path(folder), shape.image_size, quick)
         return _measure(compared_entries(Path(folder), shape, quick), shape, memory=False)
 
 
@@ -111,7 +110,7 @@ def write_sets(home: Path, size: int, quick: bool) -> None:
     pack_noise(home / "pixels", _PACKED_IMAGES[size], size)
 
 
-def compared_entries(home: Path, shape: Shape, quick: bool) -> list[Entry]:
+def compared_entries(home: Path, shape: Workload, quick: bool) -> list[Entry]:
     """Entries that `Measured.ratios` needs."""
     here, pixels = device().type, {"packed": home / "pixels"}
     entries = [_entry(COPY, 0, UINT8, feeds.plain_copy, shape, quick, {})]
@@ -131,7 +130,7 @@ def compared_entries(home: Path, shape: Shape, quick: bool) -> list[Entry]:
     return entries
 
 
-def other_entries(home: Path, shape: Shape, quick: bool) -> list[Entry]:
+def other_entries(home: Path, shape: Workload, quick: bool) -> list[Entry]:
     """Further backends and workers of ours, and easyfsl."""
     entries = []
     for backend, workers in _OTHERS[:1] if quick else _OTHERS:
@@ -152,7 +151,7 @@ def _entry(
     workers: int,
     delivers: str,
     make: Callable[..., Block],
-    shape: Shape,
+    shape: Workload,
     quick: bool,
     arguments: Mapping[str, Any],
 ) -> Entry:
@@ -177,7 +176,7 @@ def _floats(place: str) -> str:
 class Measured:
     """Seconds per episode of one shape by side, item i of all of round i; peak bytes where asked for."""
 
-    shape: Shape
+    shape: Workload
     entries: Sequence[Entry]
     seconds: Mapping[str, Sequence[float]]
     memory: Mapping[str, int]
@@ -205,7 +204,7 @@ class Measured:
         return min(entries, key=lambda each: statistics.median(self.seconds[each.name]))
 
 
-def _measure(entries: Sequence[Entry], shape: Shape, memory: bool) -> Measured:
+def _measure(entries: Sequence[Entry], shape: Workload, memory: bool) -> Measured:
     with Turns([each.side for each in entries if each.side is not None]) as turns:
         seconds = turns.seconds()
         return Measured(shape, entries, seconds, turns.peak_memory() if memory else {})
@@ -223,7 +222,7 @@ def _rates(measured: Measured) -> Table:
         is_best = entry.loader == STUDY and entry is measured.best_of_study(entry.delivers)
         name = f"{entry.loader} (best)" if is_best else entry.loader
         rows.append([name, entry.workers, entry.delivers, *figures])
-    return Table(f"loader: {measured.shape.name}", columns, rows)
+    return Table(f"loader: {measured.shape.shape}", columns, rows)
 
 
 def _summary(measured: Sequence[Measured]) -> Table:
@@ -237,6 +236,6 @@ def _summary(measured: Sequence[Measured]) -> Table:
     for each in measured:
         ratios = each.ratios()
         best = each.best_of_study(_floats("cpu")).workers
-        rows.append([each.shape.name, best, *(ratios[name] for name in compared)])
+        rows.append([each.shape.shape, best, *(ratios[name] for name in compared)])
     columns = ["shape", "study's best workers", *compared.values()]
     return Table("loader: how many times as many episodes/s", columns, rows)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from benchmarks import machine_cuda, machine_processes
 from benchmarks.checkout import scratch_folder
-from benchmarks.limits import DTYPES, beyond_cache, copy_bandwidth, last_cache_bytes, matrix_peak
+from benchmarks.limits import BEYOND_CACHE, DTYPES, copy_bandwidth, matrix_peak
 from benchmarks.outcome import Outcome, Table
 from benchmarks.probes import Probe, bytes_said, in_turn, listing, rounds, seconds_per_call
 from benchmarks.turns import seconds_of
@@ -48,7 +48,6 @@ def run(quick: bool) -> Outcome:
         "rounds": rounds(quick),
         "quick": quick,
         "threads": usable_cores(),
-        "last_cache_bytes": last_cache_bytes(),
     }
     return Outcome("machine", tables, raw, settings)
 
@@ -59,7 +58,7 @@ def run(quick: bool) -> Outcome:
 @contextmanager
 def memory(quick: bool) -> Iterator[list[Probe]]:
     """Bandwidth of copies, latency of reads in a chain, cost of new pages."""
-    array_bytes, block_bytes = (_QUICK_BYTES,) * 2 if quick else (beyond_cache(), _BLOCK_BYTES)
+    array_bytes, block_bytes = (_QUICK_BYTES,) * 2 if quick else (BEYOND_CACHE, _BLOCK_BYTES)
     copied = f"{bytes_said(array_bytes)} read and as much written, both counted; the fastest of two ways"
     mapped = f"new anonymous map of {bytes_said(block_bytes)}, as the C library makes for a large block"
     seconds = 0.001 if quick else 0.4

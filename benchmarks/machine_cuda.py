@@ -94,7 +94,7 @@ def _overlap(quick: bool) -> list[Probe]:
 def _limits(quick: bool) -> Iterator[Probe]:
     """Bandwidth of the device's own memory, and matrix work by type; float32 without TF32."""
     seconds = 0.001 if quick else 0.5
-    yield Probe("copy", "GB/s", lambda: copy_bandwidth(1, _CUDA, SIZES[0] if quick else None, seconds) / 1e9)
+    yield Probe("copy", "GB/s", lambda: copy_bandwidth(1, _CUDA, SIZES[-1], seconds) / 1e9)
     for kind, (name, dtype) in product(("product", "convolution"), DTYPES.items()):
         if dtype != torch.bfloat16 or torch.cuda.is_bf16_supported(including_emulation=False):
             yield Probe(f"matrix {kind}, {name}", "TFLOP/s", partial(_teraflops, kind, dtype, seconds))

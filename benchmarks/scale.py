@@ -18,7 +18,6 @@ from pathlib import Path
 import psutil
 
 from benchmarks import feeds, step
-from benchmarks.feeds import Shape
 from benchmarks.images import pack_noise, packed_bytes
 from benchmarks.outcome import Cell, Outcome, Table, median_of, ratio_of
 from benchmarks.turns import BLOCKS, Side, Turns
@@ -137,7 +136,7 @@ def _grow(scope: Scope, base: Path, images: int) -> Growth:
 def _loader_side(name: str, packed: Path, episodes: int, scope: Scope) -> Side:
     arguments = {
         "packed": packed,
-        "shape": Shape(scope.size, 1, episodes),
+        "shape": Workload("conv4", scope.size, 1, episodes),
         "backend": "packed",
         "workers": 0,
         "warm": True,

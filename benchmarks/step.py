@@ -7,9 +7,9 @@ memory is handed back, so that a side that waits holds little.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from typing import Any
 
 import torch
@@ -19,7 +19,6 @@ from benchmarks.outcome import Cell, Outcome, Table, median_of, ratio_of
 from benchmarks.peers.study_step import StudyStep, Switches
 from benchmarks.turns import BLOCKS, Block, Side, Turns, fitting, release_memory, seconds_of
 from benchmarks.workload import REPLICAS, Replicas, Workload, device, measure_replicas, serial_step
-from parashot.errors import DeviceError, one_line
 from parashot.hardware import usable_cores
 from parashot.questions.statistics import Interval
 
@@ -42,8 +41,8 @@ OURS: Mapping[str, Mapping[str, Any]] = {
 }
 """Keys of section `train`; images arrive as uint8 and are normalised within the step."""
 
-_UNSURE = frozenset({"bf16, compile"})
-"""Sides that not every machine can run: compiling asks for a compiler."""
+_COMPILERS = ("g++", "clang++")
+"""Commands of which torch.compile needs one."""
 
 _LADDER = (*STUDY, "fp32", "bf16", "bf16, recompute")
 _COMPILED = (*_LADDER, "bf16, compile")  # compiling takes a minute or more on two cores
@@ -92,27 +91,22 @@ _COLUMNS = (
     "peak memory (MiB)",
     "of the study's",
 )
-_REASON_LENGTH = 100
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Seconds per step of one workload by side, item i of all of round i.
 
-    `peaks` in bytes: above the idle process on a CPU, of tensors on a card; `failures` hold in a line why a
-    side could not run.
+    `peaks` in bytes: above the idle process on a CPU, of tensors on a card.
     """
 
     workload: Workload
     seconds: Mapping[str, Sequence[float]]
     peaks: Mapping[str, int]
-    failures: Mapping[str, str]
+    skipped: Sequence[str] = ()
 
     def times_faster(self, name: str) -> Interval:
-        """Seconds of the study over those of side `name`. Raises `DeviceError` where one could not run."""
-        for each in (name, "study"):
-            if each in self.failures:
-                raise DeviceError(f"benchmark side {each!r} cannot run here: {self.failures[each]}")
+        """Seconds of the study over those of side `name`."""
         return ratio_of(self.seconds["study"], self.seconds[name])
 
 
@@ -159,59 +153,30 @@ def compare(
 ) -> Comparison:
     """Time `sides`, of `STUDY` and `OURS`, in turn; with `memory`, measure their peaks too.
 
-    A side that this machine cannot run is among the failures. Raises `DeviceError` in one line where one
-    fails that runs everywhere.
+    A side that compiles is skipped without a compiler. Raises `DeviceError` in one line where one fails.
     """
-    failures = {name: reason for name in sides if (reason := _unsupported_reason(name))}
-    able = [name for name in sides if name not in failures]
+    compiler = any(map(shutil.which, _COMPILERS))
+    able = [name for name in sides if compiler or "compile" not in name]
     peaks: Mapping[str, int] = {}
     with Turns([side(name, workload) for name in able]) as turns:
         seconds = turns.seconds(blocks)
-        if memory and device().type == "cpu":
+        if memory:
             peaks = turns.peak_memory()
-    if memory and device().type == "cuda":
-        with Turns([side(name, workload, make=make_peak_on_card) for name in able]) as turns:
-            peaks = {name: int(found[0]) for name, found in turns.seconds(1).items()}
-    return Comparison(workload, seconds, peaks, failures)
-
-
-@cache
-def _unsupported_reason(name: str) -> str:
-    """Reason why a side cannot run here, or "". It is tried alone, so that no other ends with it."""
-    if name not in _UNSURE:
-        return ""
-    try:
-        with Turns([side(name, _SMALL)]) as turns:
-            turns.seconds(1, warmups=0)
-    except DeviceError as error:
-        return one_line(error)[:_REASON_LENGTH]
-    return ""
+    return Comparison(workload, seconds, peaks, [name for name in sides if name not in able])
 
 
 # --- sides ----------------------------------------------------------------------------------------------
 
 
-def side(name: str, workload: Workload, called: str = "", make: Callable[..., Block] | None = None) -> Side:
-    """A side of `STUDY` or `OURS` on a workload: seconds per step, or what `make` measures."""
-    return Side(called or name, make or make_block, {"name": name, "workload": workload})
+def side(name: str, workload: Workload, called: str = "") -> Side:
+    """A side of `STUDY` or `OURS` on a workload, under its own or another name."""
+    return Side(called or name, make_block, {"name": name, "workload": workload})
 
 
 def make_block(name: str, workload: Workload) -> Block:
     """Blocks of steps of side `name`: seconds per step."""
     torch.set_num_threads(usable_cores())
     return ClockedSteps(make_step(name, workload))
-
-
-def make_peak_on_card(name: str, workload: Workload) -> Block:
-    """Steps of side `name`: not seconds, but the most bytes that tensors held on the card."""
-    step = make_step(name, workload)
-
-    def peak() -> float:
-        torch.cuda.reset_peak_memory_stats()
-        step()
-        return float(torch.cuda.max_memory_allocated())
-
-    return peak
 
 
 def make_step(name: str, workload: Workload) -> Callable[[], object]:
@@ -252,8 +217,8 @@ def _table(comparison: Comparison) -> Table:
         rates = (workload.batchsz / seconds.value, workload.images / seconds.value)
         memory = (peaks[name] / 2**20, peaks[name] / peaks["study"])
         rows.append([name, seconds, *rates, comparison.times_faster(name), *memory])
-    for name, reason in comparison.failures.items():
-        rows.append([name, reason, *[None] * (len(_COLUMNS) - 2)])
+    for name in comparison.skipped:
+        rows.append([name, f"not here: no {' or '.join(_COMPILERS)}", *[None] * (len(_COLUMNS) - 2)])
     return Table(f"Training step: {workload.name}", _COLUMNS, rows)
 
 

@@ -1,7 +1,7 @@
 """Interleaved timing, A B C A B C ..., of callables or of sides in processes of their own.
 
 What is compared runs as sides: a process of its own keeps what one side does to its process (allocator,
-threads, caches of torch) from the others. Only one side runs at a time; the others sleep on a pipe.
+threads, caches of torch) from the others. Only one side runs at a time; the others wait for work.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Self
 
-from parashot.errors import DeviceError
+from parashot.errors import DeviceError, one_line
 from parashot.hardware import MemoryPeak, tree_memory_bytes
 
 BLOCKS = 7
@@ -85,57 +85,48 @@ class Turns:
 
     def __init__(self, sides: Sequence[Side]) -> None:
         self.sides = list(sides)
-        self._running: dict[str, tuple[Any, Connection]] = {}
+        self._pools: dict[str, ProcessPoolExecutor] = {}
 
     def __enter__(self) -> Self:
         spawn = multiprocessing.get_context("spawn")
-        for side in self.sides:
-            here, there = spawn.Pipe()
-            process = spawn.Process(target=_serve, args=(side, there))  # not a daemon: it may have children
-            process.start()
-            there.close()
-            self._running[side.name] = (process, here)
+        self._pools = {side.name: ProcessPoolExecutor(1, spawn) for side in self.sides}
         try:
-            for what in ("ready", "make"):  # idle memory is comparable once all have imported their packages
-                for side in self.sides:
-                    self._ask(side.name, what)
+            for side in self.sides:  # idle memory is comparable once all have imported their packages
+                self._ask(side.name, _preload, side.preload)
+            for side in self.sides:
+                self._ask(side.name, _make, side)
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process, connection in self._running.values():
-            connection.close()
-            process.join(10)
-            if process.is_alive():
-                process.terminate()
-                process.join()
+        for pool in self._pools.values():
+            pool.shutdown()
 
     def seconds(self, blocks: int = BLOCKS, warmups: int = 1) -> dict[str, list[float]]:
         """Return the seconds of each block by side, as `interleaved` does."""
-        asking = {side.name: partial(self._ask, side.name, "block") for side in self.sides}
+        asking = {side.name: partial(self._ask, side.name, _block) for side in self.sides}
         return interleaved(asking, blocks, warmups)
 
     def peak_memory(self) -> dict[str, int]:
-        """Return peak bytes of one more block by side, above its idle process: PSS over its process tree."""
-        return {side.name: int(self._ask(side.name, "memory")) for side in self.sides}
+        """Return peak bytes of one more block by side.
+
+        On a card, of tensors; else above the idle process: PSS over its process tree.
+        """
+        return {side.name: int(self._ask(side.name, _peak_bytes)) for side in self.sides}
 
     def private_memory(self) -> dict[str, int]:
         """Return bytes that only the end of each side's process sets free: no pages of mapped files."""
-        return {side.name: int(self._ask(side.name, "private")) for side in self.sides}
+        return {side.name: int(self._ask(side.name, _private_bytes)) for side in self.sides}
 
-    def _ask(self, name: str, what: str) -> float:
-        process, connection = self._running[name]
-        connection.send(what)
+    def _ask(self, name: str, function: Callable[..., float], *args: object) -> float:
         try:
-            answer: float | str = connection.recv()
-        except EOFError as error:
-            process.join()
-            raise DeviceError(f"benchmark side {name!r} ended with exit code {process.exitcode}") from error
-        if isinstance(answer, str):
-            raise DeviceError(f"benchmark side {name!r}: {' '.join(answer.split())}")
-        return answer
+            return self._pools[name].submit(function, *args).result()
+        except Exception as error:
+            raise DeviceError(
+                f"benchmark side {name!r}: {type(error).__name__}: {one_line(error)}"
+            ) from error
 
 
 def release_memory() -> None:
@@ -145,33 +136,46 @@ def release_memory() -> None:
         trim(0)
 
 
-def _serve(side: Side, connection: Connection) -> None:
-    """Answer the parent's questions until it closes the pipe."""
-    for module in side.preload:
-        __import__(module)
-    idle_bytes = 0
+# --- in the process of a side ---------------------------------------------------------------------------
+
+
+@dataclass
+class _State:
+    """The block of this process's side, and bytes that its process tree held before it was made."""
+
     block: Block = float
-    while True:
-        try:
-            question = connection.recv()
-        except EOFError:
-            return
-        try:
-            answer: float | str = 0.0
-            if question == "make":
-                idle_bytes = tree_memory_bytes(os.getpid())
-                block = side.make(**side.arguments)
-            elif question == "block":
-                answer = block()
-            elif question == "memory":
-                with MemoryPeak(_MEMORY_INTERVAL_SECONDS) as memory:
-                    block()
-                answer = float(memory.peak_bytes - idle_bytes)
-            elif question == "private":
-                answer = _private_bytes()
-        except Exception as error:
-            answer = f"{type(error).__name__}: {error}"
-        connection.send(answer)
+    idle_bytes: int = 0
+
+
+_state = _State()
+
+
+def _preload(modules: Sequence[str]) -> float:
+    for module in modules:
+        __import__(module)
+    return 0.0
+
+
+def _make(side: Side) -> float:
+    _state.idle_bytes = tree_memory_bytes(os.getpid())
+    _state.block = side.make(**side.arguments)
+    return 0.0
+
+
+def _block() -> float:
+    return _state.block()
+
+
+def _peak_bytes() -> float:
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+        _state.block()
+        return float(torch.cuda.max_memory_allocated())
+    with MemoryPeak(_MEMORY_INTERVAL_SECONDS) as memory:
+        _state.block()
+    return float(memory.peak_bytes - _state.idle_bytes)
 
 
 def _private_bytes() -> float:

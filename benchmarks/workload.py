@@ -21,7 +21,7 @@ from parashot.parallel.allocator import keep_freed_memory
 from parashot.parallel.context import Context, Placement, alone, control_group, wait_for_all
 from parashot.parallel.launch import launch
 from parashot.parallel.strategy import Strategy
-from parashot.params import AugmentParams, Params, load_params, parse, read_yaml
+from parashot.params import Params, parse, read_yaml
 from parashot.questions.results import StrategyResults
 from parashot.questions.scaling.measure import CostBlocks, local_sizes, new_messages, time_round
 from parashot.questions.statistics import Interval
@@ -67,41 +67,51 @@ class Workload:
         return f"{self.embedding}, {self.image_size} px, {queries} per class, batchsz {self.batchsz}"
 
     @property
+    def shape(self) -> str:
+        """Name of its batches, which no network matters to."""
+        return self.name.partition(", ")[2]
+
+    @property
     def images(self) -> int:
         """Number of images of one step."""
         return self.batchsz * self.spec.images
+
+    @property
+    def batch_bytes(self) -> int:
+        """uint8 pixels of one step."""
+        return self.images * 3 * self.image_size**2
 
     @property
     def spec(self) -> EpisodeSpec:
         """Shape of its episodes."""
         return EpisodeSpec(N_WAY, K_SHOT, self.k_query)
 
-    def params(self, **train: Any) -> Params:
+    def params(self, **train: Value) -> Params:
         """params.yaml with this workload, squared error and pairing `split`; `train` goes into its section.
 
         Raises `ParamsError`.
         """
-        params = load_params(_PARAMS)
-        fixed: dict[str, Any] = {
-            "episodes": self.batchsz,
-            "batchsz": self.batchsz,
-            "batch_per": "global",
-            "loss": "mse",
-            "learning_rate": 1e-3,
-            "precision": "fp32",
-            "compile": "none",
-            "recompute": False,
-            "accumulate": 1,
+        settings: dict[str, Value] = {
+            "episode.n_way": N_WAY,
+            "episode.k_shot": K_SHOT,
+            "episode.k_query": self.k_query,
+            "model.embedding": self.embedding,
+            "model.image_size": self.image_size,
+            "model.pairing": "split",
+            "train.episodes": self.batchsz,
+            "train.batchsz": self.batchsz,
+            "train.batch_per": "global",
+            "train.loss": "mse",
+            "train.learning_rate": 1e-3,
+            "train.precision": "fp32",
+            "train.compile": "none",
+            "train.recompute": False,
+            "train.accumulate": 1,
+            "augment.crop": 1.0,
+            "augment.flip": False,
+            "augment.jitter": 0.0,
         }
-        return replace(
-            params,
-            episode=replace(params.episode, n_way=N_WAY, k_shot=K_SHOT, k_query=self.k_query),
-            model=replace(
-                params.model, embedding=self.embedding, image_size=self.image_size, pairing="split"
-            ),
-            train=replace(params.train, **(fixed | train)),
-            augment=AugmentParams(crop=1.0, flip=False, jitter=0.0),
-        )
+        return params_with({**settings, **{f"train.{key}": value for key, value in train.items()}})
 
     def batch(self, rank: int = 0, ranks: int = 1) -> Batch:
         """A rank's share of a step: random uint8 pixels, in memory as the loaders lay them out."""
@@ -132,17 +142,15 @@ def serial_step(workload: Workload, **train: Any) -> Callable[[], object]:
 
 def loader_batches(
     packed: Path,
-    spec: EpisodeSpec,
-    batchsz: int,
-    image_size: int,
+    workload: Workload,
     backend: Backend,
     workers: int,
     device: str = "cpu",
     steps: int = ENDLESS,
 ) -> Iterator[Batch]:
     """Batches of the training split by parashot's loader, by default more than any measurement reads."""
-    plan = Plan(steps * batchsz, batchsz)
-    dataset = EpisodeDataset(PackedSplit(packed, "train"), spec, plan, 0, backend, image_size)
+    plan, size = Plan(steps * workload.batchsz, workload.batchsz), workload.image_size
+    dataset = EpisodeDataset(PackedSplit(packed, "train"), workload.spec, plan, 0, backend, size)
     return episode_loader(dataset, workers, PREFETCH, torch.device(device))
 
 

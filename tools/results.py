@@ -252,7 +252,11 @@ def _curves(found: Sequence[Training]) -> Figure:
     recipes = sorted({each["recipe"] for each in found})
     for training in found:
         begun, after = training["pretraining_validations"], training["validations"]
-        style: dict[str, Any] = {"color": f"C{recipes.index(training['recipe'])}", "marker": "o", "markersize": 3}
+        style: dict[str, Any] = {
+            "color": f"C{recipes.index(training['recipe'])}",
+            "marker": "o",
+            "markersize": 3,
+        }
         line = "-" if training["seed"] == 0 else "--"
         axes.plot(*_in_minutes(after), line, label=_name(training), **style)
         if begun:

@@ -14,11 +14,10 @@ import torch
 from PIL import Image
 
 from benchmarks import feeds, images, loader, scale
-from benchmarks.feeds import Shape
 from benchmarks.outcome import Outcome
 from benchmarks.peers.study_loader import study_loader
 from benchmarks.turns import Side, Turns
-from benchmarks.workload import loader_batches
+from benchmarks.workload import Workload, loader_batches
 from parashot.data.episodes import EpisodeSpec, draw_rows
 from parashot.data.packed import PackedSplit
 from parashot.errors import DeviceError
@@ -82,7 +81,7 @@ def test_the_study_delivers_pillows_pixels_of_our_episodes(photos: Path, size: i
 
 def test_study_and_jpeg_backend_read_the_same(photos: Path, tmp_path: Path) -> None:
     images.pack_photos(photos, tmp_path / "encoded")
-    ours = next(loader_batches(tmp_path / "encoded", SPEC, 3, SIZE, "jpeg", workers=0))
+    ours = next(loader_batches(tmp_path / "encoded", Workload("conv4", SIZE, 2, 3), "jpeg", workers=0))
     support, query = next(study_loader(photos, SPEC, SIZE, 3, workers=0, prefetch=2))
     torch.testing.assert_close(ours.support, support)
     torch.testing.assert_close(ours.query, query)
@@ -103,7 +102,7 @@ def test_easyfsl_delivers_episodes_of_real_files(photos: Path) -> None:
 
 def test_a_block_is_seconds_per_episode(photos: Path, tmp_path: Path) -> None:
     images.pack_noise(tmp_path / "pixels", 640, SIZE)
-    shape = Shape(SIZE, 1, 2)
+    shape = Workload("conv4", SIZE, 1, 2)
     threads = torch.get_num_threads()
     blocks = [
         feeds.ours(tmp_path / "pixels", shape, "packed", 0, 0.01, floats=True, warm=True),
@@ -118,7 +117,7 @@ def test_a_block_is_seconds_per_episode(photos: Path, tmp_path: Path) -> None:
 
 def test_rows_without_easyfsl_name_its_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader, "find_spec", lambda name: None)
-    entries = loader.other_entries(tmp_path, Shape(24, 1, 4), quick=True)
+    entries = loader.other_entries(tmp_path, Workload("conv4", 24, 1, 4), quick=True)
     easyfsl = [each for each in entries if each.loader == "easyfsl"]
     assert [(each.delivers, each.side) for each in easyfsl] == [(loader.NOT_INSTALLED, None)]
 
@@ -136,7 +135,7 @@ def test_ratios_are_of_the_studys_best() -> None:
         )
     ]
     seconds = {each.name: [taken] * 3 for each, taken in zip(entries, (1, 2, 1, 4, 80, 40), strict=True)}
-    measured = loader.Measured(Shape(24, 1, 4), entries, seconds, dict.fromkeys(seconds, 2 ** 20))
+    measured = loader.Measured(Workload("conv4", 24, 1, 4), entries, seconds, dict.fromkeys(seconds, 2**20))
     ratios = {key: ratio.value for key, ratio in measured.ratios().items()}
     assert ratios == {"study": 20, "study_floats": 10, "copy": 0.5, "resident_copy": 1}
     assert loader._summary([measured]).rows[0][1] == 2
@@ -190,7 +189,12 @@ def test_quick_scale_run() -> None:
 
 @pytest.mark.slow
 def test_a_side_that_fails_is_one_line(tmp_path: Path) -> None:
-    arguments = {"shape": Shape(SIZE, 1, 2), "backend": "packed", "workers": 0, "block_seconds": 0.01}
+    arguments = {
+        "shape": Workload("conv4", SIZE, 1, 2),
+        "backend": "packed",
+        "workers": 0,
+        "block_seconds": 0.01,
+    }
     side = Side("packed", feeds.ours, {**arguments, "packed": tmp_path / "nowhere"})
     with pytest.raises(DeviceError, match=r"'packed': DataError: .*manifest\.json") as caught, Turns([side]):
         pass

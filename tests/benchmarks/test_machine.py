@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -79,25 +78,6 @@ def test_limits_are_positive_and_leave_torch_as_it_was() -> None:
     before = torch.get_num_threads()
     assert 0 < limits.matrix_peak(["product"], torch.float32, before + 1, seconds=0.01) < math.inf
     assert torch.get_num_threads() == before
-    torch.set_float32_matmul_precision("high")
-    try:
-        with limits.full_float32():
-            assert torch.get_float32_matmul_precision() == "highest"
-        assert torch.get_float32_matmul_precision() == "high"
-    finally:
-        torch.set_float32_matmul_precision("highest")
-
-
-def test_last_caches_are_counted_once_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 8})
-    assert limits.last_cache_bytes(tmp_path) == 64 * 2**20  # unknown
-    for processor, sharers in {0: "0-3", 1: "0-3", 8: "8-11", 9: "9"}.items():
-        for level, size in {2: "1024K", 3: "32768K"}.items():
-            folder = tmp_path / f"cpu{processor}/cache/index{level}"
-            folder.mkdir(parents=True)
-            for name, text in {"level": level, "size": size, "shared_cpu_list": sharers}.items():
-                (folder / name).write_text(f"{text}\n")
-    assert limits.last_cache_bytes(tmp_path) == 2 * 32 * 2**20
 
 
 # --- machine ------------------------------------------------------------------------------------------
