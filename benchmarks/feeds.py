@@ -54,11 +54,11 @@ def ours(
     floats: normalise each batch on `device` as well; warm: read all images once before.
     """
     _prepare_process(workers)
+    split = PackedSplit(packed, "train")
     if warm:
-        # by a mapping that stays: what is in memory but not mapped, some systems hand back within a minute
-        images = PackedSplit(packed, "train").images
-        images.reshape(-1)[:: mmap.PAGESIZE].max()
-    batches = loader_batches(packed, shape, backend, workers, device)
+        # by the very mapping that is read: what is in memory but not mapped, some systems hand back soon
+        split.images.reshape(-1)[:: mmap.PAGESIZE].max()
+    batches = loader_batches(split, shape, backend, workers, device)
     feed: Iterator[object] = batches
     if floats:
         feed = (

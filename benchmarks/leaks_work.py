@@ -19,6 +19,7 @@ from parashot.command import guarded
 from parashot.data.episodes import EpisodeSpec
 from parashot.data.images import encode_jpeg
 from parashot.data.pack import pack
+from parashot.data.packed import PackedSplit
 from parashot.data.raw import ImageStream, RawImage, write_raw
 from parashot.lifetime import end_in_order, end_with_parent
 from parashot.recipes import Value
@@ -135,7 +136,8 @@ def restart_loaders(folder: Path, count: int) -> None:
 
 def _read_some(folder: Path, backend: Literal["packed", "jpeg"], reads: int) -> None:
     workload = Workload("conv4", _SIZE, k_query=1, batchsz=_BATCHSZ)
-    batches = loader_batches(folder / "packed", workload, backend, _RESTARTED_WORKERS, steps=_STEPS)
+    split = PackedSplit(folder / "packed", "train")
+    batches = loader_batches(split, workload, backend, _RESTARTED_WORKERS, steps=_STEPS)
     for _ in range(reads):
         next(batches)
 

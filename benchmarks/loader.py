@@ -87,7 +87,7 @@ def run(quick: bool) -> Outcome:
             "prefetch": PREFETCH,
             "photos": CLASSES * _photos_per_class(quick),
             "mean_photo_bytes": photo_bytes,
-            "packed_images": {f"{size} px": images for size, images in _PACKED_IMAGES.items()},
+            "packed_images": {size: _PACKED_IMAGES[int(size.split()[0])] for size in photo_bytes},
         },
     )
 

@@ -50,6 +50,8 @@ def messages(quick: bool) -> Iterator[list[Probe]]:
 
     def milliseconds(way: str, length: int) -> float:
         source = np.random.default_rng(0).integers(256, size=length, dtype=np.uint8)
+        if other.send(way, source) != _page_sum(source):
+            raise DeviceError(f"a message of {bytes_said(length)} did not arrive as sent ({way})")
         return 1e3 * seconds_per_call(partial(other.send, way, source), quick)
 
     with using_threads(1), peer(max(MESSAGE_SIZES)) as other:
@@ -75,8 +77,8 @@ class Peer:
         self.pipe = pipe
         self.shared = shared
 
-    def send(self, way: str, source: NDArray[np.uint8]) -> None:
-        """Send bytes by one of `WAYS`. Raises `DeviceError` where the peer has read other ones."""
+    def send(self, way: str, source: NDArray[np.uint8]) -> int:
+        """Send bytes by one of `WAYS` and return the sum that the peer has read."""
         message: Any = source
         if way == "new":  # as loader workers do
             storage = torch.UntypedStorage._new_shared(len(source))
@@ -84,8 +86,7 @@ class Peer:
         elif way == "reused":
             self.shared[: len(source)] = torch.from_numpy(source)
             message = len(source)
-        if self.ask(message) != _page_sum(source):
-            raise DeviceError(f"a message of {bytes_said(len(source))} did not arrive as sent ({way})")
+        return self.ask(message)
 
     def ask(self, message: Any) -> int:
         """Send a message and return the peer's answer."""
@@ -172,4 +173,6 @@ def exchange(
         return 1e3 * seconds_of(partial(dist.all_reduce, message), calls, finish) / calls
 
     messages = {str(length): torch.zeros(length // 4, device=device) for length in sizes}
-    return interleaved({length: partial(block, each) for length, each in messages.items()}, blocks, 0)
+    return interleaved(
+        {length: partial(block, each) for length, each in messages.items()}, blocks, 0, rank == 0
+    )

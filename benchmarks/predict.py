@@ -1,8 +1,8 @@
-"""Predicted step times of DDP on 1 and 2 replicas, a thread each, against measured ones.
+"""Predicted step times of DDP on 1 and 2 replicas, a thread each on 2 cores, against measured ones.
 
-The model of cost is fitted to steps of one replica and to all-reduces, timed in the same processes, and to
-how much of DDP's messages is hidden; it never sees how long a step of DDP takes. A row is off where the
-prediction is more than 15% from the median measured.
+Both are of the stage `strategy-bench`. The model of cost is fitted to steps of one replica and to
+all-reduces, timed in the same processes, and to how much of DDP's messages is hidden; it never sees how long
+a step of DDP takes. A row is off where the prediction is more than 15% from the median measured.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from benchmarks.outcome import Outcome, Table
-from benchmarks.turns import BLOCKS
-from benchmarks.workload import Workload, measure_replicas
+from benchmarks.workload import Workload, strategy_bench
 from parashot.questions.results import StrategyResults
 from parashot.questions.scaling.rows import Predictor, checked_rows
 from parashot.questions.statistics import Resampling
@@ -22,16 +21,11 @@ _ALL = (Workload("conv4", 32, 5, 8), Workload("conv4", 84, 1, 4), Workload("bott
 """The first is the default study's."""
 
 _QUICK = (Workload("conv4", 32, 1, 4),)
-_QUICK_BLOCKS = 3
 
 
 def run(quick: bool) -> Outcome:
-    """Measure, predict and compare every workload; `quick`: a small one, in few blocks."""
-    benches = {
-        workload: bench
-        for workload in (_QUICK if quick else _ALL)
-        if (bench := measure_replicas(workload, 1, _QUICK_BLOCKS if quick else BLOCKS, True).bench)
-    }
+    """Measure, predict and compare every workload; `quick`: a small one."""
+    benches = {workload: strategy_bench(workload) for workload in (_QUICK if quick else _ALL)}
     rows = [
         (
             workload.name,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import torch
 
@@ -21,6 +20,7 @@ from benchmarks.turns import BLOCKS, Block, Side, Turns, fitting, release_memory
 from benchmarks.workload import REPLICAS, Replicas, Workload, device, measure_replicas, serial_step
 from parashot.hardware import usable_cores
 from parashot.questions.statistics import Interval
+from parashot.recipes import Value
 
 STUDY: Mapping[str, Switches] = {
     "study": Switches(),
@@ -32,14 +32,14 @@ STUDY: Mapping[str, Switches] = {
 }
 """The study's way, then one more switch turned in each."""
 
-OURS: Mapping[str, Mapping[str, Any]] = {
-    "fp32": {"precision": "fp32"},
-    "fp32, recompute": {"precision": "fp32", "recompute": True},
-    "bf16": {"precision": "bf16"},
-    "bf16, compile": {"precision": "bf16", "compile": "default"},
-    "bf16, recompute": {"precision": "bf16", "recompute": True},
+OURS: Mapping[str, Mapping[str, Value]] = {
+    "fp32": {"train.precision": "fp32"},
+    "fp32, recompute": {"train.precision": "fp32", "train.recompute": True},
+    "bf16": {"train.precision": "bf16"},
+    "bf16, compile": {"train.precision": "bf16", "train.compile": "default"},
+    "bf16, recompute": {"train.precision": "bf16", "train.recompute": True},
 }
-"""Keys of section `train`; images arrive as uint8 and are normalised within the step."""
+"""Keys of params.yaml; images arrive as uint8 and are normalised within the step."""
 
 _COMPILERS = ("g++", "clang++")
 """Commands of which torch.compile needs one."""
@@ -122,15 +122,7 @@ def run(quick: bool) -> Outcome:
         [*map(_table, compared), *roofline.tables(achieved, make_step), _ddp_table(replicas)],
         raw={
             "steps": [asdict(each) for each in compared],
-            "ddp": [
-                {
-                    "workload": asdict(each.workload),
-                    "serial": each.serial,
-                    "ddp": each.ddp,
-                    "apart": each.apart,
-                }
-                for each in replicas
-            ],
+            "ddp": [asdict(each) for each in replicas],
         },
         settings={
             "blocks": blocks,
@@ -183,7 +175,7 @@ def make_step(name: str, workload: Workload) -> Callable[[], object]:
     """A training step of side `name` over one batch."""
     if name in STUDY:
         return StudyStep(workload.params(), workload.batch(), device(), STUDY[name])
-    return serial_step(workload, **OURS[name])
+    return serial_step(workload, OURS[name])
 
 
 class ClockedSteps:

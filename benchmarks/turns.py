@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,9 @@ Block = Callable[[], float]
 """One timed block of work: returns its seconds per unit of work."""
 
 
-def interleaved(blocks: Mapping[str, Block], rounds: int, warmups: int = 1) -> dict[str, list[float]]:
+def interleaved(
+    blocks: Mapping[str, Block], rounds: int, warmups: int = 1, shown: bool = True
+) -> dict[str, list[float]]:
     """Call every block once per round; return values by name, item i of round i, without the warm-ups."""
     measured: dict[str, list[float]] = {name: [] for name in blocks}
     for number in range(-warmups, rounds):
@@ -39,8 +41,9 @@ def interleaved(blocks: Mapping[str, Block], rounds: int, warmups: int = 1) -> d
             value = block()
             if number >= 0:
                 measured[name].append(value)
-        print(f"\r  round {number + 1} of {rounds} ", end="", file=sys.stderr, flush=True)
-    print("\r" + " " * 30, end="\r", file=sys.stderr, flush=True)
+        if shown:
+            print(f"\r  round {number + 1} of {rounds} ", end="", file=sys.stderr, flush=True)
+    print("\r" + " " * 30 if shown else "", end="\r" * shown, file=sys.stderr, flush=True)
     return measured
 
 
@@ -91,9 +94,12 @@ class Turns:
         spawn = multiprocessing.get_context("spawn")
         self._pools = {side.name: ProcessPoolExecutor(1, spawn) for side in self.sides}
         try:
+            loading = {
+                each.name: self._pools[each.name].submit(_preload, each.preload) for each in self.sides
+            }
+            for name, future in loading.items():
+                _answer(name, future)
             for side in self.sides:  # idle memory is comparable once all have imported their packages
-                self._ask(side.name, _preload, side.preload)
-            for side in self.sides:
                 self._ask(side.name, _make, side)
         except BaseException:
             self.__exit__()
@@ -121,12 +127,15 @@ class Turns:
         return {side.name: int(self._ask(side.name, _private_bytes)) for side in self.sides}
 
     def _ask(self, name: str, function: Callable[..., float], *args: object) -> float:
-        try:
-            return self._pools[name].submit(function, *args).result()
-        except Exception as error:
-            raise DeviceError(
-                f"benchmark side {name!r}: {type(error).__name__}: {one_line(error)}"
-            ) from error
+        return _answer(name, self._pools[name].submit(function, *args))
+
+
+def _answer(name: str, future: Future[float]) -> float:
+    try:
+        return future.result()
+    except Exception as error:
+        reason = f"{type(error).__name__}: {one_line(error)}"
+        raise DeviceError(f"benchmark side {name!r}: {reason}") from error
 
 
 def release_memory() -> None:

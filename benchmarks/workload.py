@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 import torch
 
 from benchmarks.checkout import ROOT
+from benchmarks.images import pack_noise
 from benchmarks.outcome import ratio_of
+from benchmarks.turns import BLOCKS, interleaved
 from parashot.data.batches import Batch, Plan
 from parashot.data.episodes import EpisodeSpec
 from parashot.data.loaders import Backend, EpisodeDataset, episode_loader
@@ -22,12 +27,9 @@ from parashot.parallel.context import Context, Placement, alone, control_group, 
 from parashot.parallel.launch import launch
 from parashot.parallel.strategy import Strategy
 from parashot.params import Params, parse, read_yaml
-from parashot.questions.results import StrategyResults
-from parashot.questions.scaling.measure import CostBlocks, local_sizes, new_messages, time_round
+from parashot.questions.results import StrategyResults, load_results
 from parashot.questions.statistics import Interval
-from parashot.questions.strategies.records import StrategyBlock, StrategyVariant
-from parashot.questions.strategies.shares import all_shares, watch_shares
-from parashot.questions.strategies.trace import anatomy, watch_step
+from parashot.questions.strategies.measure import bench_strategies
 from parashot.questions.text import counted
 from parashot.questions.timed import TimedStrategy
 from parashot.recipes import Value, apply
@@ -86,12 +88,12 @@ class Workload:
         """Shape of its episodes."""
         return EpisodeSpec(N_WAY, K_SHOT, self.k_query)
 
-    def params(self, **train: Value) -> Params:
-        """params.yaml with this workload, squared error and pairing `split`; `train` goes into its section.
+    def params(self, settings: Mapping[str, Value] = MappingProxyType({})) -> Params:
+        """params.yaml with this workload, squared error, pairing `split`, and further dotted keys.
 
         Raises `ParamsError`.
         """
-        settings: dict[str, Value] = {
+        own: dict[str, Value] = {
             "episode.n_way": N_WAY,
             "episode.k_shot": K_SHOT,
             "episode.k_query": self.k_query,
@@ -111,7 +113,7 @@ class Workload:
             "augment.flip": False,
             "augment.jitter": 0.0,
         }
-        return params_with({**settings, **{f"train.{key}": value for key, value in train.items()}})
+        return params_with({**own, **settings})
 
     def batch(self, rank: int = 0, ranks: int = 1) -> Batch:
         """A rank's share of a step: random uint8 pixels, in memory as the loaders lay them out."""
@@ -127,30 +129,30 @@ def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def serial_strategy(workload: Workload, **train: Any) -> Strategy:
+def serial_strategy(workload: Workload, settings: Mapping[str, Value]) -> Strategy:
     """Parashot's strategy of one replica, on all cores or the card; from now freed memory is kept."""
     keep_freed_memory()
     placement = Placement(device().type, 1, usable_cores(), usable_cores())
-    return new_strategy("serial", workload.params(**train), Context(0, 1, 0, 1, placement))
+    return new_strategy("serial", workload.params(settings), Context(0, 1, 0, 1, placement))
 
 
-def serial_step(workload: Workload, **train: Any) -> Callable[[], object]:
+def serial_step(workload: Workload, settings: Mapping[str, Value]) -> Callable[[], object]:
     """A training step of `serial_strategy` over one batch, uint8 in memory."""
-    strategy, batch = serial_strategy(workload, **train), workload.batch()
+    strategy, batch = serial_strategy(workload, settings), workload.batch()
     return lambda: strategy.step(batch)
 
 
 def loader_batches(
-    packed: Path,
+    split: PackedSplit,
     workload: Workload,
     backend: Backend,
     workers: int,
     device: str = "cpu",
     steps: int = ENDLESS,
 ) -> Iterator[Batch]:
-    """Batches of the training split by parashot's loader, by default more than any measurement reads."""
+    """Batches of a split by parashot's loader, by default more than any measurement reads."""
     plan, size = Plan(steps * workload.batchsz, workload.batchsz), workload.image_size
-    dataset = EpisodeDataset(PackedSplit(packed, "train"), workload.spec, plan, 0, backend, size)
+    dataset = EpisodeDataset(split, workload.spec, plan, 0, backend, size)
     return episode_loader(dataset, workers, PREFETCH, torch.device(device))
 
 
@@ -171,6 +173,26 @@ def whole_training(
 ) -> None:
     """Train as the stage does: validations, saved states below `scratch`, results in `out`."""
     train(Job(strategy, params, packed, out, scratch=scratch))
+
+
+def strategy_bench(workload: Workload) -> StrategyResults:
+    """Time serial and DDP on two replicas, on the CPU, as the stage `strategy-bench` does and records it."""
+    settings: dict[str, Value] = {
+        "parallel.device": "cpu",
+        "parallel.replicas": REPLICAS,
+        "parallel.dp.enabled": False,
+        "parallel.bench.blocks": BLOCKS,
+        "parallel.bench.steps": 1,
+        "parallel.bench.warmup_steps": 1,
+    }
+    with TemporaryDirectory(prefix="parashot-") as folder:
+        home = Path(folder)
+        pack_noise(home / "packed", 640, workload.image_size)
+        out = home / "results" / "strategies"
+        bench_strategies(workload.params(settings), home / "packed", out, {})
+        results = load_results(home, (), partial=True).strategies
+    assert results is not None
+    return results
 
 
 def in_ranks(function: Callable[..., T], device_type: str, ranks: int, *args: Any) -> T:
@@ -194,16 +216,12 @@ def _call_in_rank(context: Context, function: Callable[..., T], args: Sequence[A
 
 @dataclass(frozen=True)
 class Replicas:
-    """Seconds per step by serial, DDP, and DDP without its exchange; item i of all of round i.
-
-    `bench` holds the same as `strategy-bench` records it, with what the model of cost is fitted to.
-    """
+    """Seconds per step by serial, DDP, and DDP without its exchange; item i of all of round i."""
 
     workload: Workload
     serial: Sequence[float]
     ddp: Sequence[float]
     apart: Sequence[float]
-    bench: StrategyResults | None = None
 
     @property
     def efficiency(self) -> Interval:
@@ -216,63 +234,33 @@ class Replicas:
         return ratio_of(self.serial, self.apart).scaled(1 / REPLICAS)
 
 
-def measure_replicas(workload: Workload, steps: int, blocks: int, with_costs: bool = False) -> Replicas:
+def measure_replicas(workload: Workload, steps: int, blocks: int) -> Replicas:
     """Time blocks of `steps` steps in turn, in fp32 on the CPU, in one process per replica with one thread.
 
-    with_costs: time in the same rounds what the model of cost is fitted to. Raises `DeviceError`.
+    Raises `DeviceError`.
     """
     placement = Placement("cpu", REPLICAS, threads_per_replica=1, cores=REPLICAS)
-    measured = launch(_measure_rank, placement, REPLICAS, workload, steps, blocks, with_costs)
-    assert measured is not None  # only other ranks that torchrun has started get nothing
-    return measured
+    seconds = launch(_measure_rank, placement, REPLICAS, workload, steps, blocks)
+    assert seconds is not None  # only other ranks that torchrun has started get nothing
+    return Replicas(workload, **seconds)
 
 
-def _measure_rank(
-    context: Context, workload: Workload, steps: int, blocks: int, with_costs: bool
-) -> Replicas:
-    """Measurement of one rank; only the first one's counts. The other sleeps while the first steps alone."""
+def _measure_rank(context: Context, workload: Workload, steps: int, blocks: int) -> dict[str, list[float]]:
+    """Seconds on one rank; only the first one's count. The other sleeps while the first steps alone."""
     control = control_group(context)
-    params = workload.params()
-    one = new_strategy("serial", params, alone(context))
-    sizes = local_sizes(workload.batchsz) if with_costs else [workload.batchsz]
-    by_size = {size: TimedStrategy(one, [replace(workload, batchsz=size).batch()], 1) for size in sizes}
-    strategy = new_strategy("ddp", params, context)
-    ddp = TimedStrategy(strategy, [workload.batch(context.rank, context.ranks)], 1)
-    messages = new_messages(context) if with_costs else {}
-    costs = CostBlocks()
-    seconds: dict[str, list[float]] = {"serial": [], "ddp": [], "apart": []}
-    for number in range(-1, blocks):  # the first warms up
-        found = time_round(context, by_size, messages, number, control) if with_costs else CostBlocks()
-        if number >= 0:
-            costs.add(found)
-        for side, series in seconds.items():
-            wait_for_all(control)
-            timed = by_size[workload.batchsz] if side == "serial" else ddp
-            runs = side != "serial" or context.is_first
-            with strategy.without_exchange() if side == "apart" else nullcontext():
-                taken = timed.seconds(steps) / steps if runs else 0.0
-            if number >= 0:
-                series.append(taken)
-    bench = None
-    if with_costs:
+    batch = workload.batch(context.rank, context.ranks)
+    ddp = TimedStrategy(new_strategy("ddp", workload.params(), context), [batch], 1)
+    one = TimedStrategy(new_strategy("serial", workload.params(), alone(context)), [workload.batch()], 1)
+
+    def block(side: str) -> float:
         wait_for_all(control)
-        seen = anatomy("ddp", watch_step(ddp), context, control, params)
-        shares = all_shares("ddp", watch_shares(ddp), context, control)
-        bench = StrategyResults(
-            tuple(
-                StrategyVariant(name, name, "ok", "", count, 1, workload.batchsz)
-                for name, count in (("serial", 1), ("ddp", REPLICAS))
-            ),
-            tuple(
-                StrategyBlock(number, name, 1, taken)
-                for name in ("serial", "ddp")
-                for number, taken in enumerate(seconds[name])
-            ),
-            (seen,),
-            tuple(shares),
-            cost_steps=tuple(costs.steps),
-            cost_messages=tuple(costs.messages),
-        )
+        if side == "serial":
+            return one.seconds(steps) / steps if context.is_first else 0.0
+        with ddp.strategy.without_exchange() if side == "apart" else nullcontext():
+            return ddp.seconds(steps) / steps
+
+    sides = ("serial", "ddp", "apart")
+    seconds = interleaved({side: partial(block, side) for side in sides}, blocks, shown=context.is_first)
     wait_for_all(control)
-    strategy.close()
-    return Replicas(workload, **seconds, bench=bench)
+    ddp.strategy.close()
+    return seconds

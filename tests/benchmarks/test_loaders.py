@@ -81,7 +81,11 @@ def test_the_study_delivers_pillows_pixels_of_our_episodes(photos: Path, size: i
 
 def test_study_and_jpeg_backend_read_the_same(photos: Path, tmp_path: Path) -> None:
     images.pack_photos(photos, tmp_path / "encoded")
-    ours = next(loader_batches(tmp_path / "encoded", Workload("conv4", SIZE, 2, 3), "jpeg", workers=0))
+    ours = next(
+        loader_batches(
+            PackedSplit(tmp_path / "encoded", "train"), Workload("conv4", SIZE, 2, 3), "jpeg", workers=0
+        )
+    )
     support, query = next(study_loader(photos, SPEC, SIZE, 3, workers=0, prefetch=2))
     torch.testing.assert_close(ours.support, support)
     torch.testing.assert_close(ours.query, query)

@@ -113,8 +113,7 @@ def test_every_way_brings_every_page_across_and_a_dead_peer_is_one_line() -> Non
     source = np.arange(2**18, dtype=np.uint32).view(np.uint8)
     with pytest.raises(DeviceError, match="has died") as error, peer(2**20) as other:
         for way in WAYS:
-            other.send(way, source)
-        assert other.ask(source) == int(source[::4096].sum())
+            assert other.send(way, source) == int(source[::4096].sum())
         other.pipe.send("no message that it knows")
         other.ask(None)
     assert "\n" not in str(error.value)

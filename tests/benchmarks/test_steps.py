@@ -47,7 +47,7 @@ def study(work: Workload, switches: Switches) -> tuple[float, dict[str, Tensor]]
 @pytest.mark.parametrize("work", [replace(TINY, k_query=3), Workload("bottleneck", 32, 1, 1)])
 def test_the_studys_way_and_ours_have_one_loss_and_gradient(work: Workload) -> None:
     loss, wanted = study(work, STUDY["study"])
-    strategy = serial_strategy(work, **OURS["fp32"])
+    strategy = serial_strategy(work, OURS["fp32"])
     strategy.network.eval()
     ours = strategy.step(work.batch())
     assert float(ours[0]) / work.batchsz == pytest.approx(loss, abs=1e-5)
@@ -125,13 +125,17 @@ def test_efficiency_is_serial_over_twice_ddp() -> None:
 
 
 @pytest.mark.slow
-def test_replicas_are_timed_with_their_costs() -> None:
-    measured = measure_replicas(TINY, steps=1, blocks=2, with_costs=True)
+@pytest.mark.slow
+def test_replicas_are_timed_in_turn() -> None:
+    measured = measure_replicas(TINY, steps=1, blocks=2)
     assert len(measured.serial) == len(measured.ddp) == len(measured.apart) == 2
     assert min(*measured.serial, *measured.ddp, *measured.apart) > 0
-    assert measured.bench is not None
-    assert {each.variant for each in measured.bench.blocks} == {"serial", "ddp"}
-    assert measured.bench.cost_steps and measured.bench.cost_messages
+
+
+@pytest.mark.slow
+def test_quick_prediction() -> None:
+    rows = predict.run(quick=True).tables[0].rows
+    assert [row[1] for row in rows] == [1, 2]
 
 
 def bench(ddp: float) -> StrategyResults:
@@ -159,8 +163,7 @@ def bench(ddp: float) -> StrategyResults:
 def test_the_command_fails_where_a_prediction_is_off(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ddp: float, status: int
 ) -> None:
-    measured = Replicas(TINY, [], [], [], bench(ddp))
-    monkeypatch.setattr(predict, "measure_replicas", lambda *_: measured)
+    monkeypatch.setattr(predict, "strategy_bench", lambda *_: bench(ddp))
     assert main(["predict", "--quick"]) == status
     printed = capsys.readouterr().out
     assert printed.count("within 15%") == 2 - status and printed.count("| off ") == status
