@@ -1,4 +1,4 @@
-"""`python docs/screenshots.py`: the README's pictures of report and MLflow, of the study in this checkout.
+"""`python tools/screenshots.py`: the README's pictures of report and MLflow, of the study in this checkout.
 
 It needs `pip install -e ".[dev]"` and a chromium on the path.
 """

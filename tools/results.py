@@ -1,4 +1,4 @@
-"""`python docs/results.py`: tables and picture of docs/results.md, from the trainings in docs/results.
+"""`python tools/results.py`: tables and picture of docs/results.md, from the trainings in docs/results.
 
 `--add RECIPE` first takes in the training of this checkout, as docs/results/RECIPE-SEED.json; `--ship` also
 makes its network the one that comes with parashot, and fills in the model card.
@@ -18,23 +18,21 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from matplotlib.figure import Figure
 
 from parashot.cli.weights import SHIPPED
 from parashot.data.episodes import EpisodeSpec
 from parashot.errors import RecordError
-from parashot.files import replacing_file, write_text
+from parashot.files import write_text
 from parashot.model.weights import load_network, save_weights
 from parashot.parallel.registry import STRATEGIES
-from parashot.params import load_params
-from parashot.parsing import read_yaml
+from parashot.params import load_params, read_yaml
 from parashot.questions.accuracy.tasks import task_rows
 from parashot.questions.accuracy.time_to_accuracy import LEVELS, TimeToAccuracy, time_to_accuracy, validations
 from parashot.questions.results import StudyResults, load_results
 from parashot.questions.text import number
 from parashot.recipes import apply, load_recipe
-from parashot.records import Run, read_runs
-from parashot.report.canvas import Drawing, new_axes, outside_legend, png, styled
-from parashot.report.palette import LIGHT, SERIES
+from parashot.records import read_runs
 from parashot.train.records import TaskAccuracy
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,7 +42,7 @@ CODE = ("src", "stages", "dvc.yaml")
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 Training = dict[str, Any]
-"""What a JSON of docs/results holds."""
+"""Contents of a JSON file of docs/results."""
 
 
 def main() -> int:
@@ -59,19 +57,18 @@ def main() -> int:
         _add(words.add, ship=words.ship)
     found = trainings()
     write_text(PAGE, filled(PAGE.read_text(encoding="utf-8"), page_figures(found)))
-    with replacing_file(PICTURE) as temporary:
-        temporary.write_bytes(png(_curves(found)))
+    _curves(found).savefig(PICTURE, dpi=150)
     return 0
 
 
 def trainings() -> list[Training]:
-    """Every training that was taken in, by recipe and seed."""
+    """Return every training that was taken in, by recipe and seed."""
     read = [json.loads(path.read_text(encoding="utf-8")) for path in TRAININGS.glob("*.json")]
     return sorted(read, key=lambda each: (each["recipe"], each["seed"]))
 
 
 def filled(page: str, figures: str) -> str:
-    """The page with `figures` between its marks."""
+    """Return the page with `figures` between its marks."""
     before, rest = page.split(BEGIN)
     return f"{before}{BEGIN}\n{figures}\n{END}{rest.split(END)[1]}"
 
@@ -84,26 +81,26 @@ def _add(recipe: str, *, ship: bool) -> None:
         raise SystemExit(f"error: a commit must name the code that trained; commit first:\n{changed}")
     results = load_results(ROOT, tuple(STRATEGIES), partial=True)
     training = _training(recipe, results)
-    path = TRAININGS / f"{recipe}-{training['seed']}.json"
     if ship:
         card = SHIPPED.with_suffix(".md")
         figures = filled(card.read_text(encoding="utf-8"), card_figures(training))
-        network = load_network(ROOT / "results/train" / training["training"]["strategy"] / "model.pt")
+        folder = ROOT / "results/train" / training["training"]["strategy"]
+        network = load_network(next(folder.glob("model.*")))
         save_weights(SHIPPED, load_params(ROOT / "params.yaml").model, network.state_dict())
         write_text(card, figures)
-    write_text(path, json.dumps(training, indent=2) + "\n")
+    write_text(TRAININGS / f"{recipe}-{training['seed']}.json", json.dumps(training, indent=2) + "\n")
 
 
 def _training(recipe: str, results: StudyResults) -> Training:
-    """What this checkout's training did, how long it took and what its network reaches."""
+    """Settings of this checkout's training, its time, and the accuracy of its network."""
     if results.evaluate is None or results.hardware is None or results.pretraining is None:
         raise RecordError("no evaluated training in this checkout; run the recipe with `dvc exp run` first")
     params, evaluation = load_params(ROOT / "params.yaml"), results.evaluate
-    trained = results.training[evaluation.result.strategy]
+    strategy = evaluation.result.strategy
+    trained = results.training[strategy]
     images = EpisodeSpec(params.episode.n_way, params.episode.k_shot, params.episode.k_query).images
-    times = time_to_accuracy(results.training, results.pretraining, images)
-    timed = next(each for each in times if each.strategy == trained.result.strategy)
-    run = _run(evaluation.result.strategy)
+    timed = {each.strategy: each for each in time_to_accuracy(results, images)}[strategy]
+    run = read_runs(ROOT / "results/train" / strategy / "records.jsonl")[0]
     return {
         "recipe": recipe,
         "seed": params.seed,
@@ -125,19 +122,12 @@ def _training(recipe: str, results: StudyResults) -> Training:
     }
 
 
-def _run(strategy: str) -> Run:
-    """The record of the training itself, which knows commit and time."""
-    return read_runs(ROOT / "results/train" / strategy / "records.jsonl")[0]
-
-
 def _differences(recipe: str) -> dict[str, Any]:
-    """What was set besides the recipe, by dotted key; where the images lie, is nobody's concern."""
+    """Settings besides the recipe's, by dotted key, without the place of the images."""
     default = yaml.safe_load(_git("show", "HEAD:params.yaml"))
     expected = dict(_leaves(apply(default, load_recipe(recipe).settings)))
     found = dict(_leaves(read_yaml(ROOT / "params.yaml")))
-    return {
-        key: value for key, value in found.items() if key != "data.archive" and expected.get(key) != value
-    }
+    return {key: each for key, each in found.items() if key != "data.archive" and expected.get(key) != each}
 
 
 def _git(*words: str) -> str:
@@ -152,54 +142,48 @@ def _leaves(tree: object, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield from _leaves(value, f"{prefix}.{key}" if prefix else str(key))
 
 
-# --- telling --------------------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------------------
 
 
 def page_figures(found: Sequence[Training]) -> str:
-    """All tables of the page."""
-    tables = (_accuracies(found), _times(found), _circumstances(found))
-    return "\n\n".join("\n".join(_row(cells) for cells in table) for table in tables)
+    """Return all tables of the page."""
+    return "\n\n".join([_accuracies(found), _times(found), _circumstances(found)])
 
 
 def card_figures(training: Training) -> str:
-    """The table of the model card, and where it was trained."""
-    lines = [_row(cells) for cells in _accuracies([training])]
+    """Return the table of the model card, with the time, machine and commit of its training."""
     minutes = _minutes(_together(TimeToAccuracy(**training["time"])))
-    words = (
-        f"{minutes} minutes of training on {_machine(training)}, commit {training['commit'][:7]}, "
-        f"{training['date']}"
-    )
-    return "\n".join([*lines, "", f"*{words}.*"])
+    machine, commit = _machine(training), training["commit"][:7]
+    words = f"{minutes} minutes of training on {machine}, commit {commit}, {training['date']}"
+    return f"{_accuracies([training])}\n\n*{words}.*"
 
 
-def _accuracies(found: Sequence[Training]) -> list[list[str]]:
+def _accuracies(found: Sequence[Training]) -> str:
     head = ["recipe, seed", "shots", "test", "cosine of the same embedding", "margin, paired", "verdict"]
     head += ["relation head alone", "transductive"]
-    rows = [head, ["---", "---:", "---:", "---:", "---:", "---", "---:", "---:"]]
-    for training in found:
-        tasks = [TaskAccuracy(**each) for each in training["tasks"]]
-        rows += [
-            [
-                _name(training),
-                str(task.k_shot),
-                f"**{_accuracy(task.accuracy, task.accuracy_ci95)}**",
-                _accuracy(task.cosine_accuracy, task.cosine_accuracy_ci95),
-                f"{100 * task.margin:+.2f} ± {100 * task.margin_ci95:.2f}",
-                task.verdict,
-                _accuracy(task.relation_accuracy, task.relation_accuracy_ci95),
-                _accuracy(task.transductive_accuracy, task.transductive_accuracy_ci95)
-                if task.transductive_episodes
-                else "–",
-            ]
-            for task in task_rows(tasks)
+    rows = [
+        [
+            _name(training),
+            str(task.k_shot),
+            f"**{_accuracy(task.accuracy, task.accuracy_ci95)}**",
+            _accuracy(task.cosine_accuracy, task.cosine_accuracy_ci95),
+            f"{100 * task.margin:+.2f} ± {100 * task.margin_ci95:.2f}",
+            task.verdict,
+            _accuracy(task.relation_accuracy, task.relation_accuracy_ci95),
+            _accuracy(task.transductive_accuracy, task.transductive_accuracy_ci95)
+            if task.transductive_episodes
+            else "–",
         ]
-    return rows
+        for training in found
+        for task in task_rows([TaskAccuracy(**each) for each in training["tasks"]])
+    ]
+    return _table(head, ["---", "---:", "---:", "---:", "---:", "---", "---:", "---:"], rows)
 
 
-def _times(found: Sequence[Training]) -> list[list[str]]:
+def _times(found: Sequence[Training]) -> str:
     head = ["recipe, seed", "pretraining, min", "episodes, min", "together", "images seen", "val, at the end"]
     head += [f"s to {100 * level:.3g}%" for level in LEVELS]
-    rows = [head, ["---", *["---:"] * (len(head) - 1)]]
+    rows = []
     for training in found:
         time = TimeToAccuracy(**training["time"])
         reached = (time.seconds_to_50, time.seconds_to_55, time.seconds_to_58_2, time.seconds_to_62)
@@ -212,28 +196,25 @@ def _times(found: Sequence[Training]) -> list[list[str]]:
                 *("–" if each is None else f"{each:,.0f}" for each in reached),
             ]
         )
-    return rows
+    return _table(head, ["---", *["---:"] * (len(head) - 1)], rows)
 
 
-def _circumstances(found: Sequence[Training]) -> list[list[str]]:
-    rows = [["recipe, seed", "command", "commit", "machine", "date"], ["---"] * 5]
-    for training in found:
-        settings = {"data.archive": "PATH", **training["differs"]}
-        said = " ".join(f"-S {key}={_word(value)}" for key, value in settings.items())
-        command = f"dvc exp run $(parashot recipe {training['recipe']}) {said} evaluate"
-        rows.append(
-            [_name(training), f"`{command}`", training["commit"][:7], _machine(training), training["date"]]
-        )
-    return rows
-
-
-def _word(value: object) -> str:
+def _circumstances(found: Sequence[Training]) -> str:
     said = {None: "null", True: "true", False: "false"}
-    return said[value] if value is None or isinstance(value, bool) else shlex.quote(str(value))
+    rows = []
+    for training in found:
+        words = [
+            f"-S {key}={said[each] if each is None or isinstance(each, bool) else shlex.quote(str(each))}"
+            for key, each in {"data.archive": "PATH", **training["differs"]}.items()
+        ]
+        command = f"`dvc exp run $(parashot recipe {training['recipe']}) {' '.join(words)} evaluate`"
+        rows.append([_name(training), command, training["commit"][:7], _machine(training), training["date"]])
+    return _table(["recipe, seed", "command", "commit", "machine", "date"], ["---"] * 5, rows)
 
 
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def _table(*lines: Any) -> str:
+    *head, rows = lines
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (*head, *rows))
 
 
 def _name(training: Training) -> str:
@@ -250,7 +231,7 @@ def _machine(training: Training) -> str:
 
 
 def _together(time: TimeToAccuracy) -> float | None:
-    """Seconds of training in all; None where one of the two was resumed, whose time nobody knows."""
+    """Seconds of training in all; None where one of the two was resumed, whose time is unknown."""
     if time.pretraining_seconds is None or time.training_seconds is None:
         return None
     return time.pretraining_seconds + time.training_seconds
@@ -264,25 +245,26 @@ def _accuracy(value: float, ci95: float) -> str:
     return f"{100 * value:.2f} ± {100 * ci95:.2f}"
 
 
-# --- showing --------------------------------------------------------------------------------------
-
-
-@styled
-def _curves(found: Sequence[Training]) -> Drawing:
-    """Validation accuracy over the seconds of training, every training a line."""
-    figure, axes = new_axes(3.4, 6.4)
-    colours = dict(zip(sorted({each["recipe"] for each in found}), SERIES, strict=False))
+def _curves(found: Sequence[Training]) -> Figure:
+    """Draw validation accuracy over minutes of training, a line for each training."""
+    figure = Figure((6.4, 3.4), layout="constrained")
+    axes = figure.subplots()
+    recipes = sorted({each["recipe"] for each in found})
     for training in found:
         begun, after = training["pretraining_validations"], training["validations"]
-        style = {"color": LIGHT[colours[training["recipe"]]], "marker": "o", "markersize": 3}
+        style: dict[str, Any] = {
+            "color": f"C{recipes.index(training['recipe'])}",
+            "marker": "o",
+            "markersize": 3,
+        }
         line = "-" if training["seed"] == 0 else "--"
         axes.plot(*_in_minutes(after), line, label=_name(training), **style)
         if begun:
             axes.plot(*_in_minutes([*begun, after[0]]), ":", **style)
     axes.set_xlabel("minutes of training (dotted: pretraining, by the cosine)")
     axes.set_ylabel("accuracy on val, 5-way 1-shot (%)")
-    outside_legend(figure, columns=3)
-    return Drawing("results", "", "", "", figure)
+    figure.legend(loc="outside lower center", ncols=3)
+    return figure
 
 
 def _in_minutes(points: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
