@@ -61,13 +61,13 @@ class _Group:
             for connection in wait(waiting):
                 waiting.remove(connection)
                 try:
-                    is_first, result, failure = pickle.loads(connection.recv_bytes())
+                    is_main, result, failure = pickle.loads(connection.recv_bytes())
                 except EOFError:
                     failure = "a rank has ended"
                 if failure:
                     self._kill()
                     raise AssertionError(failure)
-                first = result if is_first else first
+                first = result if is_main else first
         return first
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ def serve(context: Any, address: str) -> None:
             except Exception:  # of the test: it is told to the caller, who ends the group
                 failure = traceback.format_exc()
             connection.send_bytes(
-                pickle.dumps((context.is_first, result if context.is_first else None, failure))
+                pickle.dumps((context.is_main, result if context.is_main else None, failure))
             )
 
 

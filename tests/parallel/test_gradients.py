@@ -1,0 +1,184 @@
+"""Every way to spread a step takes the step that `serial` takes.
+
+On real processes, in float64, with batch norm in eval mode: plain gradient descent moves each parameter by
+its gradient, so states equal to 1e-10 after two steps are gradients equal to 1e-10.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from small_tasks import TOLERANCE, Settings, State, alone, assert_equal, build_relation, episode_batch
+from standing_ranks import StandingRanks
+from torch import distributed as dist
+
+from parashot.parallel.context import Context
+from parashot.parallel.registry import STRATEGIES
+from parashot.recipes import Value
+from parashot.tasks.relation import RelationTask
+
+Stepped = tuple[State, torch.Tensor, State]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way to take a step: `replicas` of a strategy, and what differs from the usual params."""
+
+    strategy: str
+    replicas: int
+    batchsz: int = 5
+    settings: Settings = ()
+
+    def __str__(self) -> str:
+        return " ".join([self.strategy, f"{self.replicas}x{self.batchsz}", *(f"{k}={v}" for k, v in self.settings)])
+
+
+def case(strategy: str, replicas: int, batchsz: int = 5, **settings: Value) -> Case:
+    return Case(
+        strategy, replicas, batchsz, tuple((key.replace("__", "."), value) for key, value in settings.items())
+    )
+
+
+CASES = [
+    case("dp", 1),
+    case("dp", 2, parallel__dp__loss_in_replica=False),
+    case("dp", 3, train__accumulate=2),
+    case("dp", 3, 2),
+    case("dp", 3, 2, parallel__dp__loss_in_replica=False),
+    case("ddp", 2, 6),
+    case("ddp", 3),
+    case("ddp", 3, 1),
+    case("ddp", 2, train__accumulate=2, parallel__ddp__bucket_mb=0.01),
+    case("ddp", 2, parallel__ddp__static_graph=True, parallel__ddp__gradient_as_bucket_view=False),
+    case("allreduce", 2),
+    case("allreduce", 3, 2, train__accumulate=2),
+    case("allreduce", 2, parallel__allreduce__flat=False),
+    case("fsdp", 2),
+    case("fsdp", 3, 2),
+    case("fsdp", 2, 2, model__embedding="bottleneck", train__accumulate=2),
+    case("layer_split", 2),
+    case("layer_split", 2, parallel__layer_split__micro_batches=5),
+    case("layer_split", 2, 1, model__embedding="resnet12", model__pairing="concat"),
+    case("channel_split", 2),
+    case("channel_split", 3, model__pairing="concat", train__accumulate=2),
+    case("channel_split", 3, 1, model__embedding="bottleneck", model__pairing="concat"),
+    case("channel_split", 3, 1, model__embedding="resnet12"),
+    *(case(name, 2, model__head="residual") for name in ("ddp", "fsdp", "layer_split")),
+]
+
+
+def stepped(context: Context, case: Case) -> Stepped:
+    """State after two steps, their sums over all ranks, and the state of the whole network."""
+    settings = [("train.batchsz", case.batchsz), *case.settings]
+    strategy = build_relation(context, case.strategy, settings)
+    batch = episode_batch(strategy, case.batchsz)
+    sums = torch.stack([strategy.step(batch) for _ in range(2)])
+    if context.world_size > 1:
+        dist.all_reduce(sums)
+    whole = {name: value.clone() for name, value in strategy.whole_network().state_dict().items()}
+    state = strategy.state_dict()
+    strategy.close()
+    return state, sums, whole
+
+
+def run(case: Case, ranks: StandingRanks) -> Stepped:
+    if STRATEGIES[case.strategy].processes(case.replicas) == 1:
+        return stepped(alone(case.replicas), case)
+    result: Stepped = ranks(case.replicas, stepped, case)
+    return result
+
+
+@pytest.fixture(scope="module")
+def by_serial(ranks: StandingRanks) -> dict[Case, Stepped]:
+    """Two steps of serial for every case: they differ in the network and the number of episodes alone."""
+    return {each: run(each, ranks) for each in {serial_of(case) for case in CASES}}
+
+
+def serial_of(case: Case) -> Case:
+    model = tuple(each for each in case.settings if each[0].startswith("model."))
+    return replace(case, strategy="serial", replicas=1, settings=model)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_step_is_the_one_that_serial_takes(
+    case: Case, by_serial: dict[Case, Stepped], ranks: StandingRanks
+) -> None:
+    state, sums, whole = run(case, ranks)
+    expected, expected_sums, _ = by_serial[serial_of(case)]
+    assert_equal(state, expected)
+    assert_equal(whole, expected)
+    torch.testing.assert_close(sums, expected_sums, rtol=0, atol=TOLERANCE)
+    first = build_relation(alone(), "serial", serial_of(case).settings).state_dict()
+    assert sum(not torch.equal(value, first[name]) for name, value in expected.items()) > 10
+
+
+def test_an_error_in_a_replica_thread_reaches_the_caller() -> None:
+    strategy = build_relation(alone(2), "dp")
+    batch = episode_batch(strategy, 2)
+    support, query, episodes = batch.data
+    with pytest.raises(RuntimeError, match="size"):
+        strategy.forward_backward(replace(batch, data=(support[..., :1], query, episodes)))
+    strategy.close()
+
+
+# --- in training mode -------------------------------------------------------------------------------------
+
+AUGMENTED = (("augment.crop", 0.5), ("augment.flip", True), ("augment.jitter", 0.3))
+
+
+def trained(context: Context, name: str, settings: Settings) -> tuple[list[float], bool, int]:
+    """Losses of steps on pixels, the first in eval mode; whether states come and go; batch norms that moved."""
+    strategy = build_relation(context, name, (*AUGMENTED, *settings), RelationTask)
+    strategy.set_learning_rate(0.01)
+    batch, losses = episode_batch(strategy, 4, "uint8"), []
+    for number in range(9):
+        strategy.network.train(number > 0)
+        sums = strategy.step(batch)
+        assert not sums.requires_grad
+        if context.world_size > 1:
+            dist.all_reduce(sums)
+        losses.append(float(sums[0]))
+    strategy.synchronise_buffers()
+    agree, before = strategy.replicas_agree(), strategy.state_dict()
+    build_relation(alone(), "serial", kind=RelationTask).load_state_dict(before)
+    strategy.step(batch)
+    strategy.load_state_dict(before)
+    after = strategy.state_dict()
+    strategy.close()
+    moved = sum(bool(value.any()) for name, value in before.items() if name.endswith("running_mean"))
+    return losses, agree and all(torch.equal(after[name], value) for name, value in before.items()), moved
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_it_trains_and_its_state_comes_and_goes_as_plain_tensors(name: str, ranks: StandingRanks) -> None:
+    """All see the same augmented images, which are a function of the episodes."""
+    single = STRATEGIES[name].processes(2) == 1
+    losses, sound, moved = trained(alone(2), name, ()) if single else ranks(2, trained, name, ())
+    assert losses[0] == pytest.approx(trained(alone(), "serial", ())[0][0], rel=1e-5)
+    assert losses[-1] < losses[1]
+    assert sound
+    assert moved == 6  # every batch norm of the network has moved, wherever it lies
+
+
+@pytest.mark.parametrize("name", ["serial", "dp"])
+def test_half_precision_trains(name: str) -> None:
+    losses, sound, _ = trained(alone(2), name, (("train.precision", "bf16"),))
+    assert losses[-1] < losses[1]
+    assert sound
+
+
+def test_scores_stay_in_full_precision_where_the_network_computes_in_half() -> None:
+    seen: list[torch.dtype] = []
+    half, full = (
+        build_relation(alone(), "serial", (("train.precision", each),), RelationTask) for each in ("bf16", "fp32")
+    )
+    half.network.get_submodule("embedding.3.0").register_forward_hook(
+        lambda module, args, output: seen.append(output.dtype)
+    )
+    data = episode_batch(half, 2, "float32").data
+    scores = half.model(data)
+    assert (seen, scores.dtype) == ([torch.bfloat16], torch.float32)
+    assert len(scores.unique()) == scores.numel()  # with 8 bits some would tie
+    torch.testing.assert_close(scores, full.model(data), rtol=0, atol=0.05)
