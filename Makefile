@@ -24,11 +24,11 @@ study: setup            ## the whole study, results into MLflow; BASELINE=no lea
 	@test "$(BASELINE)" = no || $(BIN)/python -m stages.baseline
 	@echo "report: reports/index.html    runs: $(BIN)/mlflow ui"
 
-test: setup            ## the tests
+test: setup            ## the tests: at most 5 minutes
 	$(RUN) $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder --durations 12 --durations-min 5 -m "not slow"
 
-test-all: setup            ## the slow tests too: several studies, many kills
-	$(RUN) $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder
+test-all: setup            ## the slow tests too (kills, hosts, sweeps, whole studies): at most 25 minutes
+	$(RUN) $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder --durations 12 --durations-min 5
 
 lint: setup            ## ruff and the type checker
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -17,15 +17,16 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from parashot.data.batches import Batch, Plan
 
 from benchmarks.outcome import Outcome, Table
-from parashot.data.batches import Batch, Plan
 from parashot.data.episodes import EpisodeSpec, draw_rows
 from parashot.data.loaders import episode_loader
 from parashot.data.packed import PackedSplit
 from parashot.data.pixels import prepare
 from parashot.errors import DataError
-from parashot.params import Params, parse, read_yaml
+from parashot.params import Params
+from parashot.parsing import parse, read_yaml
 from parashot.questions.statistics import Interval, equivalence
 from parashot.recipes import apply, load_recipe
 from parashot.train.records import Choices
@@ -118,13 +119,13 @@ def _recipe_params() -> Params:
 def _accuracies(way: Way, params: Params, episodes: int) -> npt.NDArray[np.float64]:
     """Accuracy of each validation episode after one training; runs in a process of its own."""
     import torch
-
     from parashot.parallel.allocator import LARGEST_BLOCK_OF_FRUGAL, keep_freed_memory
-    from parashot.parallel.context import Placement, process_context
     from parashot.train.assemble import new_strategy, training_episodes
-    from parashot.train.choices import computed_as
     from parashot.train.evaluate import EpisodeSet, episode_accuracies
     from parashot.train.objective import learning_rates
+
+    from parashot.parallel.context import Placement, process_context
+    from parashot.train.choices import computed_as
 
     params = computed_as(params, way.choices)
     plan = Plan(params.train.episodes, params.train.batchsz)

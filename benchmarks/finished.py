@@ -13,7 +13,7 @@ import yaml
 
 from benchmarks.scratch import ROOT
 from parashot.errors import DeviceError, one_line
-from parashot.params import read_yaml
+from parashot.parsing import read_yaml
 from parashot.recipes import Value, apply
 
 TINY: Mapping[str, Value] = {

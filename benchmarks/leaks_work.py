@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import torch
+from parashot.data.batches import Plan
 
 from benchmarks.images import photo
 from parashot.command import guarded
-from parashot.data.batches import Plan
 from parashot.data.episodes import EpisodeSpec
 from parashot.data.images import encode_jpeg
 from parashot.data.loaders import Backend, EpisodeDataset, episode_loader
@@ -22,7 +22,8 @@ from parashot.data.pack import pack
 from parashot.data.packed import PackedSplit
 from parashot.data.raw import ImageStream, RawImage, write_raw
 from parashot.lifetime import end_in_order, end_with_parent
-from parashot.params import Params, parse, read_yaml
+from parashot.params import Params
+from parashot.parsing import parse, read_yaml
 from parashot.recipes import Value, apply
 from parashot.train.job import Job
 from parashot.train.run import train
@@ -90,16 +91,7 @@ def prepare(folder: Path) -> None:
         name: {label: [f"{label}/{each}" for each in names] for label in each}
         for name, each in labels.items()
     }
-    pack(
-        folder / "raw",
-        split,
-        packed(folder),
-        pack_size=_SIZE,
-        seed=0,
-        spec=_SPEC,
-        episodes={"val": _VAL_EPISODES, "test": _VAL_EPISODES},
-        progress=_unsaid,
-    )
+    pack(folder / "raw", split, packed(folder), pack_size=_SIZE, progress=_unsaid)
 
 
 def packed(folder: Path) -> Path:

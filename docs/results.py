@@ -25,7 +25,8 @@ from parashot.errors import RecordError
 from parashot.files import replacing_file, write_text
 from parashot.model.weights import load_network, save_weights
 from parashot.parallel.registry import STRATEGIES
-from parashot.params import load_params, read_yaml
+from parashot.params import load_params
+from parashot.parsing import read_yaml
 from parashot.questions.accuracy.tasks import task_rows
 from parashot.questions.accuracy.time_to_accuracy import LEVELS, TimeToAccuracy, time_to_accuracy, validations
 from parashot.questions.results import StudyResults, load_results
@@ -100,7 +101,8 @@ def _training(recipe: str, results: StudyResults) -> Training:
     params, evaluation = load_params(ROOT / "params.yaml"), results.evaluate
     trained = results.training[evaluation.result.strategy]
     images = EpisodeSpec(params.episode.n_way, params.episode.k_shot, params.episode.k_query).images
-    timed = {each.strategy: each for each in time_to_accuracy(results, images)}[trained.result.strategy]
+    times = time_to_accuracy(results.training, results.pretraining, images)
+    timed = next(each for each in times if each.strategy == trained.result.strategy)
     run = _run(evaluation.result.strategy)
     return {
         "recipe": recipe,

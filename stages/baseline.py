@@ -1,32 +1,20 @@
-"""Commit dvc.lock: this machine's study is then what `dvc metrics diff` and `dvc exp show` compare with."""
+"""Commit dvc.lock: `dvc metrics diff` and `dvc exp show` then compare with this machine's study."""
 
 import subprocess
 import sys
 
-from stages.tags import git
+from stages.common import git
 
 
 def main() -> None:
     if not git("status", "--porcelain", "--", "dvc.lock"):
         return
-    identity = (
-        []
-        if git("config", "user.email")
-        else ["-c", "user.name=parashot", "-c", "user.email=parashot@localhost"]
-    )
-    done = subprocess.run(
-        ["git", *identity, "commit", "--quiet", "-m", "The study on this machine", "--", "dvc.lock"],
-        check=False,
-    )
+    nobody = ["-c", "user.name=parashot", "-c", "user.email=parashot@localhost"]
+    command = ["git", *([] if git("config", "user.email") else nobody), "commit", "--quiet"]
+    done = subprocess.run([*command, "-m", "The study on this machine", "--", "dvc.lock"], check=False)
     if done.returncode:
-        sys.exit(
-            "error: dvc.lock could not be committed; "
-            "commit it by hand to make this study the baseline of later runs"
-        )
-    print(
-        "dvc.lock committed: later runs are compared with this study "
-        "(make study BASELINE=no leaves git alone)"
-    )
+        sys.exit("error: dvc.lock could not be committed; commit it by hand: later runs compare with it")
+    print("dvc.lock committed: later runs compare with this study (make study BASELINE=no leaves git alone)")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
 """Stage `batchsz`: the same episodes in steps of several sizes, with the study's time limit."""
 
 from parashot.questions.batchsz.measure import study_batch_sizes
-from stages.common import PACKED, RESULTS, stage
-from stages.settled import settled_params
-from stages.tags import tags
+from stages.common import PACKED, RESULTS, provenance, resolved_params, stage
 
 
 def main() -> None:
-    study_batch_sizes(settled_params(), PACKED, RESULTS / "batchsz", tags())
+    params = resolved_params()
+    study_batch_sizes(params, PACKED, RESULTS / "batchsz", provenance("batchsz", params))
 
 
 if __name__ == "__main__":

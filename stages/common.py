@@ -1,17 +1,26 @@
-"""What every stage shares: where things are, what the run is called, and how it ends."""
+"""Shared by the stages: paths, params, origin of a run, MLflow's store, and the end of a stage."""
 
 from __future__ import annotations
 
 import logging
 import os
+import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any, cast
 
 from parashot.command import guarded
+from parashot.hardware import inspect_hardware
 from parashot.lifetime import end_in_order, end_with_parent
-from parashot.params import Params, load_params
+from parashot.params import Params, load_params, select
+from parashot.parsing import read_yaml
 from parashot.progress import OneLine
+from parashot.records import Provenance, read_result
+from parashot.tracking import Store
+from parashot.train.choices import resolve_auto
+from parashot.train.records import Choices
 
 HARDWARE = Path("hardware.json")
 SOURCE = Path("source.json")
@@ -19,14 +28,18 @@ RAW = Path("data/raw")
 SPLIT = Path("data/split")
 PACKED = Path("data/packed")
 RESULTS = Path("results")
+CHOICES = RESULTS / "choices.json"
+EMBEDDING = RESULTS / "embedding.safetensors"
 REPORTS = Path("reports")
 
+PARAMS, GRAPH = Path("params.yaml"), Path("dvc.yaml")
 LAUNCHERS = {"DVC_STAGE", "TORCHELASTIC_RUN_ID"}
-"""Variables by which DVC and torchrun tell a stage that they started it."""
+"""Variables by which a stage is known to be started by DVC or by torchrun."""
+CODE = ("src", "stages", "params.yaml", "dvc.yaml")
 
 
 def stage(main: Callable[[], object]) -> None:
-    """Run a stage: progress on stderr; an error meant for the user is one line and exit code 1."""
+    """Run a stage: progress goes to stderr; an error that the user can mend is one line and exit code 1."""
     end_in_order()
     if LAUNCHERS & os.environ.keys():
         end_with_parent()
@@ -35,18 +48,64 @@ def stage(main: Callable[[], object]) -> None:
 
 
 def params() -> Params:
-    """params.yaml of the workspace DVC runs in."""
-    return load_params(Path("params.yaml"))
+    """Return params.yaml of the workspace that DVC runs in."""
+    return load_params(PARAMS)
+
+
+def resolved_params() -> Params:
+    """Return params.yaml with the choices of stage `tune` where it says `auto` of a step."""
+    return resolve_auto(params(), read_result(Choices, CHOICES))
+
+
+def provenance(name: str, settings: Params) -> Provenance:
+    """Return the origin of the runs of stage `name`: the params that dvc.yaml lists for it, and the tags.
+
+    No other params: a run that DVC restores from its cache would show values it was not made with.
+    """
+    graph = cast("dict[str, Any]", read_yaml(GRAPH))
+    listed = [
+        key
+        for each in graph["stages"][name]["params"]
+        for key in ([each] if isinstance(each, str) else each[PARAMS.name])
+    ]
+    return Provenance(select(settings, listed), tags())
+
+
+@cache
+def tags() -> dict[str, str]:
+    """Return the tags of every run that a stage records: its code, its experiment and its machine."""
+    machine = inspect_hardware()
+    return {
+        "dvc.stage": os.environ.get("DVC_STAGE", ""),
+        "dvc.experiment": os.environ.get("DVC_EXP_NAME", ""),
+        "git.commit": git("rev-parse", "HEAD"),
+        "git.dirty": str(bool(git("status", "--porcelain", "--untracked-files=no", "--", *CODE))).lower(),
+        "hardware": f"{machine.cpu_model}, {machine.threads} threads; {', '.join(machine.gpus) or 'no GPU'}",
+    }
+
+
+def git(*arguments: str) -> str:
+    """Return the output of git, empty where there is no git or it fails."""
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip()
 
 
 def root() -> Path:
-    """The checkout the user works in.
+    """Return the checkout that the user works in, also for an experiment in a temporary workspace.
 
-    MLflow's store and relative paths belong there, also for `dvc exp run --temp`.
+    MLflow's store and relative paths belong there.
     """
     return Path(os.environ.get("DVC_ROOT", Path(__file__).resolve().parents[1]))
 
 
 def scratch() -> Path:
-    """Where unfinished work lives, out of DVC's sight."""
+    """Return the folder of unfinished work, which DVC ignores."""
     return root() / ".scratch"
+
+
+def store(settings: Params) -> Store:
+    """Return MLflow's store: the user's own, else beside the code, where a plain `mlflow ui` finds it."""
+    return Store(root(), settings.tracking.experiment, os.environ.get("MLFLOW_TRACKING_URI"))

@@ -1,7 +1,4 @@
-"""Stage `hardware`: what this machine is.
-
-Timing stages depend on it, so that they run again on another one.
-"""
+"""Stage `hardware`: facts of this machine, on which the stages that measure times depend."""
 
 from parashot.hardware import inspect_hardware
 from parashot.records import write_result

@@ -1,12 +1,12 @@
 """Stage `loader-bench`: loader workers × backends."""
 
 from parashot.questions.loader.measure import bench_loaders
-from stages.common import PACKED, RESULTS, params, stage
-from stages.tags import tags
+from stages.common import PACKED, RESULTS, params, provenance, stage
 
 
 def main() -> None:
-    bench_loaders(params(), PACKED, RESULTS / "loader", tags())
+    settings = params()
+    bench_loaders(settings, PACKED, RESULTS / "loader", provenance("loader-bench", settings))
 
 
 if __name__ == "__main__":

@@ -1,21 +1,19 @@
-"""Stage `pretrain`: the embedding as a classifier, where params ask for it; trainings begin with its file."""
+"""Stage `pretrain`: the embedding trained as a classifier first, where params ask for it."""
 
-from parashot.pretrain.result import skip_pretraining
 from parashot.tracking import Live
-from stages.common import PACKED, RESULTS, scratch, stage
-from stages.settled import PRETRAINED, settled_params
-from stages.store import store
-from stages.tags import tags
+from parashot.train.skipped import skip_pretraining
+from stages.common import EMBEDDING, PACKED, RESULTS, provenance, resolved_params, scratch, stage, store
 
 
 def main() -> None:
-    params, out = settled_params(), RESULTS / "pretrain"
+    params, out = resolved_params(), RESULTS / "pretrain"
+    origin = provenance("pretrain", params)
     if params.pretrain.epochs == 0:
-        skip_pretraining(params, PRETRAINED, out, tags())
+        skip_pretraining(EMBEDDING, out, origin)
         return
-    from parashot.pretrain.run import PretrainJob, pretrain  # with torch, which takes seconds
+    from parashot.train.pretrain import pretrain  # with torch, which takes seconds
 
-    pretrain(PretrainJob(params, PACKED, PRETRAINED, out, tags(), Live(store(params)), scratch()))
+    pretrain(params, PACKED, EMBEDDING, out, origin, Live(store(params)), scratch())
 
 
 if __name__ == "__main__":

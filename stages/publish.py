@@ -1,51 +1,62 @@
 """Stage `publish`: bring every record into MLflow that is not there yet.
 
-Also what DVC restored from its cache.
+Also those that DVC restored from its cache.
 """
 
 import logging
+import os
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from parashot.errors import TrackingError
 from parashot.params import Params, flatten
 from parashot.records import read_json
 from parashot.tracking import LoggableModel, Study, publish
-from stages.common import REPORTS, RESULTS, params, stage
-from stages.store import sparing_the_study, store
-from stages.swept import publish_sweeps
-from stages.tags import tags
+from stages.common import REPORTS, RESULTS, params, stage, store, tags
+
+SWEEPS = RESULTS / "sweep"
 
 
-@sparing_the_study()
 def main() -> None:
     settings = params()
-    publish_sweeps(settings, lambda path: model(path, settings))
-    trainings = [RESULTS / "train" / name for name in settings.parallel.strategies]
+    try:
+        publish_sweeps(settings)
+        publish_study(settings)
+    except TrackingError as error:
+        if "DVC_STAGE" not in os.environ:
+            raise
+        logging.warning("warning: %s", error)  # no more than that: DVC keeps nothing of a study that fails
+
+
+def publish_study(settings: Params) -> None:
+    """Publish the runs of all stages under a run of the study."""
+    numbers = read_json(RESULTS / "metrics.json").items()
     study = Study(
         name=f"study on {settings.data.source} data",
         params=flatten(settings),
         tags={**tags(), "data": settings.data.source},
-        metrics={
-            key: value
-            for key, value in read_json(RESULTS / "metrics.json").items()
-            if not isinstance(value, str)
-        },
+        metrics={key: value for key, value in numbers if not isinstance(value, str)},
         artifacts=[RESULTS / "summary.json", REPORTS],
     )
-    names = ("tune", "pretrain", "loader", "strategies", "batchsz", "warmup", "evaluate")
-    folders = [RESULTS / name for name in names]
-    done = publish(store(settings), study, [*trainings, *folders], lambda path: model(path, settings))
-    logging.info(
-        "publish: %d new runs, %d completed, %d there already",
-        done.published,
-        done.updated,
-        done.already_there,
-    )
+    trainings = [f"train/{name}" for name in settings.parallel.strategies]
+    measured = ("tune", "pretrain", "loader", "strategies", "batchsz", "warmup", "evaluate")
+    folders = [RESULTS / name for name in (*trainings, *measured)]
+    done = publish(store(settings), study, folders, partial(model, settings))
+    logging.info("publish: %d runs brought in, %d there already", done.published, done.already_there)
 
 
-def model(path: Path, settings: Params) -> LoggableModel:
-    """A trained network that takes one array holding an episode; noise in that shape is its example."""
+def publish_sweeps(settings: Params) -> None:
+    """Publish the runs of `parashot sweep` under a run of their own."""
+    data = settings.data.source
+    if folders := sorted(path.parent for path in SWEEPS.glob("*/records.jsonl")):
+        study = Study(f"sweep on {data} data", tags={**tags(), "data": data})
+        publish(store(settings), study, folders, partial(model, settings))
+
+
+def model(settings: Params, path: Path) -> LoggableModel:
+    """Return a trained network that takes an episode as one array, and noise as its example."""
     from parashot.model.network import EpisodeModel
     from parashot.model.weights import load_network
 

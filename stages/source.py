@@ -1,4 +1,4 @@
-"""Stage `source`: a fingerprint of the local archive, since DVC sees of a path in params only its name."""
+"""Stage `source`: a fingerprint of the local archive, of which DVC itself sees no more than the path."""
 
 import json
 

@@ -3,14 +3,13 @@
 import os
 
 from parashot.questions.strategies.measure import bench_strategies
-from stages.common import PACKED, RESULTS, stage
-from stages.settled import settled_params
-from stages.tags import tags
+from stages.common import PACKED, RESULTS, provenance, resolved_params, stage
 
 
 def main() -> None:
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # ranks inherit it: torch's profiler is not to chatter
-    bench_strategies(settled_params(), PACKED, RESULTS / "strategies", tags())
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler logs nothing, in the ranks neither
+    params = resolved_params()
+    bench_strategies(params, PACKED, RESULTS / "strategies", provenance("strategy-bench", params))
 
 
 if __name__ == "__main__":

@@ -7,35 +7,30 @@ import sys
 
 from parashot.parallel.torchrun import joined_by_torchrun
 from parashot.tracking import Live
-from parashot.train.job import Job
 from parashot.train.skipped import skip
-from stages.common import PACKED, RESULTS, scratch, stage
-from stages.settled import PRETRAINED, settled_params
-from stages.store import store
-from stages.tags import tags
+from stages.common import EMBEDDING, PACKED, RESULTS, provenance, resolved_params, scratch, stage, store
 
 
 def main() -> None:
-    params = settled_params()
-    if sys.argv[1:] not in [[name] for name in params.parallel.strategies]:
-        sys.exit(
-            f"error: python -m stages.train needs one strategy: {' | '.join(params.parallel.strategies)}"
-        )
-    strategy = sys.argv[1]
+    params, names = resolved_params(), sys.argv[1:]
+    if len(names) != 1 or names[0] not in params.parallel.strategies:
+        sys.exit(f"error: python -m stages.train takes one of {', '.join(params.parallel.strategies)}")
     if params.seeds_study.enabled and joined_by_torchrun():
         sys.exit("error: seeds_study.enabled: true, but torchrun's processes train once; set it to false")
-    out, live = RESULTS / "train" / strategy, Live(store(params))
-    pretrained = PRETRAINED if params.pretrain.epochs else None
-    job = Job(strategy, params, PACKED, out, tags(), live, scratch(), pretrained)
+    (strategy,) = names
+    out, origin = RESULTS / "train" / strategy, provenance(f"train-{strategy}", params)
     if reason := params.parallel.switched_off(strategy):
-        skip(job, reason)
-    else:
-        from parashot.train.run import train  # with torch, which takes seconds
-        from parashot.train.seeds import train_further_seeds
+        skip(f"train-{strategy}", strategy, reason, out, origin)
+        return
+    from parashot.train.job import episode_job  # with torch, which takes seconds
+    from parashot.train.run import train
+    from parashot.train.seeds import train_further_seeds
 
-        done = train(job)
-        if params.seeds_study.enabled and done is not None and done.status == "ok":
-            train_further_seeds(job, train)
+    pretrained = EMBEDDING if params.pretrain.epochs else None
+    job = episode_job(strategy, params, PACKED, out, origin, Live(store(params)), scratch(), pretrained)
+    done = train(job)
+    if params.seeds_study.enabled and done is not None and done.status == "ok":
+        train_further_seeds(job, params.seeds_study, train)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
-"""Stage `tune`: how a step is computed best here, decided by measurement where params say `auto`."""
+"""Stage `tune`: how a step is computed best here, measured where params say `auto`."""
 
 from parashot.questions.step.measure import tune
-from stages.common import PACKED, RESULTS, params, stage
-from stages.settled import CHOICES
-from stages.tags import tags
+from stages.common import CHOICES, PACKED, RESULTS, params, provenance, stage
 
 
 def main() -> None:
-    tune(params(), PACKED, CHOICES, RESULTS / "tune", tags())
+    settings = params()
+    tune(settings, PACKED, CHOICES, RESULTS / "tune", provenance("tune", settings))
 
 
 if __name__ == "__main__":

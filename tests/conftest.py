@@ -1,21 +1,26 @@
-"""What tests of several folders share; its place lets all of them import `tiny_data`."""
+"""Fixtures and rules for all tests; its place lets every one of them import `tiny_data`."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-import pytest
-from hypothesis import settings
-from standing_ranks import StandingRanks
+# Before torch loads: tensors here are so small that threads only wait for each other.
+for _library in ("OMP", "MKL"):
+    os.environ[f"{_library}_NUM_THREADS"] = "1"
+
+from collections.abc import Iterator  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import TYPE_CHECKING, Any  # noqa: E402
+
+import pytest  # noqa: E402
+from hypothesis import settings  # noqa: E402
+from standing_ranks import StandingRanks  # noqa: E402
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
     from tracked import Checkout
 
-settings.register_profile("parashot", deadline=None)  # no test asserts a time
+settings.register_profile("parashot", deadline=None, derandomize=True)  # the same examples in every run
 settings.load_profile("parashot")
 
 WITH_RANKS = ("tests/parallel/", "tests/measure/", "tests/train/")
@@ -27,20 +32,37 @@ WITH_STUDY = tuple(f"tests/pipeline/test_{each}.py" for each in ("study", "kills
 LONGEST_FIRST = ("tests/pipeline/test_study.py", *WITH_RANKS, "tests/pipeline/", "tests/benchmarks/")
 """Where tests begin that take long, so that no worker is left alone with them at the end."""
 
+SLOW = (
+    "tests/benchmarks/test_benchmarks_leaks.py",
+    "tests/sweep/test_sweep_ray.py",
+    "tests/test_tracking_browser.py",
+    "tests/train/test_train_elastic.py::test_killed_ranks",
+)
+"""Files and tests that are slow as a whole, besides those that are marked so one by one."""
 
+SLOW_SECONDS = 900
+"""Time-out of a slow test that sets none itself."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m "not slow"` is applied
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long comes first."""
+    """Put what takes long first, and give slow tests the time they take."""
 
     def turn(item: pytest.Item) -> int:
         places = (number for number, start in enumerate(LONGEST_FIRST) if item.nodeid.startswith(start))
         return next(places, len(LONGEST_FIRST))
 
     items.sort(key=turn)
+    for item in items:
+        if item.nodeid.startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_SECONDS))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """One worker has all tests of a file, or of the files that share ranks or a study."""
+    """Give one worker all tests of a file, or of the files that share ranks or a study."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):
@@ -84,7 +106,7 @@ def standing_launch(ranks: StandingRanks, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """A real one."""
+    """A Chromium without a window."""
     from browser import chromium
 
     with chromium() as opened:
@@ -111,14 +133,11 @@ def one_core() -> Iterator[None]:
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """MLflow's tables, made once: making them takes seconds."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    import mlflow  # noqa: F401  # it turns its own messages on
+    from parashot.tracking import Store, store
 
-    from parashot.tracking import database, store
-
-    file = tmp_path_factory.mktemp("template") / "mlflow.db"
-    with store._quiet():
-        database.prepare(file, 1)
-    return file
+    root = tmp_path_factory.mktemp("template")
+    with store.opened(Store(root, "template")):
+        return root / "mlflow.db"
 
 
 @pytest.fixture

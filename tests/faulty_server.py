@@ -1,113 +1,73 @@
-"""Tracking servers that fail, at real addresses on the loopback."""
+"""MLflow's own tracking server in a thread of this process, and servers that fail, on the loopback."""
 
 from __future__ import annotations
 
 import socket
 import threading
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
 
-PATIENCE_SECONDS = 60
+import pytest
+from werkzeug.serving import make_server
 
-
-class FaultyServer(ThreadingHTTPServer):
-    """Passes on what it is asked to `upstream`, the first `healthy` times, and from then on has its `fault`.
-
-    error: it answers 500. hang: it never answers. drip: its answer never ends. page: it answers with a web
-    page. lose: it passes on every request, and answers the first one that makes a run with 500.
-    """
-
-    daemon_threads = True
-
-    def __init__(self, fault: str, upstream: str = "", healthy: int = 0) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.fault, self.upstream, self.healthy = fault, upstream, healthy
-        self.asked: list[str] = []
-        self.over = threading.Event()
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-@contextmanager
-def faulty(fault: str, upstream: str = "", healthy: int = 0) -> Iterator[FaultyServer]:
-    """A server that listens while the block lasts."""
-    server = FaultyServer(fault, upstream, healthy)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.over.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+_REFUSING = socket.socket()
+"""Bound and never listening: its port stays taken, and refuses."""
 
 
 def refusing_address() -> str:
     """Where nobody listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{free.getsockname()[1]}"
+    if _REFUSING.getsockname()[1] == 0:
+        _REFUSING.bind(("127.0.0.1", 0))
+    return f"http://127.0.0.1:{_REFUSING.getsockname()[1]}"
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: FaultyServer
+class Faulty:
+    """A WSGI application: passes on to `app` the first `healthy` requests, and from then on has its `fault`.
 
-    def _answer(self) -> None:
-        server = self.server
-        server.asked.append(self.path)
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if len(server.asked) <= server.healthy:
-            self._send(*self._passed_on(body))
-        else:
-            getattr(self, f"_{server.fault}")(body)
+    error: it answers 500. hang: it answers after two seconds. page: it answers with a web page.
+    """
 
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer  # noqa: N815
+    def __init__(self, fault: str, app: Any = None, healthy: int = 0) -> None:
+        self.fault, self.app, self.healthy = fault, app, healthy
+        self.asked: list[str] = []
 
-    def _error(self, body: bytes) -> None:
-        self._send(500, b'{"error_code": "INTERNAL_ERROR", "message": "out of order"}')
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        self.asked.append(environ["PATH_INFO"])
+        if len(self.asked) <= self.healthy:
+            answer: Iterable[bytes] = self.app(environ, start_response)
+            return answer
+        if self.fault == "hang":
+            time.sleep(2)
+        status = "200 OK" if self.fault == "page" else "500 Internal Server Error"
+        start_response(status, [("Content-Type", "text/html")])
+        return [b"<html>Welcome to the network of this hotel</html>"]
 
-    def _hang(self, body: bytes) -> None:
-        self.server.over.wait(PATIENCE_SECONDS)
 
-    def _drip(self, body: bytes) -> None:
-        self.send_response(200)
-        self.end_headers()
-        while not self.server.over.wait(0.1):
-            self.wfile.write(b" ")
+@contextmanager
+def serving(app: Any) -> Iterator[str]:
+    """Yield the address of a server of `app` that listens while the block lasts."""
+    server = make_server("127.0.0.1", 0, app, threaded=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
-    def _page(self, body: bytes) -> None:
-        self._send(200, b"<html>Welcome to the network of this hotel</html>")
 
-    def _lose(self, body: bytes) -> None:
-        status, answer = self._passed_on(body)
-        first = self.path.endswith("runs/create") and self.server.asked.count(self.path) == 1
-        self._send(500 if first else status, b"{}" if first else answer)
+@contextmanager
+def mlflow_app(folder: Path, database: Path) -> Iterator[Any]:
+    """Yield MLflow's own application over a database, with artifacts in `folder`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("_MLFLOW_SERVER_FILE_STORE", f"sqlite:///{database}")
+        patch.setenv("_MLFLOW_SERVER_SERVE_ARTIFACTS", "true")
+        patch.setenv("_MLFLOW_SERVER_ARTIFACT_ROOT", "mlflow-artifacts:/")
+        patch.setenv("_MLFLOW_SERVER_ARTIFACT_DESTINATION", folder.as_uri())
+        from mlflow.server import app
 
-    def _passed_on(self, body: bytes) -> tuple[int, bytes]:
-        request = urllib.request.Request(f"{self.server.upstream}{self.path}", body or None)
-        request.get_method = lambda: self.command  # type: ignore[method-assign]
-        for name in ("Content-Type", "X-Mlflow-Workspace"):
-            if value := self.headers.get(name):
-                request.add_header(name, value)
-        try:
-            with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
-                return answer.status, answer.read()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read()
-
-    def _send(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+        yield app

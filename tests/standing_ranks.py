@@ -1,6 +1,6 @@
-"""Ranks that stay: to start processes takes longer than what most tests do with them.
+"""Ranks that stay: starting processes takes longer than most tests do.
 
-What a test leaves in a rank the next one finds there, so tests of starting and ending use `launch`.
+A rank keeps what a test leaves in it, so tests of starting and ending use `launch` instead.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Any
 import psutil
 
 END = "end"
-"""Instead of a call: no more is to come."""
+"""Sent instead of the next call."""
 
 
 class StandingRanks:
-    """Groups of ranks by their number, each started when it is first called."""
+    """Groups of ranks by their size, each started at its first call."""
 
     def __init__(self) -> None:
         self._groups: dict[int, _Group] = {}
 
     def __call__(self, count: int, function: Callable[..., Any], *args: Any) -> Any:
-        """Call `function(context, *args)` in `count` ranks and return what the first one returned.
+        """Call `function(context, *args)` in `count` ranks and return the result of rank 0.
 
-        The function stands at the top of a module. Where a rank fails, its group is ended.
+        The function stands at the top of a module. A group of which a rank fails is killed.
         """
         group = self._groups.pop(count, None) or _Group(count)
         result = group.call(function, *args)
@@ -37,7 +37,7 @@ class StandingRanks:
         return result
 
     def close(self) -> None:
-        """End all processes."""
+        """Tell all processes to end, and wait for none."""
         for group in self._groups.values():
             group.close()
 
@@ -48,6 +48,7 @@ class _Group:
             self._launcher = psutil.Popen(
                 [sys.executable, __file__, str(listener.address), str(count)],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
             self._connections = [listener.accept() for _ in range(count)]
@@ -73,7 +74,6 @@ class _Group:
     def close(self) -> None:
         for connection in self._connections:
             connection.send_bytes(pickle.dumps(END))
-        self._launcher.wait()
 
     def _kill(self) -> None:
         for process in [*self._launcher.children(recursive=True), self._launcher]:
@@ -82,18 +82,16 @@ class _Group:
 
 
 def serve(context: Any, address: str) -> None:
-    """A rank: do what it is told until the end."""
+    """Run in every rank: answer calls until END."""
     with Client(address) as connection:
         while (call := pickle.loads(connection.recv_bytes())) != END:
             function, args = call
-            result, failure = None, ""
+            result, failure, is_main = None, "", context.rank == 0
             try:
                 result = function(context, *args)
-            except Exception:  # of the test: it is told to the caller, who ends the group
+            except Exception:  # raised again where the test runs
                 failure = traceback.format_exc()
-            connection.send_bytes(
-                pickle.dumps((context.is_main, result if context.is_main else None, failure))
-            )
+            connection.send_bytes(pickle.dumps((is_main, result if is_main else None, failure)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The house rules, read from the source: who may import whom, and that dvc.yaml names what a stage runs."""
+"""House rules, read from the source: the direction of imports, and the dependencies of dvc.yaml."""
 
 from __future__ import annotations
 
@@ -7,72 +7,60 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
+from parashot.parallel.registry import STRATEGIES
+from parashot.params import knobs
+
 ROOT = Path(__file__).parents[1]
-DVC = ROOT / "dvc.yaml"
+STAGES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
 
-LAYERS = [
-    {
-        "errors",
-        "command",
-        "files",
-        "lifetime",
-        "opcodes",
-        "plain",
-        "progress",
-        "secrets",
-        "params",
-        "records",
-        "recipes",
-        "hardware",
-    },
-    {"data", "model", "parallel", "tracking"},
-    {"train", "findings", "integrity"},
-    {"pretrain", "study", "report", "sweep"},
-    {"classify", "doctor"},
+LAYERS = (
+    {"data", "model", "parallel"},
+    {"tasks"},
+    {"train"},
+    {"questions"},
+    {"report", "tracking"},
+    {"classify", "doctor", "sweep"},
     {"cli"},
-    {""},  # the package itself: the names that it shows
-]
-"""Parts of parashot from the ground up: a part may import itself and any layer below its own."""
+)
+"""Packages of parashot from the ground up: each imports itself and what lies below its layer. At the
+bottom lie the modules beside the packages, and the records.py of any package."""
 
-SIDEWAYS = {
-    "command": {"errors"},
-    "opcodes": set(),
-    "plain": set(),
-    "secrets": set(),
-    "errors": {"plain", "secrets"},
-    "progress": {"secrets"},
-    "files": set(),
-    "lifetime": set(),
-    "params": {"errors"},
-    "records": {"errors", "files", "plain", "secrets"},
-    "recipes": {"errors", "params"},
-    "hardware": {"errors", "records"},
-    "parallel": {"data", "model"},  # the batch that a step is given, and the parts that some split
+DOORS = {
+    "mlflow": "parashot.tracking",
+    "sqlalchemy": "parashot.tracking",
+    "yaml": "parashot.params",
+    "matplotlib": "parashot.report",
+    "ray": "parashot.sweep",
+    "dvc": "nowhere",
 }
-"""What a part may import within its own layer."""
+"""Libraries that one package alone imports."""
 
-STAGE_LINES = 60
+ENVIRONMENT = ("parashot.parallel", "parashot.sweep", "parashot.tracking")
+"""Packages that handle variables of torchrun, Ray and MLflow; all others are handed what they need."""
+
+COMPUTE_NOTHING = {"params", "errors", "files", "progress", "plain", "command", "lifetime", "tracking"}
+"""Parts of parashot that no result depends on, and so no stage."""
+
+MOST_LINES = 450
 
 
 # --- reading the source -------------------------------------------------------------------------------
 
 
-def _module_name(file: Path) -> str:
-    base = ROOT / "src" if file.is_relative_to(ROOT / "src") else ROOT
-    parts = file.relative_to(base).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+def _name(file: Path) -> str:
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[parts[0] == "src" : -1 if parts[-1] == "__init__" else None])
 
 
-FILES = {
-    _module_name(file): file for top in ("src/parashot", "stages") for file in (ROOT / top).rglob("*.py")
-}
-"""Every module of the project by its name."""
+FILES = {_name(file): file for top in ("src", "stages") for file in (ROOT / top).rglob("*.py")}
+"""Modules of the library and of the stages by name."""
+LIBRARY = [module for module in FILES if module.startswith("parashot.")]
 
 
 @cache
@@ -80,332 +68,182 @@ def _tree(module: str) -> ast.Module:
     return ast.parse(FILES[module].read_text(encoding="utf-8"))
 
 
-def _is_type_checking(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
-
-
-def _walk(node: ast.AST, with_types: bool) -> Iterator[ast.AST]:
-    """Every node, also within functions; what only a type checker sees is left out unless asked for."""
+def _executed(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes, also within functions, but those that only a type checker sees."""
     yield node
-    children = node.orelse if _is_type_checking(node) and not with_types else ast.iter_child_nodes(node)  # type: ignore[attr-defined]
-    for child in children:
-        yield from _walk(child, with_types)
+    typing = isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+    for child in node.orelse if typing else ast.iter_child_nodes(node):  # type: ignore[attr-defined]
+        yield from _executed(child)
 
 
 @cache
-def _imported(module: str, with_types: bool = True) -> frozenset[str]:
-    """Names of the modules that `module` itself imports, of the project and of others."""
+def _imported(module: str) -> frozenset[str]:
+    """Modules that `module` itself imports, of the project and of others."""
     found = set()
-    for node in _walk(_tree(module), with_types):
+    for node in _executed(_tree(module)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{module}: imports are written in full"
+            assert node.level == 0, f"{module}: write imports in full"
             names = {f"{node.module}.{alias.name}" for alias in node.names}
-            submodules = names & FILES.keys()
-            found |= submodules if submodules == names else submodules | {node.module or ""}
+            found |= (names & FILES.keys()) or {node.module or ""}
     return frozenset(found)
 
 
-def _with_packages(module: str) -> set[str]:
-    """`module` and the packages it lies in: all are run when it is imported."""
-    parts = module.split(".")
-    return {".".join(parts[:length]) for length in range(1, len(parts) + 1)}
-
-
-def _reached(start: str, with_types: bool = False) -> set[str]:
-    """Names of all modules that importing `start` runs, now or within a function."""
-    seen: set[str] = set()
-    waiting = {start}
+@cache
+def _reached(start: str) -> frozenset[str]:
+    """Modules that importing `start` executes, now or within a function; not by way of stages/common.py."""
+    seen, waiting = set(), {start}
     while waiting:
         module = waiting.pop()
-        if module not in seen:
-            seen.add(module)
-            if module in FILES:
-                waiting |= _with_packages(module)
-                waiting |= _imported(module, with_types)
-    return seen
+        seen.add(module)
+        if module in FILES and module != "stages.common":
+            waiting |= _imported(module) - seen
+    return frozenset(seen)
+
+
+def _inside(module: str, *packages: str) -> bool:
+    return any(module == each or module.startswith(f"{each}.") for each in packages)
 
 
 def _part(module: str) -> str:
-    """The part of parashot that `module` belongs to: a folder, or a file beside the folders."""
-    return module.split(".")[1] if module.count(".") else ""
+    """Package or module of parashot that `module` belongs to; `stages` for a stage."""
+    first, *rest = module.split(".")
+    return rest[0] if first == "parashot" and rest else first
 
 
-def _of(*parts: str) -> list[str]:
-    return sorted(module for module in FILES if module.startswith("parashot.") and _part(module) in parts)
+def _height(module: str) -> int:
+    layers = (number for number, layer in enumerate(LAYERS, 1) if _part(module) in layer)
+    if _part(module) in {"stages", "parashot"}:  # the package itself shows names of all layers
+        return len(LAYERS) + 1
+    return 0 if module.endswith(".records") else next(layers, 0)
 
 
-def _others(modules: set[str] | frozenset[str]) -> set[str]:
-    """Top-level names of what does not belong to the project."""
-    return {module.split(".")[0] for module in modules - FILES.keys()} - {"parashot", "stages"}
+def _libraries(modules: frozenset[str]) -> set[str]:
+    return {module.partition(".")[0] for module in modules}
 
 
-LIBRARY = sorted(module for module in FILES if module.startswith("parashot"))
+def _modules_after(imports: str) -> set[str]:
+    """Names of all modules that are loaded after an import statement."""
+    command = [sys.executable, "-c", f"import sys, {imports}; print(*sys.modules)"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
 
 
-# --- who may import whom ------------------------------------------------------------------------------
+# --- imports ------------------------------------------------------------------------------------------
 
 
-def test_every_part_has_its_layer() -> None:
-    assert {_part(module) for module in LIBRARY} == set().union(*LAYERS)
-
-
-@pytest.mark.parametrize("module", LIBRARY)
-def test_imports_go_one_way(module: str) -> None:
-    part = _part(module)
-    height = next((number for number, layer in enumerate(LAYERS) if part in layer), -1)
-    allowed = {part, *SIDEWAYS.get(part, set())}.union(*LAYERS[: max(height, 0)])
-    inner = {each for each in _imported(module) if each.split(".")[0] in {"parashot", "stages"}}
-    assert {each for each in inner if each.startswith("stages") or _part(each) not in allowed} == set()
-
-
-def test_no_module_needs_itself() -> None:
-    for module in FILES:
-        beyond = {each for each in _imported(module, with_types=False) if each in FILES}
-        circle = [each for each in beyond if module in _modules_beyond(each)]
-        assert not circle, f"{module} imports {circle}, which import it"
-
-
-def _modules_beyond(start: str) -> set[str]:
-    """Like `_reached`, without the packages: a package that shows what is in it is no circle."""
-    seen: set[str] = set()
-    waiting = {start}
-    while waiting:
-        module = waiting.pop()
-        if module in FILES and module not in seen:
-            seen.add(module)
-            waiting |= _imported(module, with_types=False)
-    return seen
-
-
-WITH_TORCH = {
-    "data",
-    "model",
-    "parallel",
-    "train",
-    "pretrain",
-    "study",
-    "hardware",
-    "tracking",
-    "classify",
-    "doctor",
-}
-
-
-@pytest.mark.parametrize("module", sorted(FILES))
-def test_some_packages_have_one_door(module: str) -> None:
-    part, others = _part(module), _others(_imported(module))
-    assert "mlflow" not in others or part == "tracking"
-    assert "sqlalchemy" not in others or part == "tracking"
-    assert "yaml" not in others or module == "parashot.params"
-    assert "matplotlib" not in others or part == "report"
-    assert "torch" not in others or part in WITH_TORCH
-    assert "ray" not in others or module == "parashot.sweep.engine"
-    assert "dvc" not in others
-
-
-@pytest.mark.parametrize("module", _of("findings", "report", "records", "params"))
-def test_what_reads_results_never_needs_torch(module: str) -> None:
-    assert _others(_reached(module)) & {"torch", "torchvision", "mlflow"} == set()
-
-
-@pytest.mark.parametrize("module", _of("model"))
-def test_the_model_is_torch_alone(module: str) -> None:
-    imports = _imported(module)
-    assert {_part(each) for each in imports if each in FILES} <= {
-        "model",
-        "params",
-        "errors",
-        "files",
-        "opcodes",
-    }
-    assert _others(imports) - sys.stdlib_module_names <= {"torch", "safetensors"}
-
-
-def test_nothing_is_overlooked() -> None:
-    """The rules above are only as good as the imports they see."""
-    assert "torch" in _others(_reached("parashot.hardware"))  # imported within a function
-    assert "parashot.tracking.experiment" in _reached("stages.publish")  # by way of a package
-    assert "parashot.parallel.ddp" in _reached("stages.train")
-    assert "torch" not in _others(_reached("parashot.tracking"))  # for the type checker alone
-
-
-def test_the_report_is_made_without_torch() -> None:
-    """Neither the project nor what it uses imports torch."""
-    program = (
-        "import importlib, sys; [importlib.import_module(each) for each in sys.argv[1:]]; print(*sys.modules)"
-    )
-    command = [sys.executable, "-c", program, *_of("findings", "report")]
-    modules = set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
-    assert "parashot.report" in modules
-    assert modules & {"torch", "mlflow"} == set()
-
-
-def test_a_command_imports_what_it_needs_and_no_more() -> None:
-    """Some train: the command line itself, and those that only read, stay without torch."""
-    program = "import sys; from parashot.cli import main; main(['recipe']); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    modules = set(done.stdout.splitlines()[-1].split())
-    assert "parashot.recipes" in modules
-    assert modules & {"torch", "mlflow", "ray"} == set()
-
-
-def test_to_skip_a_strategy_takes_no_torch() -> None:
-    program = "import sys, stages.train; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    modules = set(done.stdout.split())
-    assert "parashot.train.skipped" in modules
-    assert modules & {"torch", "mlflow"} == set()
-
-
-# --- what the library leaves to others ----------------------------------------------------------------
-
-ENVIRONMENT = {
-    "parashot.secrets",  # values that must not be shown
-    "parashot.parallel.context",  # torchrun's variables
-    "parashot.parallel.torchrun",
-    "parashot.parallel.launch",
-    "parashot.sweep.engine",  # Ray's switch, and which GPUs a run sees; none is read
-    "parashot.tracking.store",  # MLflow's switches; none is read
-}
-
-
-def _attributes(module: str) -> set[str]:
-    """Every dotted name in the source."""
-    return {ast.unparse(node) for node in ast.walk(_tree(module)) if isinstance(node, ast.Attribute)}
-
-
-def _from(module: str, package: str) -> set[str]:
-    return {
-        alias.name
-        for node in ast.walk(_tree(module))
-        if isinstance(node, ast.ImportFrom) and node.module == package
-        for alias in node.names
-    }
-
-
-@pytest.mark.parametrize("module", LIBRARY)
-def test_the_library_is_told_everything(module: str) -> None:
-    environment = _attributes(module) & {"os.environ", "os.getenv", "os.putenv"}
-    assert not environment or module in ENVIRONMENT
-    assert _from(module, "os") & {"environ", "getenv", "putenv"} == set()
-    assert "sys.argv" not in _attributes(module) or _part(module) == "cli"
-    assert "argv" not in _from(module, "sys")
-
-
-@pytest.mark.parametrize("module", LIBRARY)
-def test_the_library_knows_no_dvc_variable_and_prints_nothing(module: str) -> None:
-    nodes = list(ast.walk(_tree(module)))
-    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    assert {text for text in texts if text.startswith("DVC_")} == set()
-    calls = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
-    assert "print" not in calls or _part(module) in {"cli", "command"}
-
-
-# --- stages -------------------------------------------------------------------------------------------
-
-
-def _stages() -> dict[str, dict[str, Any]]:
-    """The stages of dvc.yaml by name; one of many by matrix or foreach stands for all of them."""
-    if not DVC.exists():
-        return {}
-    stages = yaml.safe_load(DVC.read_text(encoding="utf-8"))["stages"]
-    return {name: stage.get("do", stage) for name, stage in stages.items()}
-
-
-STAGES = _stages()
-
-
-def _script(stage: dict[str, Any]) -> str:
-    """The module that a stage runs."""
-    python, flag, module = str(stage["cmd"]).split()[:3]
-    assert (python, flag) == ("python", "-m"), (
-        "a module is run with -m: so it finds the code of its own workspace"
-    )
-    return module
-
-
-def _paths(stage: dict[str, Any]) -> set[Path]:
-    """Dependencies of a stage that are code."""
-    names = [next(iter(each)) if isinstance(each, dict) else each for each in stage.get("deps", [])]
-    return {ROOT / name for name in names if name.split("/")[0] in {"src", "stages"}}
-
-
-def _is_empty(file: Path) -> bool:
-    """Whether a module has nothing to run: at most a docstring."""
-    body = ast.parse(file.read_text(encoding="utf-8")).body
-    return all(isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) for node in body)
-
-
-def _data_files(files: set[Path]) -> set[Path]:
-    """Files beside the code whose name the code says."""
-    named = set()
-    for folder in {file.parent for file in files}:
-        sources = [file.read_text(encoding="utf-8") for file in files if file.parent == folder]
-        beside = [
-            each for each in folder.iterdir() if each.is_file() and each.suffix not in {".py", ".typed"}
-        ]
-        named |= {each for each in beside if any(f'"{each.name}"' in source for source in sources)}
-    return named
-
-
-SHOWCASE = FILES["parashot"]
-"""The package itself: names for its users, none of which the project's own code goes by."""
-
-
-@pytest.mark.parametrize("module", sorted(FILES))
-def test_the_project_itself_imports_from_where_things_are(module: str) -> None:
-    names = {f"parashot.{name}" for name in _from(module, "parashot")}
-    assert names <= FILES.keys()
-
-
-def _needed(stage: dict[str, Any]) -> set[Path]:
-    """Files of the project that a stage runs or reads as code."""
-    modules = {FILES[module] for module in _reached(_script(stage)) if module in FILES} - {SHOWCASE}
-    return {file for file in modules if not _is_empty(file)} | _data_files(modules)
-
-
-@pytest.mark.parametrize("name", STAGES)
-def test_a_stage_depends_on_what_it_runs(name: str) -> None:
-    needed, given = _needed(STAGES[name]), _paths(STAGES[name])
-    assert [path for path in given if not path.exists()] == []
-    missing = {file for file in needed if not any(file == path or path in file.parents for path in given)}
-    idle = {path for path in given if not any(file == path or path in file.parents for file in needed)}
-    assert (_said(missing), _said(idle)) == ([], []), "(not among the deps, among them for nothing)"
-
-
-def _said(paths: set[Path]) -> list[str]:
-    return sorted(path.relative_to(ROOT).as_posix() for path in paths)
-
-
-@pytest.mark.parametrize("name", STAGES)
-def test_a_stage_is_glue(name: str) -> None:
-    file = FILES[_script(STAGES[name])]
-    assert file.is_relative_to(ROOT / "stages")
-    assert len(file.read_text(encoding="utf-8").splitlines()) <= STAGE_LINES
-    loops = [
-        node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.While)
+def test_imports_go_one_way() -> None:
+    wrong = [
+        f"{module} imports {other}"
+        for module in FILES
+        for other in _imported(module) & FILES.keys()
+        if _height(other) and _height(other) >= _height(module) and _part(module) != _part(other)
     ]
-    assert loops == []
+    assert wrong == []
+    TopologicalSorter({module: _imported(module) & FILES.keys() for module in FILES}).prepare()  # no circle
 
 
-def test_every_stage_script_is_in_the_graph() -> None:
-    if not STAGES:
-        pytest.skip("there is no dvc.yaml")
-    scripts = {module for module in FILES if module.startswith("stages.") and _has_main(module)}
-    by_hand = {module for module in scripts if f"-m {module}" in _makefile()}
-    assert scripts - by_hand == {_script(stage) for stage in STAGES.values()}
+def test_every_package_has_its_layer() -> None:
+    packages = {file.parent.name for file in (ROOT / "src/parashot").glob("*/__init__.py")}
+    assert packages == set().union(*LAYERS)
 
 
-def _makefile() -> str:
-    file = ROOT / "Makefile"
-    return file.read_text(encoding="utf-8") if file.exists() else ""
+def test_libraries_have_one_door() -> None:
+    wrong = [
+        f"{module} imports {library}"
+        for module in FILES
+        for library in _libraries(_imported(module)) & DOORS.keys()
+        if not _inside(module, DOORS[library])
+    ]
+    assert wrong == []
 
 
-def _has_main(module: str) -> bool:
-    return any(
-        isinstance(node, ast.If) and "__main__" in ast.unparse(node.test) for node in _tree(module).body
-    )
+def test_neither_strategies_nor_the_loop_know_the_relation_network() -> None:
+    trained = {"data", "model", "tasks"}
+    modules = [module for module in FILES if _inside(module, "parashot.parallel", "parashot.train.loop")]
+    assert {module: {_part(each) for each in _imported(module)} & trained for module in modules} == {
+        module: set() for module in modules
+    }
+    assert not _imported("parashot.train.loop") & {f"parashot.parallel.{name}" for name in STRATEGIES}
+
+
+def test_what_reads_results_needs_no_torch() -> None:
+    reading = [module for module in FILES if _inside(module, "parashot.report", "stages.summarize")]
+    assert [module for module in reading if _libraries(_reached(module)) & {"torch", "mlflow"}] == []
+    assert not _modules_after("stages.summarize, parashot.cli") & {"torch", "mlflow", "ray"}
+    assert not _modules_after("stages.train, stages.pretrain") & {"torch", "mlflow"}  # to skip is quick
+
+
+def test_the_rules_see_what_is_imported() -> None:
+    assert "torch" in _reached("parashot.hardware")  # within a function
+    assert "parashot.tracking.store" in _reached("stages.publish")  # by way of a package
+    assert "torch" not in _reached("parashot.tracking")  # for the type checker alone
+
+
+def test_the_library_is_told_everything() -> None:
+    wrong = []
+    for module in LIBRARY:
+        nodes = list(ast.walk(_tree(module)))
+        names = {ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute)}
+        names |= {f"{ast.unparse(node.func)}()" for node in nodes if isinstance(node, ast.Call)}
+        names |= {str(node.value)[:4] for node in nodes if isinstance(node, ast.Constant)}
+        forbidden = {"DVC_"}
+        if not _inside(module, "parashot.cli", "parashot.command"):
+            forbidden |= {"sys.argv", "print()"}
+        if not _inside(module, *ENVIRONMENT):
+            forbidden |= {"os.environ", "os.getenv", "os.getenv()"}
+        wrong += [f"{module}: {name}" for name in names & forbidden]
+    assert wrong == []
+
+
+def test_no_file_is_long() -> None:
+    tops = ("src", "stages", "tests", "benchmarks", "docs")
+    files = [file for top in tops for file in (ROOT / top).rglob("*.py")]
+    lines = {str(file): file.read_text(encoding="utf-8").count("\n") for file in files}
+    assert {file: count for file, count in lines.items() if count > MOST_LINES} == {}
+
+
+# --- dvc.yaml -----------------------------------------------------------------------------------------
+
+
+def test_every_stage_is_a_short_script() -> None:
+    scripts = {
+        module for module in FILES if _inside(module, "stages") and "__main__" in ast.unparse(_tree(module))
+    }
+    assert {f"python -m {module}" for module in scripts - {"stages.baseline"}} == {
+        " ".join(stage["cmd"].split()[:3]) for stage in STAGES.values()
+    }
+    assert [each for each in scripts if FILES[each].read_text(encoding="utf-8").count("\n") > 80] == []
+
+
+def test_a_stage_depends_on_the_code_that_it_runs() -> None:
+    wrong = []
+    for name, stage in STAGES.items():
+        if not stage.get("always_changed"):
+            code = {ROOT / each for each in stage["deps"] if each.startswith(("src/", "stages/"))}
+            modules = (_reached(stage["cmd"].split()[2]) & FILES.keys()) - {"parashot"}
+            files = {FILES[each] for each in modules if _part(each) not in COMPUTE_NOTHING}
+            missing = [each for each in files if not code & {each, *each.parents}]
+            wrong += [f"{name} does not depend on {each}" for each in sorted(missing)]
+            wrong += [f"{name}: no {each}" for each in code if not each.exists()]
+    assert wrong == []
+
+
+def test_params_of_a_stage_are_knobs_or_sections() -> None:
+    sections = {key.rsplit(".", count)[0] for key in knobs() for count in range(key.count(".") + 1)}
+    for name, stage in STAGES.items():
+        lists = [[each] if isinstance(each, str) else each["params.yaml"] for each in stage.get("params", [])]
+        keys = [key for each in lists for key in each or []]
+        assert set(keys) <= sections, name
+        assert len(set(keys)) == len(keys), f"{name} lists a key twice"
+
+
+def test_every_strategy_is_trained_and_drawn() -> None:
+    text = (ROOT / "dvc.yaml").read_text(encoding="utf-8")
+    for name in STRATEGIES:
+        stage = STAGES[f"train-{name}"]
+        assert (stage["cmd"], stage["outs"]) == (f"python -m stages.train {name}", [f"results/train/{name}"])
+        assert stage["params"][-1] == f"parallel.{name}"
+        assert text.count(f"results/train/{name}/history.csv: ") == 2

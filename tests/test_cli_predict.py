@@ -9,7 +9,7 @@ import pytest
 
 from parashot.cli import main
 from parashot.questions.scaling.records import CostMessage, CostStep
-from parashot.questions.strategies.records import StepAnatomy, StepShares, StrategyBlock, StrategyVariant
+from parashot.questions.strategies.records import StepTrace, StepShares, StrategyBlock, StrategyVariant
 from parashot.records import write_metrics, write_rows
 
 ROUNDS = range(7)
@@ -23,7 +23,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         StrategyVariant(name, name, "ok", "", count, 1, 8) for name, count in (("serial", 1), ("ddp", 2))
     ]
     times = {"serial": 0.81, "ddp": 0.41}
-    anatomy = [StepAnatomy("ddp", 2, 2, 2, 1, 0, 0, 0, 0, 0, 0, 460_000, 460_000)]
+    anatomy = [StepTrace("ddp", 2, 2, 2, 1, 0, 0, 0, 0, 0, 0, 460_000, 460_000)]
     steps = [
         CostStep(number, busy, size, 1, 0.01 + 0.1 * size)
         for number in ROUNDS
@@ -38,7 +38,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     blocks = [StrategyBlock(number, name, 1, each) for name, each in times.items() for number in ROUNDS]
     write_rows(folder / "variants.csv", StrategyVariant, variants)
     write_rows(folder / "blocks.csv", StrategyBlock, blocks)
-    write_rows(folder / "anatomy.csv", StepAnatomy, anatomy)
+    write_rows(folder / "anatomy.csv", StepTrace, anatomy)
     write_rows(folder / "shares.csv", StepShares, [])
     write_rows(folder / "cost_steps.csv", CostStep, steps)
     write_rows(folder / "cost_messages.csv", CostMessage, messages)

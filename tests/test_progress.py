@@ -50,15 +50,16 @@ def test_a_terminal_sees_one_line_at_a_time() -> None:
     sent = on_a_terminal(PROGRAM)
     lines = [each.split("\r\x1b[K")[-1] for each in sent.removesuffix("\r\n").split("\r\n")]
     assert lines[0] == "something to keep"
-    assert lines[1] == "bench: 3 rounds in 0 s"
+    assert lines[1].startswith("bench: 3 rounds in ")
     assert lines[2].startswith("100% of a long word: xxx") and len(lines[2]) == 79
     assert len(lines) == 3 and sent.endswith("\n")
-    assert "bench: round 1 of 3, 0 s left" in sent
+    assert "bench: round 1 of 3, " in sent
 
 
 def test_elsewhere_only_what_it_ends_with() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("", "something to keep\nbench: 3 rounds in 0 s\n")
+    kept, end = done.stderr.splitlines()
+    assert (done.stdout, kept) == ("", "something to keep") and end.startswith("bench: 3 rounds in ")
 
 
 @pytest.mark.parametrize(

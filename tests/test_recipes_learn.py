@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from parashot.pretrain.run import PretrainJob, pretrain
 from tiny_data import IMAGES, SEED, pack_colours
 
-from parashot.data.episodes import EpisodeSpec
 from parashot.params import Params, parse
-from parashot.pretrain.run import PretrainJob, pretrain
 from parashot.recipes import Value, apply, load_recipe, recipe_names
-from parashot.records import read_rows
-from parashot.train.job import Job
-from parashot.train.records import HistoryRow, PretrainRow
+from parashot.records import Provenance, read_rows
+from parashot.train.job import episode_job
+from parashot.train.pretrain import pretrain
+from parashot.train.records import HistoryRow, TrainResult
 from parashot.train.run import train
 
 pytestmark = pytest.mark.usefixtures("one_core")
@@ -48,34 +48,31 @@ STEPS = {"conv4": 30, "bottleneck": 30, "resnet12": 12}
 EPOCHS = 4
 CHANCE = 0.2
 
-
-PRETRAINING = [name for name in recipe_names() if load_recipe(name).settings["pretrain.epochs"]]
+SLOW = {"study", "fast-resnet12"}
+RECIPES = [
+    pytest.param(name, marks=pytest.mark.slow) if name in SLOW else pytest.param(name)
+    for name in recipe_names()
+]
+PRETRAINING = [each for each in RECIPES if load_recipe(str(each.values[0])).settings["pretrain.epochs"]]
 
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    spec = EpisodeSpec(5, 1, IMAGES - 1)
-    return pack_colours(tmp_path_factory.mktemp("colours"), CLASSES, 32, spec, 40)
+    return pack_colours(tmp_path_factory.mktemp("colours"), CLASSES, 32)
 
 
-@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_learns(packed: Path, tmp_path: Path, name: str) -> None:
-    """From the seed: what is pretrained tells colours apart, and has nothing left to learn from them."""
-    result = train(Job("serial", small(name), packed, tmp_path / "serial"))
-    assert result is not None
-    assert result.val_accuracy is not None
-    assert result.val_accuracy_ci95 is not None
-    assert_falls([row.loss for row in read_rows(HistoryRow, tmp_path / "serial/history.csv")])
-    assert result.val_accuracy - 2 * result.val_accuracy_ci95 > CHANCE
+    """From first weights of the seed: a pretrained network has nothing left to learn from colours."""
+    assert_learned(
+        train(episode_job("serial", small(name), packed, tmp_path / "serial")), tmp_path / "serial"
+    )
 
 
 @pytest.mark.parametrize("name", PRETRAINING)
 def test_its_pretraining_learns(packed: Path, tmp_path: Path, name: str) -> None:
-    result = pretrain(PretrainJob(small(name), packed, tmp_path / "embedding.pt", tmp_path / "pretrain"))
-    assert result.val_accuracy is not None
-    assert result.val_accuracy_ci95 is not None
-    assert_falls([row.loss for row in read_rows(PretrainRow, tmp_path / "pretrain/history.csv")])
-    assert result.val_accuracy - 2 * result.val_accuracy_ci95 > CHANCE
+    out, weights = tmp_path / "pretrain", tmp_path / "embedding.safetensors"
+    assert_learned(pretrain(small(name), packed, weights, out, Provenance()), out)
 
 
 def small(name: str) -> Params:
@@ -90,6 +87,9 @@ def small(name: str) -> Params:
     return parse(Params, apply(params, settings))
 
 
-def assert_falls(losses: list[float]) -> None:
+def assert_learned(result: TrainResult | None, folder: Path) -> None:
+    assert result is not None and result.val_accuracy is not None and result.val_accuracy_ci95 is not None
+    losses = [row.loss for row in read_rows(HistoryRow, folder / "history.csv")]
     part = len(losses) // 4
     assert np.mean(losses[-part:]) < 0.95 * np.mean(losses[:part])
+    assert result.val_accuracy - 2 * result.val_accuracy_ci95 > CHANCE

@@ -93,7 +93,7 @@ def test_runs_are_found_compared_and_opened(address: str, page: Page) -> None:
         page.get_by_text(word).first.wait_for()
 
     page.goto(f"{address}/#/experiments/{experiment[1]}/runs/{runs['train ddp']}")
-    page.get_by_text("A whole training of one strategy").first.wait_for()
+    page.get_by_text("c0ffee").first.wait_for()
 
     page.goto(f"{address}/#/experiments/{experiment[1]}/runs/{runs['study on synthetic data']}/artifacts")
     page.get_by_text("reports").first.click()

@@ -79,12 +79,10 @@ def tiny_tree(settings: dict[str, Value] | None = None) -> dict[str, Any]:
 
 def pack_tiny(folder: Path) -> Path:
     """Pack the smallest study's images; returns the packed folder."""
-    return pack_colours(folder, CLASSES, 16, EVALUATED, PACKED_EPISODES)
+    return pack_colours(folder, CLASSES, 16)
 
 
-def pack_colours(
-    folder: Path, classes: Mapping[str, Sequence[str]], size: int, spec: EpisodeSpec, episodes: int
-) -> Path:
+def pack_colours(folder: Path, classes: Mapping[str, Sequence[str]], size: int) -> Path:
     """Pack noise around a colour for each class, a letter; returns the packed folder."""
     labels = [label for each in classes.values() for label in each]
     names = [f"{number}.jpg" for number in range(IMAGES)]
@@ -94,16 +92,7 @@ def pack_colours(
         name: {label: [f"{label}/{each}" for each in names] for label in each}
         for name, each in classes.items()
     }
-    pack(
-        folder / "raw",
-        split,
-        folder / "packed",
-        pack_size=size,
-        seed=SEED,
-        spec=spec,
-        episodes={"val": episodes, "test": episodes},
-        progress=lambda line: None,
-    )
+    pack(folder / "raw", split, folder / "packed", pack_size=size, progress=lambda line: None)
     return folder / "packed"
 
 

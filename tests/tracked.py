@@ -49,6 +49,10 @@ class Checkout:
     def publish(self, *folders: Path, study: Study | None = None) -> Published:
         return publish(self.store, study or Study("study"), folders, self.load_model)
 
+    @staticmethod
+    def no_model(path: Path) -> LoggableModel:
+        raise AssertionError(f"{path}: no run here has a model")
+
     def load_model(self, path: Path) -> LoggableModel:
         self.models_loaded.append(path)
         return tiny_model()
@@ -93,17 +97,7 @@ def a_run(name: str, **changes: Any) -> Run:
     return dataclasses.replace(run, uuid=f"uuid-{name}", **changes)
 
 
-def start(program: str, *arguments: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 def python(program: str, *arguments: Path) -> subprocess.CompletedProcess[str]:
-    process = start(program, *arguments)
-    output, error = process.communicate(timeout=120)
-    return subprocess.CompletedProcess([], process.returncode, output, error)
+    """Run a program in a process of its own."""
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -1,4 +1,4 @@
-"""How a command ends, a stage as the command line: an exit status, one line for what the user can mend."""
+"""End of a stage or of a command line: an exit status, and one line for an error that the user can mend."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from parashot.errors import ParashotError, one_line
 
 
 def guarded(run: Callable[[], object]) -> int:
-    """Call `run`; what the user can mend becomes one line on stderr. Return the exit status."""
+    """Call `run` and return the exit status; an error that the user can mend becomes one line on stderr."""
     try:
         run()
         sys.stdout.flush()
@@ -32,7 +32,7 @@ def guarded(run: Callable[[], object]) -> int:
 
 
 def _advice(error: Exception) -> str | None:
-    """What to do about the errors of Python and torch that the user can mend."""
+    """Return advice for the errors of Python and torch that the user can mend, else None."""
     smaller = "set a smaller train.batchsz, episode.k_query or model.image_size"
     if type(error).__name__ == "OutOfMemoryError":
         return f"the GPU's memory is full; {smaller}"

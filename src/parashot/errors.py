@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import errno
+from typing import TYPE_CHECKING
 
 from parashot.plain import line
-from parashot.secrets import without_secrets
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class ParashotError(Exception):
     """Base of every error whose message is meant for the user: it is shown without a traceback.
 
-    Whatever names and texts of others the message holds, it is one line, with what cannot be printed escaped
-    and secrets cut out: it may end up in a log, a record or the report.
+    The message is one printable line of bounded length, whatever names and texts of others it quotes.
     """
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(line(without_secrets(message)))
+        super().__init__(line(message))
 
 
 class ParamsError(ParashotError):
@@ -51,24 +53,30 @@ class TrackingError(ParashotError):
     """MLflow cannot be told; the results themselves are on disk."""
 
 
-_FULL = {errno.ENOSPC, errno.EDQUOT}
 _ADVICE = {
+    errno.ENOSPC: "the disk is full while writing {}; free some space and run again",
+    errno.EDQUOT: "the disk quota is used up while writing {}; free some space and run again",
+    errno.EFBIG: "{} grows larger than a file may be here; raise the limit (ulimit -f) and run again",
     errno.EACCES: "no permission for {}; change its mode or owner, or work in another folder",
     errno.EPERM: "no permission for {}; change its mode or owner, or work in another folder",
     errno.EROFS: "{} is on a read-only file system; mount it for writing, or work in another folder",
-    errno.EFBIG: "{} grows larger than a file may be here; raise the limit (ulimit -f) and run again",
     errno.EISDIR: "{} is a folder, and a file is needed there; move it away, or name another place",
     errno.ENOTDIR: "{}: a folder is needed there, and a file is in its place; move that away",
     errno.EEXIST: "{} is there already; move it away, or name another place",
 }
-"""What to do about an error of the system that names a file."""
+"""Advice for errors of the file system."""
 
 
 def one_line(error: BaseException) -> str:
-    """Say `error` in one line; system errors get the advice their errno calls for."""
-    if isinstance(error, OSError) and error.errno in _FULL:
-        where = f" while writing {error.filename}" if error.filename else ""
-        return f"the disk is full{where}; free some space and run again (nothing half-written is left behind)"
-    if isinstance(error, OSError) and error.errno in _ADVICE and error.filename:
-        return line(_ADVICE[error.errno].format(error.filename))
-    return line(" ".join(without_secrets(str(error)).split())) or type(error).__name__
+    """Return the message of `error` as one line, with advice where it is an error of the file system."""
+    if isinstance(error, OSError) and error.errno in _ADVICE:
+        return line(_ADVICE[error.errno].format(error.filename or "a file"))
+    return line(" ".join(str(error).split())) or type(error).__name__
+
+
+def first_fault(error: ValidationError) -> str:
+    """Return the first fault that pydantic found: the place, what is needed there, and what was found."""
+    fault = error.errors(include_url=False, include_context=False)[0]
+    place = ".".join(map(str, fault["loc"]))
+    found = "" if fault["type"] == "missing" else f", found {fault['input']!r}"
+    return f"{place}: {fault['msg']}{found}" if place else f"{fault['msg']}{found}"

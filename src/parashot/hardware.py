@@ -1,7 +1,4 @@
-"""What this machine is, and how much memory a tree of processes holds on it.
-
-`inspect_hardware` reports stable facts only, so that two calls on one machine give equal answers. It is fast
-because torch is imported only where an NVIDIA driver is visible.
+"""Facts of this machine, and the memory of a tree of processes.
 
 Memory is counted as PSS (proportional set size: a page shared by n processes counts 1/n in each), so that the
 sum over a tree is the memory the tree holds; a sum of RSS would count shared pages once per process.
@@ -27,7 +24,10 @@ ROOT = Path("/")
 
 
 def inspect_hardware() -> Hardware:
-    """Return what this machine is, as far as this process may use it (affinity and cgroup limits)."""
+    """Return the stable facts of this machine, as far as this process may use it (affinity, cgroup limits).
+
+    Two calls on one machine give equal answers. torch is imported only where an NVIDIA driver is visible.
+    """
     gpus, cuda = _gpus()
     return Hardware(
         cpu_model=_cpu_model(),
@@ -43,20 +43,19 @@ def inspect_hardware() -> Hardware:
 
 
 def tree_memory_bytes(pid: int) -> int:
-    """Return the memory of process `pid` and all its descendants in bytes: their summed PSS.
+    """Return the summed PSS of process `pid` and all its descendants in bytes.
 
     RSS stands in where PSS cannot be read; a process that has vanished counts nothing.
     """
     try:
         root = psutil.Process(pid)
-        tree = [root, *root.children(recursive=True)]
+        return sum(_memory_bytes(each) for each in [root, *root.children(recursive=True)])
     except psutil.NoSuchProcess:
         return 0
-    return sum(_memory_bytes(process) for process in tree)
 
 
 class MemoryPeak:
-    """`with MemoryPeak() as memory:` samples this process's tree; afterwards `memory.peak_bytes` is its peak.
+    """Context manager that samples the memory of this process's tree; `peak_bytes` is the highest sample.
 
     A sample walks the page tables of every process of the tree, so it belongs around a measurement, never
     inside a timed window.
@@ -90,20 +89,17 @@ class MemoryPeak:
 
 
 def _memory_bytes(process: psutil.Process) -> int:
-    """PSS of one process, else its RSS, else 0."""
+    """Return the PSS of one process, else its RSS, else 0."""
     try:
-        lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
-        return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
-    except OSError:
-        pass
-    try:
+        return int(process.memory_full_info().pss)
+    except (psutil.AccessDenied, AttributeError):  # macOS has no PSS
         return int(process.memory_info().rss)
-    except psutil.Error:
+    except psutil.NoSuchProcess:
         return 0
 
 
 def _gpus() -> tuple[tuple[str, ...], str | None]:
-    """Names of the CUDA devices, and the CUDA version that torch drives them with (None without a device)."""
+    """Return the names of the CUDA devices, and torch's CUDA version (None without a device)."""
     if shutil.which("nvidia-smi") is None and not Path("/proc/driver/nvidia").exists():
         return (), None
     import torch
@@ -112,22 +108,24 @@ def _gpus() -> tuple[tuple[str, ...], str | None]:
     return names, torch.version.cuda if names else None
 
 
-def _cpu_model(root: Path = ROOT) -> str:
-    lines = _lines(root / "proc/cpuinfo")
+def _cpu_model() -> str:
+    lines = _words(ROOT / "proc/cpuinfo", separator="\n")
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(named, "") or platform.processor() or platform.machine()
 
 
+# --- limits of affinity and control groups ------------------------------------------------------------
+
+
 def usable_threads(root: Path = ROOT) -> int:
-    """Hardware threads this process may run on; of a CPU quota, whole threads count."""
-    quotas = [int(quota) for quota in _cpu_quotas(root)]
-    return max(1, min([len(_affinity()), *quotas]))
+    """Return the number of hardware threads this process may run on; a CPU quota is rounded down."""
+    return max(1, min([len(_affinity()), *_cpu_quotas(root)]))
 
 
 def usable_cores(root: Path = ROOT) -> int:
-    """Physical cores behind the usable hardware threads."""
+    """Return the number of physical cores behind the usable hardware threads."""
     topology = "sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
-    siblings = {tuple(_words(root / topology.format(thread)) or [str(thread)]) for thread in _affinity()}
+    siblings = {" ".join(_words(root / topology.format(each))) or str(each) for each in _affinity()}
     return min(len(siblings), usable_threads(root))
 
 
@@ -138,30 +136,28 @@ def _affinity() -> set[int]:
 
 
 def _usable_memory_bytes(root: Path = ROOT) -> int:
-    """Physical memory, or the limit of this process's control group where that is lower."""
-    return min([psutil.virtual_memory().total, *_memory_limits(root)])
+    """Return the physical memory, or the limit of this process's control group where that is lower."""
+    limits = [
+        int(limit[0])
+        for group in _control_groups(root, "memory")
+        if (limit := _words(group / "memory.max") or _words(group / "memory.limit_in_bytes"))
+        and limit[0] != "max"
+    ]
+    return min([psutil.virtual_memory().total, *limits])
 
 
-def _cpu_quotas(root: Path) -> Iterator[float]:
-    """Yield every limit on this process's CPU time, in hardware threads."""
+def _cpu_quotas(root: Path) -> Iterator[int]:
+    """Yield every limit on this process's CPU time, in whole hardware threads."""
     for group in _control_groups(root, "cpu"):
         limit = _words(group / "cpu.max")
         limit = limit or [*_words(group / "cpu.cfs_quota_us"), *_words(group / "cpu.cfs_period_us")]
         if len(limit) == 2 and limit[0] not in {"max", "-1"}:
-            yield int(limit[0]) / int(limit[1])
-
-
-def _memory_limits(root: Path) -> Iterator[int]:
-    """Yield every limit on this process's memory, in bytes."""
-    for group in _control_groups(root, "memory"):
-        limit = _words(group / "memory.max") or _words(group / "memory.limit_in_bytes")
-        if limit and limit[0] != "max":
-            yield int(limit[0])
+            yield int(limit[0]) // int(limit[1])
 
 
 def _control_groups(root: Path, controller: str) -> Iterator[Path]:
     """Yield the folders of this process's control groups (versions 2 and 1) and of all groups above them."""
-    for membership in _lines(root / "proc/self/cgroup"):
+    for membership in _words(root / "proc/self/cgroup", separator="\n"):
         _, controllers, name = membership.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
@@ -170,13 +166,10 @@ def _control_groups(root: Path, controller: str) -> Iterator[Path]:
         yield from (group, *(above for above in group.parents if above.is_relative_to(mount)))
 
 
-def _words(path: Path) -> list[str]:
-    return " ".join(_lines(path)).split()
-
-
-def _lines(path: Path) -> list[str]:
-    """The lines of a file of the kernel, none where it is not there or not readable."""
+def _words(path: Path, separator: str | None = None) -> list[str]:
+    """Return the words (or lines) of a file of the kernel, none where it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+        text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
+    return [each for each in text.split(separator) if each]

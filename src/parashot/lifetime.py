@@ -1,4 +1,4 @@
-"""A process that ends when it is asked to, and not later than the one that started it."""
+"""Ending of processes: when asked to, and not later than the process that started them."""
 
 from __future__ import annotations
 
@@ -26,18 +26,15 @@ def end_in_order() -> None:
 
 
 def end_with_parent() -> None:
-    """Be sent SIGTERM when the parent process ends, however it does. Linux only; elsewhere nothing happens.
-
-    Where DVC is killed, no stage trains on behind its back.
-    """
+    """Ask Linux for SIGTERM when the parent process ends: a stage ends if DVC dies. Elsewhere do nothing."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def end_with_maker() -> None:
-    """End this process of `multiprocessing` when the process that made it ends, however it does.
+    """End this process of `multiprocessing` when the process that made it ends.
 
-    One that a fork server has forked has the server for its parent, and the server lives as long as it does.
+    Its parent may be the fork server, which outlives the maker, so the maker itself is watched.
     """
     if maker := multiprocessing.parent_process():
         Thread(target=_end_after, args=(maker,), daemon=True).start()

@@ -1,27 +1,21 @@
-"""params.yaml -> one frozen, checked tree of dataclasses: every knob there is. The only reader of YAML.
+"""params.yaml as one frozen, checked tree: every knob there is.
 
 Bounds stand beside the type they bound; what must fit together is checked in `Params.__post_init__`. A key
-that is unknown, missing, of the wrong type or out of range raises `ParamsError`: one line with the key, the
-value found and what is allowed.
+that is unknown, missing, of the wrong type or out of range raises `ParamsError`.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
-import re
-import types
-import typing
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import field, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal
 
-import yaml
+from pydantic import Field, model_validator
 
-from parashot.errors import ParamsError, one_line
-
-T = TypeVar("T")
+from parashot.errors import ParamsError
+from parashot.parsing import Distinct, Number, Switch, Text, Whole, allowed, keys, parse, read_yaml
+from parashot.records import record
 
 SPLIT_CLASSES = {"train": 64, "val": 16, "test": 20}
 """Classes per split of miniImageNet (Ravi and Larochelle, ICLR 2017) and of the synthetic set."""
@@ -29,29 +23,7 @@ SPLIT_CLASSES = {"train": 64, "val": 16, "test": 20}
 IMAGES_PER_CLASS = 600
 """Images per class of miniImageNet."""
 
-_SHOWN_LENGTH = 100
-_MAX_TEXT = 2**18
-_MAX_DEPTH = 50
-_MAX_NODES = 10_000
-"""Bounds of a file of params, far beyond what any needs."""
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Allowed numbers, both ends included; on a tuple, it bounds each item."""
-
-    low: float
-    high: float | None = None
-
-    def holds(self, value: float) -> bool:
-        """Whether `value` lies within."""
-        return value >= self.low and (self.high is None or value <= self.high)
-
-    def __str__(self) -> str:
-        return f"at least {self.low:g}" if self.high is None else f"from {self.low:g} to {self.high:g}"
-
-
-Positive = Annotated[int, Bounds(1)]
+Positive = Annotated[Whole, Field(ge=1)]
 Auto = Literal["auto"]
 Pairing = Literal["concat", "split", "auto"]
 Head = Literal["relation", "residual"]
@@ -59,62 +31,62 @@ Precision = Literal["fp32", "bf16", "auto"]
 Compile = Literal["none", "default", "reduce-overhead", "auto"]
 
 
-@dataclass(frozen=True)
+@record
 class SyntheticParams:
     """Size of the procedurally drawn data set."""
 
-    images_per_class: Annotated[int, Bounds(2, 10_000)]
-    image_size: Annotated[int, Bounds(16, 512)]
+    images_per_class: Annotated[Whole, Field(ge=2, le=10_000)]
+    image_size: Annotated[Whole, Field(ge=16, le=512)]
 
 
-@dataclass(frozen=True)
+@record
 class DataParams:
     """Where the images come from, and what happens to one that cannot be read."""
 
     source: Literal["synthetic", "miniimagenet", "folder"]
-    archive: str | None
+    archive: Text | None
     on_bad_image: Literal["fail", "skip"]
-    pack_size: Annotated[int, Bounds(8, 1024)]
+    pack_size: Annotated[Whole, Field(ge=8, le=1024)]
     synthetic: SyntheticParams
 
 
-@dataclass(frozen=True)
+@record
 class EpisodeParams:
     """Shape of one few-shot task; k_shot and k_query count images per class."""
 
-    n_way: Annotated[int, Bounds(2, 1000)]
+    n_way: Annotated[Whole, Field(ge=2, le=1000)]
     k_shot: Positive
     k_query: Positive
 
 
-@dataclass(frozen=True)
+@record
 class ModelParams:
     """The Relation Network."""
 
     embedding: Literal["conv4", "conv4_pooled", "bottleneck", "resnet12"]
-    image_size: Annotated[int, Bounds(16, 1024)]
+    image_size: Annotated[Whole, Field(ge=16, le=1024)]
     pairing: Pairing
     shots: Literal["mean", "sum"]
     head: Head
     init: Literal["kaiming", "xavier", "normal", "orthogonal"]
 
 
-@dataclass(frozen=True)
+@record
 class PretrainParams:
     """The embedding's training as a classifier of all training classes, before any episode."""
 
-    epochs: Annotated[int, Bounds(0, 10_000)]
+    epochs: Annotated[Whole, Field(ge=0, le=10_000)]
     classifier: Literal["linear", "cosine"]
     batchsz: Positive
-    learning_rate: Annotated[float, Bounds(1e-9, 10)]
-    weight_decay: Annotated[float, Bounds(0, 1)]
-    label_smoothing: Annotated[float, Bounds(0, 0.99)]
-    small_size: Annotated[int, Bounds(16, 1024)]
-    small_share: Annotated[float, Bounds(0, 1)]
+    learning_rate: Annotated[Number, Field(ge=1e-9, le=10)]
+    weight_decay: Annotated[Number, Field(ge=0, le=1)]
+    label_smoothing: Annotated[Number, Field(ge=0, le=0.99)]
+    small_size: Annotated[Whole, Field(ge=16, le=1024)]
+    small_share: Annotated[Number, Field(ge=0, le=1)]
     validate_every: Positive
 
 
-@dataclass(frozen=True)
+@record
 class TrainParams:
     """One training: its budget of episodes, and how they become steps."""
 
@@ -122,212 +94,216 @@ class TrainParams:
     batchsz: Positive
     batch_per: Literal["global", "rank"]
     loss: Literal["mse", "cross_entropy"]
-    learning_rate: Annotated[float, Bounds(1e-9, 10)]
+    learning_rate: Annotated[Number, Field(ge=1e-9, le=10)]
     lr_scaling: Literal["none", "linear", "sqrt"]
     lr_batchsz: Positive
-    lr_relation: Annotated[float, Bounds(0, 1000)]
+    lr_relation: Annotated[Number, Field(ge=0, le=1000)]
     schedule: Literal["constant", "cosine"]
-    warmup_steps: Annotated[int, Bounds(0)]
+    warmup_steps: Annotated[Whole, Field(ge=0)]
     precision: Precision
     compile: Compile
     accumulate: Positive
-    recompute: bool
+    recompute: Switch
     validate_every: Positive
-    val_episodes: Annotated[int, Bounds(2)]
+    val_episodes: Annotated[Whole, Field(ge=2)]
     checkpoint_every: Positive
     on_nonfinite: Literal["stop", "skip"]
 
 
-@dataclass(frozen=True)
+@record
 class AugmentParams:
     """How training images are varied; every image differently, validation and test images never."""
 
-    crop: Annotated[float, Bounds(0.05, 1)]
-    flip: bool
-    jitter: Annotated[float, Bounds(0, 1)]
+    crop: Annotated[Number, Field(ge=0.05, le=1)]
+    flip: Switch
+    jitter: Annotated[Number, Field(ge=0, le=1)]
 
 
-@dataclass(frozen=True)
-class SerialParams:
-    """One replica."""
+@record
+class StrategyParams:
+    """Section of one strategy: whether it takes part. Options of its own stand in a subclass."""
 
-    enabled: bool
+    enabled: Switch
 
 
-@dataclass(frozen=True)
-class DpParams:
+@record
+class DpParams(StrategyParams):
     """DataParallel."""
 
-    enabled: bool
-    loss_in_replica: bool
+    loss_in_replica: Switch
 
 
-@dataclass(frozen=True)
-class DdpParams:
+@record
+class DdpParams(StrategyParams):
     """DistributedDataParallel."""
 
-    enabled: bool
-    bucket_mb: Annotated[float, Bounds(0.001, 4096)]
-    gradient_as_bucket_view: bool
-    static_graph: bool
-    find_unused_parameters: bool
+    bucket_mb: Annotated[Number, Field(ge=0.001, le=4096)]
+    gradient_as_bucket_view: Switch
+    static_graph: Switch
+    find_unused_parameters: Switch
     compression: Literal["none", "bf16"]
-    sync_batch_norm: bool
+    sync_batch_norm: Switch
 
 
-@dataclass(frozen=True)
-class AllreduceParams:
+@record
+class AllreduceParams(StrategyParams):
     """Gradients averaged by hand."""
 
-    enabled: bool
-    flat: bool
+    flat: Switch
 
 
-@dataclass(frozen=True)
-class FsdpParams:
-    """Fully sharded data parallelism."""
-
-    enabled: bool
-
-
-@dataclass(frozen=True)
-class LayerSplitParams:
+@record
+class LayerSplitParams(StrategyParams):
     """The layers on two devices."""
 
-    enabled: bool
     micro_batches: Positive
 
 
-@dataclass(frozen=True)
-class ChannelSplitParams:
-    """Each layer's channels over the devices."""
-
-    enabled: bool
-
-
-@dataclass(frozen=True)
+@record
 class StrategyBenchParams:
     """Interleaved blocks of steps in `strategy-bench`."""
 
-    blocks: Annotated[int, Bounds(7)]
+    blocks: Annotated[Whole, Field(ge=7)]
     steps: Positive
     warmup_steps: Positive
 
 
-@dataclass(frozen=True)
+@record
 class ParallelParams:
-    """Devices, replicas and the strategies that are compared."""
+    """Devices, replicas and the strategies that are compared.
+
+    Any further section is that of a strategy without options, so a new one of these needs no change here.
+    """
 
     device: Literal["auto", "cpu", "cuda"]
     replicas: Positive | Auto
     backend: Literal["auto", "gloo", "nccl", "mpi"]
-    init_method: str
-    timeout_seconds: Annotated[float, Bounds(1, 86_400)]
-    interface: str | None
-    max_restarts: Annotated[int, Bounds(0, 1000)]
-    serial: SerialParams
+    serial: StrategyParams
     dp: DpParams
     ddp: DdpParams
     allreduce: AllreduceParams
-    fsdp: FsdpParams
+    fsdp: StrategyParams
     layer_split: LayerSplitParams
-    channel_split: ChannelSplitParams
+    channel_split: StrategyParams
     bench: StrategyBenchParams
+    further: dict[str, StrategyParams] = field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_further(cls, tree: Any) -> Any:
+        """Move the sections of YAML that are no fields into `further`."""
+        if not isinstance(tree, dict):
+            return tree
+        known = keys(cls)
+        further = {
+            name: parse(StrategyParams, each, f"parallel.{name}")
+            for name, each in tree.items()
+            if isinstance(name, str) and name not in known and isinstance(each, dict)
+        }
+        return {**{name: each for name, each in tree.items() if name not in further}, "further": further}
 
     @property
     def strategies(self) -> tuple[str, ...]:
-        """Names of all strategies, switched on or not: the sections that have an `enabled`."""
-        return tuple(each.name for each in fields(self) if hasattr(getattr(self, each.name), "enabled"))
+        """Names of all strategies, switched on or not."""
+        own = (name for name in keys(type(self)) if isinstance(getattr(self, name), StrategyParams))
+        return (*own, *self.further)
+
+    def section(self, strategy: str) -> StrategyParams:
+        """Return the section of a strategy. Raises `ParamsError` where params.yaml has none."""
+        if strategy not in self.strategies:
+            raise ParamsError(f"parallel.{strategy}: missing; it must be a section with `enabled`")
+        section: StrategyParams = self.further.get(strategy) or getattr(self, strategy)
+        return section
 
     def switched_off(self, strategy: str) -> str:
-        """Why the user will not have the strategy run; nothing where it is wanted."""
-        return "" if getattr(self, strategy).enabled else f"parallel.{strategy}.enabled is false"
+        """Return why the user will not have the strategy run; an empty text where it is wanted."""
+        return "" if self.section(strategy).enabled else f"parallel.{strategy}.enabled is false"
 
 
-@dataclass(frozen=True)
+@record
 class LoaderBenchParams:
     """The grid of `loader-bench`."""
 
-    workers: tuple[Annotated[int, Bounds(0, 1024)], ...] | Auto
-    backends: tuple[Literal["jpeg", "packed", "resident"], ...]
+    workers: Distinct[Annotated[Whole, Field(ge=0, le=1024)]] | Auto
+    backends: Distinct[Literal["jpeg", "packed", "resident"]]
     batchsz: Positive
-    blocks: Annotated[int, Bounds(7)]
+    blocks: Annotated[Whole, Field(ge=7)]
     batches: Positive
 
 
-@dataclass(frozen=True)
+@record
 class LoaderParams:
     """How a training reads its episodes."""
 
     backend: Literal["jpeg", "packed", "resident"]
-    workers: Annotated[int, Bounds(0, 1024)]
+    workers: Annotated[Whole, Field(ge=0, le=1024)]
     prefetch: Positive
     bench: LoaderBenchParams
 
 
-@dataclass(frozen=True)
+@record
 class BatchszStudyParams:
     """Trainings of the same episodes with several batch sizes under DDP."""
 
-    sizes: tuple[Positive, ...]
+    sizes: Distinct[Positive]
     baseline: Positive
     episodes: Positive
-    blocks: Annotated[int, Bounds(7)]
+    blocks: Annotated[Whole, Field(ge=7)]
     block_episodes: Positive
 
 
-@dataclass(frozen=True)
+@record
 class WarmupStudyParams:
     """Trainings of several batch sizes with and without a warm-up of the learning rate."""
 
-    enabled: bool
-    sizes: tuple[Positive, ...]
-    warmup_share: Annotated[float, Bounds(0.001, 1)]
+    enabled: Switch
+    sizes: Distinct[Positive]
+    warmup_share: Annotated[Number, Field(ge=0.001, le=1)]
     episodes: Positive
-    seeds: Annotated[int, Bounds(3, 1000)]
+    seeds: Annotated[Whole, Field(ge=3, le=1000)]
 
 
-@dataclass(frozen=True)
+@record
 class SeedsStudyParams:
     """Trainings of every strategy with several seeds, so that the luck of one is in the comparison."""
 
-    enabled: bool
-    seeds: Annotated[int, Bounds(3, 1000)]
+    enabled: Switch
+    seeds: Annotated[Whole, Field(ge=3, le=1000)]
 
 
-@dataclass(frozen=True)
+@record
 class EvaluateParams:
     """Episodes behind every reported accuracy."""
 
     k_query: Positive
-    k_shots: tuple[Positive, ...]
-    val_episodes: Annotated[int, Bounds(2)]
-    test_episodes: Annotated[int, Bounds(2)]
-    transductive_episodes: Annotated[int, Bounds(0)]
+    k_shots: Distinct[Positive]
+    val_episodes: Annotated[Whole, Field(ge=2)]
+    test_episodes: Annotated[Whole, Field(ge=2)]
+    transductive_episodes: Annotated[Whole, Field(ge=0)]
 
 
-@dataclass(frozen=True)
+@record
 class ClaimsParams:
     """What a verdict asks for."""
 
-    accuracy_margin: Annotated[float, Bounds(0.0001, 1)]
-    confidence: Annotated[float, Bounds(0.5, 0.9999)]
-    resamples: Annotated[int, Bounds(100)]
+    accuracy_margin: Annotated[Number, Field(ge=0.0001, le=1)]
+    confidence: Annotated[Number, Field(ge=0.5, le=0.9999)]
+    resamples: Annotated[Whole, Field(ge=100)]
 
 
-@dataclass(frozen=True)
+@record
 class TrackingParams:
     """MLflow."""
 
-    experiment: str
-    live_seconds: Annotated[float, Bounds(0)]
+    experiment: Text
+    live_seconds: Annotated[Number, Field(ge=0)]
 
 
-@dataclass(frozen=True)
+@record
 class Params:
     """The whole of params.yaml."""
 
-    seed: Annotated[int, Bounds(0, 2**31 - 1)]
+    seed: Annotated[Whole, Field(ge=0, le=2**31 - 1)]
     data: DataParams
     episode: EpisodeParams
     model: ModelParams
@@ -344,7 +320,8 @@ class Params:
     tracking: TrackingParams
 
     def __post_init__(self) -> None:
-        _check_fit(self)
+        for line in _misfits(self):
+            raise ParamsError(line)
 
 
 def load_params(path: Path) -> Params:
@@ -352,314 +329,110 @@ def load_params(path: Path) -> Params:
     return parse(Params, read_yaml(path))
 
 
-def read_yaml(path: Path) -> object:
-    """Read a YAML file as plain data. Raises `ParamsError` in one line."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = one_line(error)
-        raise ParamsError(f"{path}: cannot be read ({reason}); try `git checkout {path.name}`") from error
-    if len(text) > _MAX_TEXT:
-        raise ParamsError(f"{path.name}: {len(text)} characters, at most {_MAX_TEXT} are read; shorten it")
-    try:
-        return yaml.load(text, Loader=_Loader)
-    except Exception as error:
-        # Beside its own errors, PyYAML lets through what Python raises over a value unfit for its tag.
-        where, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-        line = f" at line {where.line + 1}" if where else ""
-        reason = f" ({problem})" if problem else ""
-        raise ParamsError(f"{path.name}: not valid YAML{line}{reason}; correct it there") from error
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML 1.1, except that 1e-05 is a number as in YAML 1.2: so DVC writes what `-S key=0.00001` gave it.
-
-    A key stands once in its section, sections lie `_MAX_DEPTH` deep at most, and aliases grow to `_MAX_NODES`
-    values.
-    """
-
-    depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        self.depth += 1
-        if self.depth > _MAX_DEPTH:
-            problem = f"values within values, deeper than {_MAX_DEPTH}"
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # of its stubs
-            raise yaml.composer.ComposerError(None, None, problem, mark)
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
-
-    def get_single_node(self) -> yaml.Node | None:
-        node = super().get_single_node()
-        if node is not None:
-            self._count(node, {})
-        return node
-
-    def _count(self, node: yaml.Node, known: dict[yaml.Node, int]) -> int:
-        """How many values `node` stands for, each alias counted as what it repeats."""
-        if node not in known:
-            known[node] = _MAX_NODES  # for what lies within: a node that holds itself has no end
-            known[node] = 1 + sum(self._count(each, known) for each in _children(node))
-        if known[node] > _MAX_NODES:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"aliases grow to more than {_MAX_NODES} values", node.start_mark
-            )
-        return known[node]
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in seen:
-                problem = f"the key {_shown(key.value)} comes twice"
-                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-            seen.add((key.tag, str(key.value)))
-        return super().construct_mapping(node, deep)
-
-
-def _children(node: yaml.Node) -> Iterator[yaml.Node]:
-    if isinstance(node, yaml.MappingNode):
-        yield from itertools.chain.from_iterable(node.value)
-    elif isinstance(node, yaml.SequenceNode):
-        yield from node.value
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
-    list("-+0123456789"),
-)
-
-
-def parse(kind: type[T], value: object, key: str = "") -> T:
-    """Turn plain YAML data into a `kind`, a dataclass of this file, checked. Raises `ParamsError`."""
-    if not isinstance(value, Mapping):
-        raise ParamsError(f"{key or 'params.yaml'}: {_shown(value)} found, a section with keys is needed")
-    hints = typing.get_type_hints(kind, include_extras=True)
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # "a dataclass" has no public type
-    prefix = f"{key}." if key else ""
-    for name in value:
-        if name not in names:
-            shown = name if isinstance(name, str) and name.isprintable() else _shown(name)
-            raise ParamsError(f"{prefix}{shown}: unknown key; known here: {', '.join(names)}")
-    for name in names:
-        if name not in value:
-            raise ParamsError(f"{prefix}{name}: missing; it must be {_allowed(hints[name])}")
-    return kind(**{name: _convert(hints[name], value[name], prefix + name) for name in names})
-
-
-def knobs(kind: type[Any] | None = None, prefix: str = "") -> dict[str, str]:
-    """Every knob by its dotted key, in order, with what it may be in words."""
+def knobs(kind: Any = None, prefix: str = "") -> dict[str, str]:
+    """Return every knob by its dotted key, in order, with what it may be in words."""
     found: dict[str, str] = {}
-    for name, hint in typing.get_type_hints(kind or Params, include_extras=True).items():
+    for name, hint in keys(kind or Params).items():
         key = f"{prefix}{name}"
-        found |= (
-            knobs(typing.cast("type[Any]", hint), f"{key}.") if is_dataclass(hint) else {key: _allowed(hint)}
-        )
+        found |= knobs(hint, f"{key}.") if is_dataclass(hint) else {key: allowed(hint)}
     return found
 
 
-def _convert(hint: Any, value: object, key: str) -> Any:
-    """Return `value` as `hint` wants it, or raise `ParamsError` naming `key`."""
-    if is_dataclass(hint):
-        return parse(typing.cast("type[Any]", hint), value, key)
-    converted = _match(hint, value)
-    if converted is _NO:
-        advice = ""
-        if isinstance(value, str) and _is_number(value):
-            advice = " (it was read as text; YAML wants numbers like 0.001 or 1.0e-3, without quotes)"
-        raise ParamsError(f"{key}: {_shown(value)} is not allowed; it must be {_allowed(hint)}{advice}")
-    return converted
+def select(params: Params, knobs: Sequence[str]) -> dict[str, str]:
+    """Return the flat keys of `params` that are among `knobs` or lie in a section among them."""
+    inside = tuple(f"{knob}." for knob in knobs)
+    return {key: value for key, value in flatten(params).items() if key in knobs or key.startswith(inside)}
 
 
-_NO: Any = object()
-
-
-def _match(hint: Any, value: object) -> Any:
-    """Return `value` converted to `hint`, or `_NO`."""
-    origin = get_origin(hint)
-    result: Any = _NO
-    if origin is Annotated:
-        base, bounds = get_args(hint)
-        matched = _match(base, value)
-        result = matched if matched is not _NO and bounds.holds(matched) else _NO
-    elif origin in {Union, types.UnionType}:
-        result = next((found for part in get_args(hint) if (found := _match(part, value)) is not _NO), _NO)
-    elif origin is Literal:
-        result = value if isinstance(value, str) and value in get_args(hint) else _NO
-    elif origin is tuple:
-        result = _match_tuple(get_args(hint)[0], value)
-    elif hint is type(None):
-        result = None if value is None else _NO
-    elif hint is float:
-        result = _match_float(value)
-    elif isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
-        result = value if not isinstance(value, str) or value.strip() else _NO
+def flatten(section: Any, prefix: str = "") -> dict[str, str]:
+    """Return a section of the tree as {"dotted.key": "value"}, as tracking wants its parameters."""
+    values = {each.name: getattr(section, each.name) for each in fields(section)}
+    values |= values.pop("further", {})
+    result: dict[str, str] = {}
+    for name, value in values.items():
+        key = f"{prefix}{name}"
+        result |= flatten(value, f"{key}.") if is_dataclass(value) else {key: str(value)}
     return result
 
 
-def _match_float(value: object) -> Any:
-    """Return any number but NaN as float, or `_NO`."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return _NO
-    try:
-        number = float(value)
-    except OverflowError:
-        return _NO
-    return _NO if math.isnan(number) else number
+# --- what must fit together ---------------------------------------------------------------------------
 
 
-def _match_tuple(item: Any, value: object) -> Any:
-    """Return a non-empty tuple of distinct items, or `_NO`."""
-    if not isinstance(value, list) or not value:
-        return _NO
-    items = tuple(_match(item, each) for each in value)
-    return _NO if _NO in items or len(set(items)) != len(items) else items
-
-
-def _shown(value: object) -> str:
-    """`value` as Python writes it, on one line, cut where it is long."""
-    try:
-        text = repr(value)
-    except ValueError:  # Python writes no integer of thousands of digits
-        return f"a {type(value).__name__} too long to show"
-    return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}…"
-
-
-def _allowed(hint: Any) -> str:
-    """Say in words what `hint` admits."""
-    origin = get_origin(hint)
-    if origin is Annotated:
-        base, bounds = get_args(hint)
-        return f"{_allowed(base)} {bounds}"
-    if origin in {Union, types.UnionType}:
-        return " or ".join(_allowed(part) for part in get_args(hint))
-    if origin is Literal:
-        return " | ".join(get_args(hint))
-    if origin is tuple:
-        return f"a list of different values, each {_allowed(get_args(hint)[0])}"
-    if is_dataclass(hint):
-        return "a section with keys"
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
-    return names[hint]
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _check_fit(params: Params) -> None:
-    """Raise `ParamsError` where two values, each allowed by itself, do not fit together."""
-    episode, data = params.episode, params.data
+def _misfits(params: Params) -> Iterator[str]:
+    """Yield a line for values, each allowed by itself, that do not fit together."""
+    data, train, model = params.data, params.train, params.model
     if data.source == "folder" and data.archive is None:
-        raise ParamsError(
-            "data.archive: null, but data.source is folder; name the folder that holds the classes"
-        )
+        yield "data.archive: null, but data.source is folder; name the folder that holds the classes"
     if data.source == "synthetic" and data.archive is not None:
-        raise ParamsError(
+        yield (
             f"data.archive: {data.archive!r} is not used by data.source synthetic; "
             "set data.source to miniimagenet or folder, or data.archive to null"
         )
-    if params.train.batchsz > params.train.episodes:
-        raise ParamsError(
-            f"train.batchsz: {params.train.batchsz}, but train.episodes is {params.train.episodes}; "
-            "it must be at most that"
-        )
-    if params.model.head == "residual" and params.model.shots == "sum":
-        raise ParamsError("model.shots: sum, but model.head residual compares means; set it to mean")
-    _check_step(params)
-    _check_meeting(params.parallel.init_method)
-    _check_batchsz_study(params.batchsz_study)
-    if params.batchsz_study.baseline not in params.batchsz_study.sizes:
-        baseline, sizes = params.batchsz_study.baseline, ", ".join(map(str, params.batchsz_study.sizes))
-        raise ParamsError(f"batchsz_study.baseline: {baseline} must be one of the sizes ({sizes})")
-    _check_warmup_study(params.warmup_study)
-    if params.train.val_episodes > params.evaluate.val_episodes:
-        raise ParamsError(
-            f"train.val_episodes: {params.train.val_episodes}, but evaluate.val_episodes packs only "
-            f"{params.evaluate.val_episodes}; it must be at most that"
-        )
+    if train.batchsz > train.episodes:
+        yield f"train.batchsz: {train.batchsz}, but train.episodes is {train.episodes}; take at most that"
+    if model.head == "residual" and model.shots == "sum":
+        yield "model.shots: sum, but model.head residual compares means; set it to mean"
     if params.evaluate.transductive_episodes == 1:
-        raise ParamsError(
-            "evaluate.transductive_episodes: 1, but an interval needs two; it must be 0 or at least 2"
-        )
+        yield "evaluate.transductive_episodes: 1, but an interval needs two; it must be 0 or at least 2"
+    yield from _misfits_of_a_step(train, params.augment, params.loader)
+    yield from _misfits_of_studies(params.batchsz_study, params.warmup_study)
     if data.source != "folder":
-        _check_fits_known_set(params)
-    if episode.k_shot * episode.n_way > 10_000:
-        raise ParamsError(
-            f"episode.k_shot: {episode.k_shot} × {episode.n_way} classes is no few-shot task; at most 10000"
-        )
+        yield from _misfits_of_the_images(params)
 
 
-def _check_step(params: Params) -> None:
-    """What shapes a step goes together."""
-    train, augment = params.train, params.augment
+def _misfits_of_a_step(train: TrainParams, augment: AugmentParams, loader: LoaderParams) -> Iterator[str]:
     if train.accumulate > train.batchsz:
-        raise ParamsError(
+        yield (
             f"train.accumulate: {train.accumulate} parts, but a step has train.batchsz {train.batchsz} "
             "episodes; it must be at most that"
         )
     if train.recompute and train.compile in {"default", "reduce-overhead"}:
-        raise ParamsError(
+        yield (
             f"train.recompute: true, but a network compiled with {train.compile} decides itself what it "
             "recomputes; set train.compile to none"
         )
     if train.accumulate > 1 and train.compile == "reduce-overhead":
-        raise ParamsError(
+        yield (
             f"train.accumulate: {train.accumulate} parts, whose gradients a network compiled with "
             "reduce-overhead would overwrite; set train.compile to default or none"
         )
-    if params.loader.backend == "jpeg" and (augment.crop < 1 or augment.flip or augment.jitter > 0):
-        raise ParamsError(
+    if loader.backend == "jpeg" and (augment.crop < 1 or augment.flip or augment.jitter > 0):
+        yield (
             "augment: varies pixels on the device, but loader.backend jpeg normalises them before; "
             "set loader.backend to packed or resident"
         )
 
 
-def _check_meeting(method: str) -> None:
-    """An address has the form that torch.distributed reads."""
-    if not re.fullmatch(r"env://|tcp://[^/\s]+:\d{1,5}|file:///\S+", method):
-        raise ParamsError(
-            f"parallel.init_method: {method!r} is none; it must be env://, tcp://HOST:PORT or file:///PATH"
-        )
-
-
-def _check_batchsz_study(study: BatchszStudyParams) -> None:
-    """Every size gets whole steps in a block, and at least one in its training."""
-    for size in study.sizes:
-        if size > study.episodes:
-            raise ParamsError(
-                f"batchsz_study.sizes: {size}, but batchsz_study.episodes is {study.episodes}; "
+def _misfits_of_studies(batchsz: BatchszStudyParams, warmup: WarmupStudyParams) -> Iterator[str]:
+    for size in batchsz.sizes:
+        if size > batchsz.episodes:
+            yield (
+                f"batchsz_study.sizes: {size}, but batchsz_study.episodes is {batchsz.episodes}; "
                 "each must be at most that"
             )
-        if study.block_episodes % size:
-            raise ParamsError(
-                f"batchsz_study.block_episodes: {study.block_episodes} are no whole steps of {size}; "
+        if batchsz.block_episodes % size:
+            yield (
+                f"batchsz_study.block_episodes: {batchsz.block_episodes} are no whole steps of {size}; "
                 "it must be a multiple of every size"
             )
-
-
-def _check_warmup_study(study: WarmupStudyParams) -> None:
-    """There is a smallest and a largest size, and each gets a step to warm up and one after it."""
-    if len(study.sizes) < 2:
-        raise ParamsError(f"warmup_study.sizes: {list(study.sizes)}, but at least two sizes are compared")
-    if 2 * max(study.sizes) > study.episodes:
-        raise ParamsError(
-            f"warmup_study.sizes: {max(study.sizes)}, but warmup_study.episodes is {study.episodes}; "
+    if batchsz.baseline not in batchsz.sizes:
+        sizes = ", ".join(map(str, batchsz.sizes))
+        yield f"batchsz_study.baseline: {batchsz.baseline} must be one of the sizes ({sizes})"
+    if len(warmup.sizes) < 2:
+        yield f"warmup_study.sizes: {list(warmup.sizes)}, but at least two sizes are compared"
+    if 2 * max(warmup.sizes) > warmup.episodes:  # a step to warm up, and one after it
+        yield (
+            f"warmup_study.sizes: {max(warmup.sizes)}, but warmup_study.episodes is {warmup.episodes}; "
             "each must be at most half of that"
         )
 
 
-def _check_fits_known_set(params: Params) -> None:
-    """For sets whose size is known before they are there: classes per split and images per class suffice."""
+def _misfits_of_the_images(params: Params) -> Iterator[str]:
+    """Check classes and images per class of the sets whose size is known before they are there."""
     episode, source = params.episode, params.data.source
     smallest = min(SPLIT_CLASSES, key=lambda split: SPLIT_CLASSES[split])
     if episode.n_way > SPLIT_CLASSES[smallest]:
-        raise ParamsError(
+        yield (
             f"episode.n_way: {episode.n_way}, but split {smallest} has {SPLIT_CLASSES[smallest]} classes; "
             f"it must be at most {SPLIT_CLASSES[smallest]}"
         )
@@ -667,23 +440,7 @@ def _check_fits_known_set(params: Params) -> None:
     queries = {"episode.k_query": episode.k_query, "evaluate.k_query": params.evaluate.k_query}
     for key, k_query in queries.items():
         if episode.k_shot + k_query > images:
-            raise ParamsError(
+            yield (
                 f"{key}: {k_query} with episode.k_shot {episode.k_shot} needs {episode.k_shot + k_query} "
                 f"images per class, but {source} has {images}; it must be at most {images - episode.k_shot}"
             )
-
-
-def select(params: Params, knobs: Sequence[str]) -> dict[str, str]:
-    """The flat keys of `params` that are among `knobs` or lie in a section among them."""
-    inside = tuple(f"{knob}." for knob in knobs)
-    return {key: value for key, value in flatten(params).items() if key in knobs or key.startswith(inside)}
-
-
-def flatten(section: Any, prefix: str = "") -> dict[str, str]:
-    """Turn a section of the tree into {"dotted.key": "value"}, as tracking wants its parameters."""
-    result: dict[str, str] = {}
-    for each in fields(section):
-        value = getattr(section, each.name)
-        key = f"{prefix}{each.name}"
-        result.update(flatten(value, f"{key}.") if is_dataclass(value) else {key: str(value)})
-    return result

@@ -17,24 +17,24 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` with everything that could disturb a terminal or a line escaped."""
+    """Escape everything in `text` that could disturb a terminal or a line."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def line(text: str) -> str:
-    """`text` as one line of bounded length; of a longer one the middle is left out."""
+    """Return `text` as one line of bounded length; of a longer one the middle is left out."""
     if len(text) > _LONGEST:
         text = f"{text[: _LONGEST * 3 // 4]} … {text[-_LONGEST // 4 :]}"
     return printable(text)
 
 
 def cell(text: str) -> str:
-    """A text of a CSV: a spreadsheet takes one that begins like a formula for text, by the `'` before it."""
+    """Return `text` for a CSV, with a `'` before what a spreadsheet would take for a formula."""
     return f"'{text}" if _FORMULA.match(text) else text
 
 
 def from_cell(text: str) -> str:
-    """What `cell` was given."""
+    """Return the text that `cell` was given."""
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text

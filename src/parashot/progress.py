@@ -1,4 +1,4 @@
-"""How far a long work has come: on a terminal one line that is rewritten, elsewhere what it ends with."""
+"""Progress of long work: on a terminal one line that is rewritten, elsewhere only its last line."""
 
 from __future__ import annotations
 
@@ -8,22 +8,20 @@ import sys
 import time
 from typing import TextIO
 
-from parashot.secrets import without_secrets
-
 log = logging.getLogger(__name__)
 
 _BACK_AND_CLEAR = "\r\x1b[K"
 
 
 class Progress:
-    """`progress(done)` after each part of a work of `total` parts tells rate and remaining time."""
+    """Progress of work in `total` parts: `progress(done)` after each part logs the time that is left."""
 
     def __init__(self, name: str, total: int, unit: str) -> None:
         self.name, self.total, self.unit = name, total, unit
         self._begin = time.monotonic()
 
     def __call__(self, done: int) -> None:
-        """Tell that `done` parts are done."""
+        """Log that `done` parts are done."""
         seconds = time.monotonic() - self._begin
         if done >= self.total:
             log.info("%s: %d %ss in %s", self.name, self.total, self.unit, span(seconds))
@@ -33,19 +31,19 @@ class Progress:
 
 
 def passing(text: str, *arguments: object) -> None:
-    """Tell what the next line may take the place of."""
+    """Log a line that the next one replaces on a terminal."""
     log.info(text, *arguments, extra={"passing": True})
 
 
 def span(seconds: float) -> str:
-    """Say a time in seconds, minutes or hours, whole ones."""
+    """Return a time in words: whole seconds, whole minutes, or hours."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:.1f} h"
 
 
 class OneLine(logging.StreamHandler[TextIO]):
-    """Writes to stderr; a line that passes is replaced by the next one, and left out where nobody looks."""
+    """Handler for stderr: a passing line is replaced by the next one, and left out without a terminal."""
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
@@ -65,8 +63,8 @@ class OneLine(logging.StreamHandler[TextIO]):
         super().emit(record)
 
     def format(self, record: logging.LogRecord) -> str:
-        """A line without secrets. One that passes must not wrap: it could not be taken back."""
-        text = without_secrets(super().format(record))
+        """Return the line, cut where a passing one would wrap: a wrapped line cannot be replaced."""
+        text = super().format(record)
         return text[: shutil.get_terminal_size().columns - 1] if self.terminator == "" else text
 
     def close(self) -> None:

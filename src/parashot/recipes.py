@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from parashot.errors import ParamsError
-from parashot.params import read_yaml
+from parashot.parsing import read_yaml
 
 DEFAULT = "quick"
 FOLDER = Path(__file__).with_name("recipes")

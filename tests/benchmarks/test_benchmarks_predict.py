@@ -13,7 +13,7 @@ from benchmarks.__main__ import main
 from benchmarks.outcome import save
 from parashot.questions.results import StrategyResults
 from parashot.questions.scaling.records import CostMessage, CostStep
-from parashot.questions.strategies.records import StepAnatomy, StrategyBlock, StrategyVariant
+from parashot.questions.strategies.records import StepTrace, StrategyBlock, StrategyVariant
 
 ROUNDS = range(3)
 
@@ -24,7 +24,7 @@ def bench(ddp: float) -> StrategyResults:
     return StrategyResults(
         tuple(StrategyVariant(name, name, "ok", "", place, 1, 4) for place, name in enumerate(times, 1)),
         tuple(StrategyBlock(number, name, 1, each) for name, each in times.items() for number in ROUNDS),
-        (StepAnatomy("ddp", 2, 2, 1, 0, 0, 0, 0, 0, 0, 0, 400, 400),),
+        (StepTrace("ddp", 2, 2, 1, 0, 0, 0, 0, 0, 0, 0, 400, 400),),
         cost_steps=tuple(
             CostStep(number, busy, size, 1, 0.1 * size)
             for number in ROUNDS

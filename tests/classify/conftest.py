@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,16 @@ from parashot import RelationNetwork, build_network, prepare, save_weights
 from parashot.data.images import Pixels
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(autouse=True, scope="package")
+def _one_thread() -> Iterator[None]:
+    """Tensors here are so small that several threads would only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="package")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of a network that was trained for some seconds to tell three random colours apart."""
     network = build_network(MODEL, seed=0)
@@ -31,7 +41,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
         optimizer.zero_grad()
         F.cross_entropy(scores.flatten(0, 1), target).backward()
         optimizer.step()
-    path = tmp_path_factory.mktemp("weights") / "model.pt"
+    path = tmp_path_factory.mktemp("weights") / "model.safetensors"
     save_weights(path, MODEL, network.state_dict())
     return path
 

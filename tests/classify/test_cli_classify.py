@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -130,32 +131,30 @@ def test_without_weights_the_network_is_shipped_or_was_trained_here_on_photograp
     assert capsys.readouterr().err.startswith("network: the one that comes with")
 
 
+def _emptied(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+def _one_class(shots: Path) -> None:
+    for each in shots.iterdir():
+        if each.is_dir() and each.name != "grass":
+            shutil.rmtree(each)
+
+
 BROKEN = {
-    "no such shots": (lambda shots, images: shutil.rmtree(shots), "shots: no such folder"),
-    "a file for shots": (
-        lambda shots, images: (shutil.rmtree(shots), shots.write_text("")),
-        "shots: no such folder",
-    ),
-    "empty shots": (
-        lambda shots, images: (shutil.rmtree(shots), shots.mkdir()),
-        "no folder of a class in it",
-    ),
-    "a single class": (
-        lambda shots, images: [
-            shutil.rmtree(each) for each in shots.iterdir() if each.is_dir() and each.name != "grass"
-        ],
-        "only the class grass in it",
-    ),
-    "a class without image": (lambda shots, images: (shots / "void").mkdir(), "void: no image in it"),
+    "no such shots": ("shots", shutil.rmtree, "shots: no such folder"),
+    "empty shots": ("shots", _emptied, "no folder of a class in it"),
+    "a single class": ("shots", _one_class, "only the class grass in it"),
+    "a class without image": ("shots", lambda shots: (shots / "void").mkdir(), "void: no image in it"),
     "a broken example": (
-        lambda shots, images: (shots / "grass/one.PNG").write_bytes(b"\x89PNG\r\n"),
+        "shots",
+        lambda shots: (shots / "grass/one.PNG").write_bytes(b"\x89PNG\r\n"),
         "grass/one.PNG: ",
     ),
-    "no such images": (lambda shots, images: shutil.rmtree(images), "images: no such file or folder"),
-    "empty images": (
-        lambda shots, images: (shutil.rmtree(images), images.mkdir()),
-        "images: no image in it (.bmp",
-    ),
+    "no such images": ("images", shutil.rmtree, "images: no such file or folder"),
+    "empty images": ("images", _emptied, "images: no image in it"),
+    "a fifo": ("images", lambda images: (shutil.rmtree(images), os.mkfifo(images)), "no plain file"),
 }
 
 
@@ -163,17 +162,17 @@ BROKEN = {
 def test_bad_input_is_one_line(
     case: str, weights: Path, shots: Path, images: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spoil, line = BROKEN[case]
-    spoil(shots, images)
+    place, spoil, line = BROKEN[case]
+    spoil({"shots": shots, "images": images}[place])
     assert run("--shots", shots, "--images", images, "--weights", weights) == 1
     printed = capsys.readouterr()
-    assert printed.err.count("\n") == 1 and printed.err.startswith("error: ") and line in printed.err
-    assert printed.out == ""
+    assert printed.err.splitlines()[-1].startswith("error: ") and line in printed.err
+    assert printed.out.count("\n") <= 1  # at most the header of the table
 
 
 def test_weights_that_are_none(
     shots: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "model.pt").write_bytes(b"nothing")
-    assert run("--shots", shots, "--images", images, "--weights", tmp_path / "model.pt") == 1
+    (tmp_path / "none.safetensors").write_bytes(b"nothing")
+    assert run("--shots", shots, "--images", images, "--weights", tmp_path / "none.safetensors") == 1
     assert "not a model of parashot" in capsys.readouterr().err

@@ -72,12 +72,6 @@ def test_numpy_and_torch_draw_the_same_numbers(keys: list[int], count: int) -> N
     assert 0 <= drawn.min() <= drawn.max() < 1
 
 
-def test_more_numbers_leave_the_first_as_they_were() -> None:
-    keys = np.arange(24).reshape(2, 3, 4)
-    assert uniforms(keys, 9).shape == (2, 3, 4, 9)
-    np.testing.assert_array_equal(uniforms(keys, 9)[..., :4], uniforms(keys, 4))
-
-
 def test_numbers_are_uniform_and_counters_uncorrelated() -> None:
     """Within six standard errors of 50,000 draws; neighbouring keys count as draws."""
     numbers = uniforms(np.arange(50_000), 4).astype(np.float64)
@@ -101,19 +95,13 @@ def test_episodes_splits_and_seeds_have_keys_of_their_own() -> None:
 # --- which pixels come out ----------------------------------------------------------------------------
 
 
-def test_an_inactive_recipe_changes_nothing() -> None:
-    images = random_images(2, 3, 9, 9)
-    assert not Augmentation().active
-    assert torch.equal(augment(images, keys_of(0, 1), Augmentation(), 9), images.float())
-
-
 @pytest.mark.parametrize(
-    "recipe", [Augmentation(crop=0.9), Augmentation(flip=True), Augmentation(jitter=0.1)]
+    "recipe", [Augmentation(), Augmentation(crop=0.9), Augmentation(flip=True), Augmentation(jitter=0.1)]
 )
 def test_any_knob_makes_a_recipe_active(recipe: Augmentation) -> None:
     images = random_images(2, 8, 9, 9)
-    assert recipe.active
-    assert not torch.equal(augment(images, keys_of(0, 1), recipe, 9), images.float())
+    assert recipe.active == (recipe != Augmentation())
+    assert torch.equal(augment(images, keys_of(0, 1), recipe, 9), images.float()) != recipe.active
 
 
 @settings(max_examples=30, deadline=None)
@@ -166,11 +154,6 @@ def test_an_episode_does_not_depend_on_its_neighbours(size: int) -> None:
     for index, episode in enumerate((3, 5, 9)):
         alone = augment(images[index : index + 1], keys_of(episode), ALL, size)
         torch.testing.assert_close(alone[0], together[index], atol=1e-4, rtol=0)
-
-
-def test_called_again_it_gives_the_same_bits() -> None:
-    images, keys = random_images(2, 3, 20, 20), keys_of(0, 1)
-    assert torch.equal(augment(images, keys, ALL, 16), augment(images, keys, ALL, 16))
 
 
 def test_memory_order_does_not_matter() -> None:
@@ -257,14 +240,6 @@ def test_crops_lie_in_the_image_with_the_area_and_shape_asked_for(crop: float) -
     torch.testing.assert_close(choices.flatten(1).corrcoef(), torch.eye(4), atol=error, rtol=0)
 
 
-def test_without_crop_the_box_is_the_whole_image() -> None:
-    left, top, width, height = crop_boxes(draws_of(100), 1.0)
-    assert (left == 0).all()
-    assert (top == 0).all()
-    assert (width == 1).all()
-    assert (height == 1).all()
-
-
 def test_a_crop_shows_the_part_of_the_image_it_says() -> None:
     size, keys = 16, keys_of(*range(4))
     result = augment(ramp(64).expand(4, 6, 3, 64, 64), keys, Augmentation(crop=0.3), size) / 255
@@ -296,23 +271,7 @@ def test_a_fine_pattern_reduced_turns_grey_and_does_not_alias() -> None:
     assert (result - 127.5).abs().max() < 20
 
 
-@settings(max_examples=25, deadline=None)
-@given(value=st.integers(0, 255), crop=st.floats(0.05, 1), size=st.integers(1, 40))
-def test_a_constant_image_stays_constant(value: int, crop: float, size: int) -> None:
-    images = torch.full((1, 3, 3, 20, 20), value, dtype=torch.uint8)
-    result = augment(images, keys_of(value), Augmentation(crop, flip=True), size)
-    torch.testing.assert_close(result, torch.full_like(result, value), atol=1e-3, rtol=0)
-
-
 # --- jitter -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("jitter", [0.0, 0.3, 1.0])
-def test_factors_are_uniform_within_bounds(jitter: float) -> None:
-    factors = jitter_factor(draws_of(2000).contrast, jitter)
-    assert 1 - jitter <= factors.min() <= factors.max() <= 1 + jitter
-    assert abs(factors.mean() - 1) <= 6 * jitter / 12000**0.5
-    assert factors.max() - factors.min() >= 1.9 * jitter
 
 
 def test_brightness_contrast_and_saturation_follow_one_another() -> None:
@@ -338,13 +297,10 @@ def luma(images: Tensor) -> Tensor:
     return (0.299 * red + 0.587 * green + 0.114 * blue).unsqueeze(-3).expand_as(images)
 
 
-def test_grey_images_stay_grey() -> None:
-    images = random_images(2, 4, 12, 12)[:, :, :1].expand(2, 4, 3, 12, 12)
-    result = augment(images, keys_of(0, 1), ALL, 10)
-    torch.testing.assert_close(result, result[:, :, :1].expand_as(result), atol=1e-3, rtol=0)
-
-
 def test_what_is_too_bright_is_cut_off() -> None:
     images = random_images(4, 8, 12, 12)
     result = augment(images, keys_of(*range(4)), Augmentation(jitter=1.0), 12)
     assert (result.min(), result.max()) == (0, 255)
+    factors = jitter_factor(draws_of(2000).contrast, 0.3)
+    assert 0.7 <= factors.min() < 0.73
+    assert 1.27 < factors.max() <= 1.3

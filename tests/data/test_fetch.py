@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import threading
-import urllib.request
 from collections.abc import Iterator
-from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
@@ -21,6 +18,7 @@ from parashot.data.sources.mirrors import BY_HAND, MIRRORS, Mirror, RemoteFile, 
 from parashot.errors import DataError
 
 DATA = bytes(range(256)) * 4_000
+PAGE = b"<!DOCTYPE html><html><title>Too many requests</title></html>"
 
 
 class _Host(BaseHTTPRequestHandler):
@@ -41,35 +39,26 @@ class _Host(BaseHTTPRequestHandler):
         self._send(DATA, start, at_most=len(DATA) // 3)
 
     def _chunked(self, _: int) -> None:
-        self.send_response(200)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        self.wfile.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(DATA), DATA))
+        self._answer(b"%x\r\n%s\r\n0\r\n\r\n" % (len(DATA), DATA), "Transfer-Encoding", "chunked")
 
     def _brokenchunks(self, _: int) -> None:
-        self.send_response(200)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        self.wfile.write(b"%x\r\n%s" % (len(DATA), DATA[:1000]))
+        self._answer(b"%x\r\n%s" % (len(DATA), DATA[:1000]), "Transfer-Encoding", "chunked")
+
+    def _nochunks(self, _: int) -> None:
+        self._answer(b"zz\r\n", "Transfer-Encoding", "chunked")
 
     def _forgetful(self, _: int) -> None:
         """Know nothing of ranges."""
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(DATA)))
-        self.end_headers()
-        self.wfile.write(DATA)
+        self._answer(DATA, "Content-Length", str(len(DATA)))
 
     def _dead(self, _: int) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(DATA)))
-        self.end_headers()
+        self._answer(b"", "Content-Length", str(len(DATA)))
+
+    def _huge(self, _: int) -> None:
+        self._answer(b"", "Content-Length", str(2**40))
 
     def _html(self, _: int) -> None:
-        page = b"<!DOCTYPE html><html><title>Too many requests</title></html>"
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(page)))
-        self.end_headers()
-        self.wfile.write(page)
+        self._answer(PAGE, "Content-Length", str(len(PAGE)))
 
     def _gone(self, _: int) -> None:
         self.send_error(404)
@@ -80,14 +69,17 @@ class _Host(BaseHTTPRequestHandler):
     def _tofile(self, _: int) -> None:
         self._redirect("file:///etc/passwd")
 
-    def _toftp(self, _: int) -> None:
-        self._redirect("ftp://127.0.0.1/x")
-
     def _redirect(self, location: str) -> None:
         self.send_response(302)
         self.send_header("Location", location)
         self.send_header("Content-Length", "0")
         self.end_headers()
+
+    def _answer(self, body: bytes, header: str, value: str) -> None:
+        self.send_response(200)
+        self.send_header(header, value)
+        self.end_headers()
+        self.wfile.write(body)
 
     def _send(self, data: bytes, start: int, at_most: int | None = None) -> None:
         if start >= len(data):
@@ -105,7 +97,9 @@ class _Host(BaseHTTPRequestHandler):
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(fetch_module, "PAUSE_SECONDS", 0.0)
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
     _Host.asked.clear()
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Host)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -122,9 +116,11 @@ def _quiet(_: str) -> None:
 
 @pytest.mark.parametrize("name", ["good", "moved", "chunked", "forgetful"])
 def test_whole_files_arrive(tmp_path: Path, host: str, name: str) -> None:
-    fetch(f"{host}/{name}", tmp_path / "cache" / "x", _quiet)
+    told: list[str] = []
+    fetch(f"{host}/{name}", tmp_path / "cache" / "x", told.append)
     assert (tmp_path / "cache" / "x").read_bytes() == DATA
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["x"]
+    assert told[-1] == ("0 MiB" if name == "chunked" else "0 of 0 MiB")
 
 
 def test_a_cut_connection_goes_on_where_it_broke(tmp_path: Path, host: str) -> None:
@@ -134,26 +130,19 @@ def test_a_cut_connection_goes_on_where_it_broke(tmp_path: Path, host: str) -> N
     assert [wanted for _, wanted in _Host.asked[:3]] == [None, f"bytes={third}-", f"bytes={2 * third}-"]
 
 
-def test_a_later_run_asks_for_the_rest_alone(tmp_path: Path, host: str) -> None:
-    (tmp_path / "x.part").write_bytes(DATA[:1000])
-    fetch(f"{host}/good", tmp_path / "x", _quiet)
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [(DATA[:1000], "good"), (b"something else", "forgetful"), (DATA + b"more", "good")],
+    ids=["the rest alone", "all again from a host without ranges", "anew where the part is longer"],
+)
+def test_a_later_run_goes_on(tmp_path: Path, host: str, part: bytes, name: str) -> None:
+    (tmp_path / "x.part").write_bytes(part)
+    fetch(f"{host}/{name}", tmp_path / "x", _quiet)
     assert (tmp_path / "x").read_bytes() == DATA
-    assert _Host.asked == [("/good", "bytes=1000-")]
+    assert _Host.asked[0] == (f"/{name}", f"bytes={len(part)}-")
 
 
-def test_a_host_without_ranges_sends_all_again(tmp_path: Path, host: str) -> None:
-    (tmp_path / "x.part").write_bytes(b"something else")
-    fetch(f"{host}/forgetful", tmp_path / "x", _quiet)
-    assert (tmp_path / "x").read_bytes() == DATA
-
-
-def test_a_part_longer_than_the_file_starts_anew(tmp_path: Path, host: str) -> None:
-    (tmp_path / "x.part").write_bytes(DATA + b"more")
-    fetch(f"{host}/good", tmp_path / "x", _quiet)
-    assert (tmp_path / "x").read_bytes() == DATA
-
-
-@pytest.mark.parametrize("name", ["dead", "brokenchunks"])
+@pytest.mark.parametrize("name", ["dead", "brokenchunks", "nochunks"])
 def test_a_host_that_breaks_off_for_ever(tmp_path: Path, host: str, name: str) -> None:
     with pytest.raises(DataError, match="broke 5 times, 0 MiB arrived; run again"):
         fetch(f"{host}/{name}", tmp_path / "x", _quiet)
@@ -165,58 +154,33 @@ def test_a_host_that_breaks_off_for_ever(tmp_path: Path, host: str, name: str) -
     [
         ("gone", "answered 404 Not Found"),
         ("html", "sent an HTML page, not an archive"),
+        ("huge", "sends more than 64 GiB"),
         ("tofile", "file:///etc/passwd' is not allowed"),
-        ("toftp", "redirects to a ftp: address, refused"),
     ],
 )
 def test_a_host_that_refuses(tmp_path: Path, host: str, name: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         fetch(f"{host}/{name}", tmp_path / "x", _quiet)
-    assert not (tmp_path / "x").exists()
+    assert list(tmp_path.iterdir()) == []  # nothing to go on from
 
 
-def test_an_html_page_leaves_nothing_to_go_on_from(tmp_path: Path, host: str) -> None:
-    with pytest.raises(DataError, match="HTML"):
-        fetch(f"{host}/html", tmp_path / "x", _quiet)
-    fetch(f"{host}/good", tmp_path / "x", _quiet)
-    assert (tmp_path / "x").read_bytes() == DATA
+def test_a_stream_without_end(tmp_path: Path, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_module, "MAX_BYTES", len(DATA) // 2)
+    with pytest.raises(DataError, match="sends more than"):
+        fetch(f"{host}/chunked", tmp_path / "x", _quiet)
+    assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "url", ["http://127.0.0.1:1/x", "http://no-such-host.invalid/x", "file:///etc/passwd", "ftp://x/y"]
-)
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/x", "http://no-such-host.invalid/x", "x", ""])
 def test_no_host_there(tmp_path: Path, host: str, url: str) -> None:
     with pytest.raises(DataError, match="cannot be reached"):
         fetch(url, tmp_path / "x", _quiet)
 
 
-def test_never_from_https_down_to_http() -> None:
-    request = urllib.request.Request("https://host/x")
-    with pytest.raises(DataError, match="redirects to a http: address"):
-        fetch_module._WebRedirects().redirect_request(
-            request, io.BytesIO(), 302, "", Message(), "http://host/x"
-        )
-
-
-def test_a_full_disk_is_no_fault_of_the_host(tmp_path: Path, host: str) -> None:
-    (tmp_path / "good").mkdir()
-    (tmp_path / "good" / "x.tar.part").symlink_to("/dev/full")
-    with pytest.raises(OSError, match="No space left"):
-        download_from([*_mirrors(host, "good"), *_mirrors(host, "forgetful")], tmp_path, _whatever, _quiet)
-    assert [path for path, _ in _Host.asked] == ["/good"]
-
-
-def test_progress_names_megabytes(tmp_path: Path, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_module, "_PROGRESS_SECONDS", 0.0)
-    told: list[str] = []
-    fetch(f"{host}/good", tmp_path / "x", told.append)
-    assert told[-1] == "0 of 0 MiB"
-
-
 # --- mirrors ----------------------------------------------------------------------------------------------
 
 
-MANIFEST = RawManifest(1, "miniimagenet", 0, 0, {}, "as found", (), None, "")
+MANIFEST = RawManifest("miniimagenet", "as found", 84, {}, None, {})
 
 
 def _whatever(_: Path) -> RawManifest:
@@ -231,51 +195,34 @@ def test_the_first_mirror_that_works_is_used(tmp_path: Path, host: str) -> None:
     seen: list[bytes] = []
 
     def write(folder: Path) -> RawManifest:
+        if folder.name == "chunked":
+            raise DataError("class n01532829 of split train has 3 images, not 600")
         seen.append((folder / "x.tar").read_bytes())
         return MANIFEST
 
     told: list[str] = []
-    mirrors = _mirrors(host, "gone", "html", "tofile", "good", "forgetful")
-    assert download_from(mirrors, tmp_path / "cache", write, told.append) == MANIFEST
+    names = ("gone", "html", "tofile", "chunked", "good", "forgetful")
+    assert download_from(_mirrors(host, *names), tmp_path, write, told.append) == MANIFEST
     assert seen == [DATA]
-    assert [path for path, _ in _Host.asked] == ["/gone", "/html", "/tofile", "/good"]
+    assert [path for path, _ in _Host.asked] == ["/gone", "/html", "/tofile", "/chunked", "/good"]
     assert "mirror html: sent an HTML page, not an archive" in told
-    assert not (tmp_path / "cache" / "good").exists()
-
-
-def test_useless_contents_lead_to_the_next_mirror(tmp_path: Path, host: str) -> None:
-    def write(folder: Path) -> RawManifest:
-        if folder.name == "good":
-            raise DataError("class n01532829 of split train has 3 images, not 600")
-        return MANIFEST
-
-    assert download_from(_mirrors(host, "good", "forgetful"), tmp_path, write, _quiet) == MANIFEST
+    assert "mirror chunked: class n01532829 of split train has 3 images, not 600" in told
     assert not any(tmp_path.glob("*/x.tar"))
 
 
-def test_a_wrong_md5_is_not_believed(tmp_path: Path, host: str) -> None:
+def test_a_wrong_md5_is_not_accepted(tmp_path: Path, host: str) -> None:
     good = hashlib.md5(DATA, usedforsecurity=False).hexdigest()
-    for md5 in ("0" * 32, good):
-        mirror = Mirror("m", (RemoteFile(f"{host}/good", "x.tar", md5),))
-        if md5 == good:
-            assert download_from([mirror], tmp_path, _whatever, _quiet) == MANIFEST
-        else:
-            with pytest.raises(DataError, match="another md5"):
-                download_from([mirror], tmp_path, _whatever, _quiet)
+    wrong, right = (Mirror("m", (RemoteFile(f"{host}/good", "x.tar", md5),)) for md5 in ("0" * 32, good))
+    with pytest.raises(DataError, match="another md5"):
+        download_from([wrong], tmp_path, _whatever, _quiet)
+    assert download_from([right], tmp_path, _whatever, _quiet) == MANIFEST
 
 
 def test_when_all_fail_it_says_what_to_do_by_hand(tmp_path: Path, host: str) -> None:
     with pytest.raises(DataError) as caught:
         download_from(_mirrors(host, "gone", "html"), tmp_path, _whatever, _quiet)
-    message = str(caught.value)
-    assert message.isprintable()
-    for part in (
-        "mirror gone: the host answered 404",
-        "mirror html: sent an HTML page",
-        "set data.archive",
-        *BY_HAND,
-    ):
-        assert part in message
+    for part in ("mirror gone: the host answered 404", "mirror html: sent", "set data.archive", *BY_HAND):
+        assert part in str(caught.value)
 
 
 def test_files_that_are_whole_are_not_asked_for_again(tmp_path: Path, host: str) -> None:
@@ -284,6 +231,14 @@ def test_files_that_are_whole_are_not_asked_for_again(tmp_path: Path, host: str)
         with pytest.raises(DataError, match="404"):
             download_from([Mirror("m", files)], tmp_path, _whatever, _quiet)
     assert [path for path, _ in _Host.asked] == ["/good", "/gone", "/gone"]
+
+
+def test_a_full_disk_is_no_fault_of_the_host(tmp_path: Path, host: str) -> None:
+    (tmp_path / "good").mkdir()
+    (tmp_path / "good" / "x.tar.part").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        download_from(_mirrors(host, "good", "forgetful"), tmp_path, _whatever, _quiet)
+    assert [path for path, _ in _Host.asked] == ["/good"]
 
 
 def test_the_real_mirrors_speak_https() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from parashot.data.raw import RawManifest, RawStore, write_raw
+from parashot.data.raw import RawManifest, write_raw
 from parashot.data.sources.folder import folder
 from parashot.errors import DataError
 
@@ -24,8 +24,8 @@ def _store(path: Path, out: Path) -> RawManifest:
     return write_raw(out, folder(path), "folder", "fail", lambda _: None)
 
 
-def _members(out: Path) -> list[str]:
-    return [entry.member for entry in RawStore.open(out).entries]
+def _members(manifest: RawManifest) -> list[str]:
+    return [f"{label}/{name}" for label, names in manifest.images.items() for name in names]
 
 
 def test_class_folders_of_anything(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_class_folders_of_anything(tmp_path: Path) -> None:
     _save(tmp_path / "set/.hidden/d.png")
     (tmp_path / "set/dog/notes.txt").write_text("not an image")
     manifest = _store(tmp_path / "set", tmp_path / "raw")
-    assert _members(tmp_path / "raw") == ["cat/a.png", "cat/deep_er_a.png", "dog/b.jpg", "dog/c.GIF"]
+    assert _members(manifest) == ["cat/a.png", "cat/deep_er_a.png", "dog/b.jpg", "dog/c.GIF"]
     assert manifest.splits is None
     assert manifest.encoding == "as found"
 
@@ -47,14 +47,15 @@ def test_split_folders_give_the_split(tmp_path: Path, val: str) -> None:
         _save(tmp_path / "set" / place / "1.png")
     manifest = _store(tmp_path / "set", tmp_path / "raw")
     assert manifest.splits == {"train": ("a", "b"), "val": ("c",), "test": ("d",)}
-    assert _members(tmp_path / "raw") == ["a/1.png", "b/1.png", "c/1.png", "d/1.png"]
+    assert _members(manifest) == ["a/1.png", "b/1.png", "c/1.png", "d/1.png"]
 
 
 def test_a_class_may_be_called_train(tmp_path: Path) -> None:
     for label in ("train", "bus", "tram"):
         _save(tmp_path / "set" / label / "1.png")
-    assert _store(tmp_path / "set", tmp_path / "raw").splits is None
-    assert _members(tmp_path / "raw") == ["bus/1.png", "train/1.png", "tram/1.png"]
+    manifest = _store(tmp_path / "set", tmp_path / "raw")
+    assert manifest.splits is None
+    assert _members(manifest) == ["bus/1.png", "train/1.png", "tram/1.png"]
 
 
 @pytest.mark.parametrize("wrapping", ["", "birds/", "birds/images/"])
@@ -67,7 +68,7 @@ def test_a_zip_with_folders_around(tmp_path: Path, wrapping: str, split: bool) -
         for top in tops:
             archive.writestr(f"{wrapping}{top}/1.png", buffer.getvalue())
     manifest = _store(tmp_path / "x.zip", tmp_path / "raw")
-    assert _members(tmp_path / "raw") == ["a/1.png", "b/1.png", "c/1.png"]
+    assert _members(manifest) == ["a/1.png", "b/1.png", "c/1.png"]
     assert (manifest.splits is not None) == split
 
 

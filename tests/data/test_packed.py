@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 import torch
-from PIL import Image
 
-from parashot.data.episodes import EpisodeSpec, draw_rows
 from parashot.data.images import decode, encode_jpeg
 from parashot.data.manifest import (
-    VERSION,
+    MANIFEST,
     PackManifest,
     SplitManifest,
     read_manifest,
-    verify,
+    sha256,
     write_manifest,
 )
 from parashot.data.pack import pack
@@ -28,8 +29,8 @@ from parashot.data.packed import PackedSplit
 from parashot.data.raw import ImageStream, RawImage, write_raw
 from parashot.errors import DataError
 
-SPEC = EpisodeSpec(2, 1, 2)
 CLASSES = {"train": ["a", "b", "c"], "val": ["d", "e"], "test": ["f", "g"]}
+Split = dict[str, dict[str, list[str]]]
 
 
 def picture(label: str, number: int, size: tuple[int, int] = (20, 20)) -> bytes:
@@ -37,9 +38,7 @@ def picture(label: str, number: int, size: tuple[int, int] = (20, 20)) -> bytes:
     return encode_jpeg(rng.integers(0, 256, (*size, 3), dtype=np.uint8))
 
 
-def make_raw(
-    folder: Path, sizes: dict[str, tuple[int, int]] | None = None
-) -> dict[str, dict[str, list[str]]]:
+def make_raw(folder: Path, sizes: dict[str, tuple[int, int]] | None = None) -> Split:
     labels = [label for each in CLASSES.values() for label in each]
     images = [
         RawImage(label, f"{number}.jpg", picture(label, number, (sizes or {}).get(label, (20, 20))))
@@ -55,54 +54,31 @@ def make_raw(
 
 def make_packed(folder: Path, sizes: dict[str, tuple[int, int]] | None = None) -> Path:
     split = make_raw(folder / "raw", sizes)
-    pack(
-        folder / "raw",
-        split,
-        folder / "packed",
-        pack_size=16,
-        seed=3,
-        spec=SPEC,
-        episodes={"val": 7, "test": 9},
-        progress=lambda line: None,
-    )
+    pack(folder / "raw", split, folder / "packed", pack_size=16, progress=lambda line: None)
     return folder / "packed"
 
 
-def test_a_split_may_be_larger_than_the_memory(tmp_path: Path) -> None:
-    side = 512
-    images = 4 * psutil.virtual_memory().total // (3 * side * side)
-    header = {"descr": "|u1", "fortran_order": False, "shape": (images, side, side, 3)}
-    with (tmp_path / "train.images.npy").open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        file.truncate(file.tell() + images * 3 * side * side)  # a hole: it takes no room
-    there = SplitManifest(("a",), images, side, side, episodes=0)
-    write_manifest(tmp_path, PackManifest(VERSION, "folder", "as found", 0, None, {"train": there}, {}))
-    split = PackedSplit(tmp_path, "train")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        chosen = split.pixels.index_select(0, torch.tensor([0, images - 1]))
-    assert chosen.shape == (2, side, side, 3)
-    assert not chosen.any()
-
-
-def test_pixels_bytes_and_episodes_are_those_of_the_images(tmp_path: Path) -> None:
+def test_pixels_and_bytes_are_those_of_the_images(tmp_path: Path) -> None:
     folder = make_packed(tmp_path)
     split = PackedSplit(folder, "val")
+    assert split.class_sizes.tolist() == [4, 4]
     assert split.images.shape == (8, 20, 20, 3)
     for row, (label, number) in enumerate((label, number) for label in "de" for number in range(4)):
         assert split.encoded(row) == picture(label, number)
         np.testing.assert_array_equal(split.images[row], decode(picture(label, number)))
-    np.testing.assert_array_equal(split.episodes, draw_rows(3, "val", np.arange(7), np.array([4, 4]), SPEC))
+
+
+def test_the_manifest_identifies_the_contents(tmp_path: Path) -> None:
+    folder = make_packed(tmp_path)
     manifest = read_manifest(folder)
-    assert manifest.resized_to is None
-    assert manifest.splits["train"].classes == ("a", "b", "c")
-    assert (manifest.splits["test"].images, manifest.splits["test"].episodes) == (8, 9)
-    verify(folder)
+    assert manifest.splits["train"] == SplitManifest(("a", "b", "c"), 12, 20, 20)
+    files = [path for path in folder.iterdir() if path.name != MANIFEST]
+    assert manifest.sha256 == {path.name: sha256(path) for path in files}
 
 
-def test_images_of_several_sizes_become_squares(tmp_path: Path) -> None:
-    folder = make_packed(tmp_path, {"g": (30, 40)})
-    assert read_manifest(folder).resized_to == 16
+@pytest.mark.parametrize("size", [(30, 40), (20, 21)])
+def test_images_of_several_sizes_become_squares(tmp_path: Path, size: tuple[int, int]) -> None:
+    folder = make_packed(tmp_path, {"g": size})
     assert PackedSplit(folder, "train").images.shape == (12, 16, 16, 3)
 
 
@@ -113,50 +89,114 @@ def test_a_split_travels_without_its_arrays(tmp_path: Path) -> None:
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(split)).images, split.images)
 
 
-def test_a_flipped_bit_is_found(tmp_path: Path) -> None:
-    folder = make_packed(tmp_path)
-    path = folder / "train.images.npy"
-    content = bytearray(path.read_bytes())
-    content[-5] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=r"train\.images\.npy: damaged"):
-        verify(folder)
+def test_a_split_may_be_larger_than_the_memory(tmp_path: Path) -> None:
+    side = 512
+    images = 4 * psutil.virtual_memory().total // (3 * side * side)
+    header = {"descr": "|u1", "fortran_order": False, "shape": (images, side, side, 3)}
+    with (tmp_path / "train.images.npy").open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        file.truncate(file.tell() + images * 3 * side * side)  # a hole: it takes no room
+    write_manifest(tmp_path, PackManifest({"train": SplitManifest(("a",), images, side, side)}, {}))
+    split = PackedSplit(tmp_path, "train")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        chosen = split.pixels.index_select(0, torch.tensor([0, images - 1]))
+    assert chosen.shape == (2, side, side, 3)
+    assert not chosen.any()
 
 
-def test_another_format_version_is_refused(tmp_path: Path) -> None:
-    folder = make_packed(tmp_path)
-    tree = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps({**tree, "version": 99}))
-    with pytest.raises(DataError, match="format 99"):
-        read_manifest(folder)
-
-
-def test_a_missing_member_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda split: split["train"]["a"].append("a/9.jpg"), r"a/9\.jpg is not in it"),
+        (lambda split: split["val"].clear(), "split val has no image"),
+    ],
+)
+def test_a_wrong_split_leaves_nothing_behind(
+    tmp_path: Path, change: Callable[[Split], object], message: str
+) -> None:
     split = make_raw(tmp_path / "raw")
-    split["train"]["a"].append("a/9.jpg")
-    with pytest.raises(DataError, match=r"a/9\.jpg: in the split, but not in"):
-        pack(
-            tmp_path / "raw",
-            split,
-            tmp_path / "packed",
-            pack_size=16,
-            seed=0,
-            spec=SPEC,
-            episodes={},
-            progress=lambda line: None,
-        )
+    change(split)
+    with pytest.raises(DataError, match=message):
+        pack(tmp_path / "raw", split, tmp_path / "packed", pack_size=16, progress=lambda line: None)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["raw"]
 
 
-def test_an_array_that_is_none_is_refused(tmp_path: Path) -> None:
-    folder = make_packed(tmp_path)
-    (folder / "val.images.npy").write_bytes(b"not an array")
-    with pytest.raises(DataError, match=r"val\.images\.npy: not a packed array"):
-        _ = PackedSplit(folder, "val").images
+# --- a folder that is not as its manifest says --------------------------------------------------------
 
 
-def test_mode_of_images_is_no_matter(tmp_path: Path) -> None:
-    grey = Image.new("L", (20, 20), 77)
-    path = tmp_path / "grey.png"
-    grey.save(path)
-    assert decode(path.read_bytes()).shape == (20, 20, 3)
+@pytest.fixture
+def packed(tiny_packed: Path, tmp_path: Path) -> Path:
+    """A folder to do harm to."""
+    shutil.copytree(tiny_packed, tmp_path / "packed")
+    return tmp_path / "packed"
+
+
+def _refused(folder: Path, *words: str) -> None:
+    with pytest.raises(DataError) as caught:
+        split = PackedSplit(folder, "val")
+        _ = split.images, split.class_sizes, split.encoded(0)
+    assert str(caught.value).isprintable()
+    for word in (*words, "run `dvc repro"):
+        assert word in str(caught.value)
+
+
+def _save(array: Any) -> Callable[[Path], object]:
+    return lambda path: np.save(path, array)
+
+
+HARMS: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "cut off": ("val.images.npy", lambda path: path.write_bytes(path.read_bytes()[:-1])),
+    "gone": ("val.images.npy", Path.unlink),
+    "empty": ("val.images.npy", lambda path: path.write_bytes(b"")),
+    "no array": ("val.images.npy", lambda path: path.write_bytes(b"not an array")),
+    "too few": ("val.images.npy", _save(np.zeros((17, 16, 16, 3), np.uint8))),
+    "floats": ("val.images.npy", _save(np.zeros((18, 16, 16, 3)))),
+    "objects": ("val.images.npy", _save(np.array([{}]))),
+    "sizes": ("val.sizes.npy", _save(np.array([6, 6, 3, 3]))),
+    "offsets": ("val.offsets.npy", _save(np.arange(18))),
+}
+
+
+@pytest.mark.parametrize(("part", "harm"), HARMS.values(), ids=HARMS)
+def test_a_part_that_is_not_as_the_manifest_says(
+    packed: Path, part: str, harm: Callable[[Path], object]
+) -> None:
+    harm(packed / part)
+    _refused(packed, part)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("splits",), None),
+        (("splits", "val", "images"), 0),
+        (("splits", "val", "classes"), 3),
+        (("splits", "val", "more"), 1),
+        (("sha256",), [1]),
+    ],
+)
+def test_a_manifest_of_other_content_names_the_place(
+    packed: Path, path: tuple[str, ...], value: object
+) -> None:
+    tree = inner = json.loads((packed / MANIFEST).read_text())
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    (packed / MANIFEST).write_text(json.dumps(tree))
+    _refused(packed, f"{MANIFEST}: not a packed data set ({'.'.join(path)}")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000])
+def test_a_manifest_that_is_none(packed: Path, content: bytes) -> None:
+    (packed / MANIFEST).write_bytes(content)
+    _refused(packed, f"{MANIFEST}: not a packed data set (")
+
+
+def test_a_manifest_or_split_that_is_missing(packed: Path) -> None:
+    tree = json.loads((packed / MANIFEST).read_text())
+    del tree["splits"]["val"]
+    (packed / MANIFEST).write_text(json.dumps(tree))
+    _refused(packed, "it has no split val")
+    (packed / MANIFEST).unlink()
+    _refused(packed, f"{MANIFEST}: missing")

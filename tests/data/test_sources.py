@@ -47,7 +47,7 @@ def birds(tmp_path: Path, jpeg: Jpeg) -> Path:
 
 def test_synthetic(tmp_path: Path) -> None:
     manifest = download(SYNTHETIC, 5, tmp_path, tmp_path / "cache", tmp_path / "raw", _quiet)
-    assert (manifest.source, manifest.classes, manifest.images) == ("synthetic", 100, 200)
+    assert (manifest.source, len(manifest.images), manifest.side) == ("synthetic", 100, 16)
     assert read_manifest(tmp_path / "raw") == manifest
 
 
@@ -55,14 +55,14 @@ def test_synthetic(tmp_path: Path) -> None:
 def test_folder_absolute_or_relative_to_the_root(tmp_path: Path, birds: Path, absolute: bool) -> None:
     params = _from("folder", str(birds) if absolute else "birds")
     manifest = download(params, 0, tmp_path, tmp_path / "cache", tmp_path / "raw", _quiet)
-    assert (manifest.source, manifest.images_per_class) == ("folder", {"a": 2, "b": 1})
+    assert (manifest.source, manifest.images) == ("folder", {"a": ("1.jpg", "2.jpg"), "b": ("1.jpg",)})
 
 
 def test_skipping_reaches_the_writer(tmp_path: Path, birds: Path) -> None:
     (birds / "a" / "1.jpg").write_bytes(b"")
     params = dataclasses.replace(_from("folder", "birds"), on_bad_image="skip")
     manifest = download(params, 0, tmp_path, tmp_path / "cache", tmp_path / "raw", _quiet)
-    assert [(each.name, each.reason) for each in manifest.skipped] == [("a/1.jpg", "the file is empty")]
+    assert manifest.skipped == {"a/1.jpg": "the file is empty"}
 
 
 def test_miniimagenet_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,8 @@ def test_miniimagenet_from_the_first_mirror_that_has_all_of_it(
     told: list[str] = []
     params = _from("miniimagenet", None)
     manifest = download(params, 0, tmp_path, tmp_path / "cache", tmp_path / "raw", told.append)
-    assert (manifest.classes, manifest.images) == (100, 100)
+    assert {len(names) for names in manifest.images.values()} == {1}
+    assert len(manifest.images) == 100
     assert [line.split(":")[0] for line in told if line.startswith("mirror")] == [
         f"mirror {name}" for name in names[:-1]
     ]
@@ -125,15 +126,15 @@ def _tar_gz(path: Path, files: dict[str, bytes]) -> None:
             tar.addfile(member, io.BytesIO(data))
 
 
-@pytest.mark.parametrize("call", ["download", "fingerprint"])
-@pytest.mark.parametrize("source", ["folder", "miniimagenet"])
-def test_an_archive_that_is_not_there(tmp_path: Path, call: str, source: str) -> None:
-    params = _from(source, "nowhere")
-    with pytest.raises(DataError, match=r"data\.archive: .*nowhere does not exist"):
-        if call == "download":
-            download(params, 0, tmp_path, tmp_path / "cache", tmp_path / "raw", _quiet)
-        else:
-            fingerprint(params, tmp_path)
+@pytest.mark.parametrize(
+    ("archive", "message"), [("nowhere", "does not exist"), ("/dev/zero", "is neither a file nor a folder")]
+)
+def test_an_archive_that_is_none(tmp_path: Path, archive: str, message: str) -> None:
+    params = _from("folder", archive)
+    with pytest.raises(DataError, match=rf"data\.archive: .*{archive} {message}"):
+        download(params, 0, tmp_path, tmp_path / "cache", tmp_path / "raw", _quiet)
+    with pytest.raises(DataError, match=message):
+        fingerprint(params, tmp_path)
 
 
 def test_fingerprint_is_of_contents_not_of_place_or_time(tmp_path: Path, birds: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from parashot.data.raw import ImageStream, RawImage, Splits, write_raw
-from parashot.data.splits import read_split, seeded_splits, write_split
+from parashot.data.splits import read_rows, read_split, seeded_splits, write_split
 from parashot.errors import DataError
 
 Jpeg = Callable[[int], bytes]
@@ -85,6 +85,19 @@ def test_too_little_for_an_episode(
     assert not (tmp_path / "split").exists()
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"filename,label\na.jpg,b\n",
+        b"\xef\xbb\xbffilename,label\r\na.jpg,b",
+        b"x,label,filename\n\n1,b,a.jpg,more\n\n",
+        b'"filename","label"\n"a.jpg","b"\n',
+    ],
+)
+def test_csvs_as_people_write_them(data: bytes) -> None:
+    assert list(read_rows(data, "train.csv")) == [("a.jpg", "b")]
+
+
 GOOD = "filename,label\na/0.jpg,{}\n"
 
 
@@ -93,10 +106,11 @@ GOOD = "filename,label\na/0.jpg,{}\n"
     [
         ("filename,class\na/0.jpg,a\n", r"test\.csv: no column 'label', only filename, class"),
         ("", r"test\.csv: no column 'filename', only nothing"),
+        ('filename,label\n"a/0.jpg,a\n', r"test\.csv: not CSV"),
         ("filename,label\na/0.jpg\n", r"test\.csv: line 2 lacks"),
         (GOOD.format("train"), r"test\.csv: class train is in train\.csv too"),
         (None, r"test\.csv: missing"),
-        (b"\xff\xfe", r"test\.csv: not UTF-8"),
+        (b"\xff\xfe", r"test\.csv: not CSV in UTF-8"),
     ],
 )
 def test_a_damaged_split_says_where(tmp_path: Path, text: str | bytes | None, message: str) -> None:

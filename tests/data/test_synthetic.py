@@ -10,50 +10,45 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from parashot.data.images import decode
-from parashot.data.raw import RawStore, write_raw
+from parashot.data.images import decode, encode_jpeg
 from parashot.data.sources.figures import draw_looks
-from parashot.data.sources.synthetic import class_splits, draw_image, synthetic
+from parashot.data.sources.synthetic import CLASSES, class_splits, draw_image, synthetic
 from parashot.params import SPLIT_CLASSES, SyntheticParams
 
 Vectors = NDArray[np.float32]
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> RawStore:
-    """The default set."""
-    out = tmp_path_factory.mktemp("synthetic") / "raw"
-    write_raw(out, synthetic(SyntheticParams(60, 32), seed=0), "synthetic", "fail", lambda _: None)
-    return RawStore.open(out)
+def test_classes() -> NDArray[np.uint8]:
+    return _images_of("test")
 
 
-@pytest.fixture(scope="module")
-def test_classes(store: RawStore) -> NDArray[np.uint8]:
-    return _images_of(store, "test")
+def _images_of(split: str, count: int = 60) -> NDArray[np.uint8]:
+    """Images of one split of the default set, [classes, count, s, s, 3]."""
+    looks = draw_looks(np.random.default_rng((0, 0)), CLASSES)
+    return np.array(
+        [
+            [decode(encode_jpeg(draw_image(looks, 0, int(label[-2:]), n, 32))) for n in range(count)]
+            for label in class_splits(0)[split]
+        ]
+    )
 
 
-def _images_of(store: RawStore, split: str) -> NDArray[np.uint8]:
-    """Images of one split, [classes, images, s, s, 3]."""
-    assert store.manifest.splits is not None
-    images: dict[str, list[NDArray[np.uint8]]] = {label: [] for label in store.manifest.splits[split]}
-    for entry in store.entries:
-        if entry.label in images:
-            images[entry.label].append(decode(store.read(entry)))
-    return np.array(list(images.values()))
+def test_the_set_is_whole_and_its_images_are_those_drawn_by_class_and_number() -> None:
+    stream = synthetic(SyntheticParams(2, 32), seed=0)
+    images = {(image.label, image.name): image.data for image in stream.images}
+    assert len(images) == 200
+    assert stream.splits == class_splits(0)
+    for split in SPLIT_CLASSES:
+        found = [[decode(images[k, f"{n}.jpg"]) for n in range(2)] for k in class_splits(0)[split]]
+        assert np.array_equal(found, _images_of(split, 2))
 
 
-def test_default_set_is_whole(store: RawStore) -> None:
-    assert store.manifest.classes == 100
-    assert set(store.manifest.images_per_class.values()) == {60}
-    assert all(store.read(entry).startswith(b"\xff\xd8") for entry in store.entries[::500])
-
-
-def test_splits_are_disjoint_and_follow_the_seed(store: RawStore) -> None:
-    splits = store.manifest.splits
-    assert splits == class_splits(0)
+def test_splits_are_disjoint_and_follow_the_seed() -> None:
+    splits = class_splits(0)
     assert splits != class_splits(1)
     assert {split: len(labels) for split, labels in splits.items()} == SPLIT_CLASSES
-    assert set().union(*splits.values()) == set(store.manifest.images_per_class)
+    assert len(set().union(*splits.values())) == CLASSES
 
 
 def test_an_image_is_a_function_of_seed_class_and_number() -> None:
@@ -118,12 +113,10 @@ def test_no_shortcut_by_pixels_or_colours(test_classes: NDArray[np.uint8], featu
 
 
 @pytest.mark.slow
-def test_a_network_learns_what_carries_over_to_new_classes(
-    store: RawStore, test_classes: NDArray[np.uint8]
-) -> None:
+def test_a_network_learns_what_carries_over_to_new_classes(test_classes: NDArray[np.uint8]) -> None:
     """A small prototypical network, 1,500 episodes of 5-way 1-shot from the train classes."""
     torch.manual_seed(0)
-    train = _tensor(_images_of(store, "train"))
+    train = _tensor(_images_of("train"))
     network = nn.Sequential(*[layer for width in (3, 64, 64, 64) for layer in _block(width)], nn.Flatten())
     optimizer = torch.optim.Adam(network.parameters(), 1e-3)
     rng = np.random.default_rng(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,6 @@ import pytest
 from answers import Answered, Refused
 
 from parashot.data.images import encode_jpeg
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "findings"))  # a small study for the report
 
 LONGEST = 2_500
 

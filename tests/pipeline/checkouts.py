@@ -1,8 +1,9 @@
-"""Real checkouts in temporary folders, and the smallest study there is."""
+"""Real repositories in temporary folders, and the smallest study there is."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,9 @@ import yaml
 from parashot.recipes import apply
 
 ROOT = Path(__file__).parents[2]
+PARTS = ("src", "stages", ".dvc", ".dvcignore", ".gitignore", "dvc.yaml", "params.yaml", "mlruns/.gitkeep")
+"""What a study needs of this project."""
+
 TINY = (
     "data.synthetic.images_per_class=8",
     "data.synthetic.image_size=16",
@@ -43,18 +47,16 @@ TINY = (
 
 @dataclass(frozen=True)
 class Checkout:
-    """A git and DVC repository that is a copy of this one."""
+    """A git and DVC repository."""
 
     root: Path
 
     def run(self, *command: str, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command in it, with this interpreter's scripts first on the path."""
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        clean = {key: value for key, value in os.environ.items() if not key.startswith(("DVC_", "MLFLOW_"))}
         done = subprocess.run(
             command,
             cwd=self.root,
-            env={**clean, "PATH": path, "DVC_NO_ANALYTICS": "1", **environment},
+            env={**shell_environment(), **environment},
             capture_output=True,
             text=True,
             check=False,
@@ -63,42 +65,64 @@ class Checkout:
         assert not check or done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         return done
 
-    @property
-    def log(self) -> Path:
-        """What its first `dvc repro` said."""
-        return self.root.with_name(f"{self.root.name}.log")
+    def repro(self) -> set[str]:
+        """`dvc repro`; return the stages that ran."""
+        return stages_run(self.run("dvc", "repro").stdout)
 
     def read(self, name: str) -> str:
         return (self.root / name).read_text(encoding="utf-8")
 
+    def turn(self, *settings: str) -> None:
+        """Set `key=value` pairs in params.yaml."""
+        pairs = (each.split("=", 1) for each in settings)
+        values = {key: yaml.safe_load(value) for key, value in pairs}
+        tree = apply(yaml.safe_load(self.read("params.yaml")), values)
+        (self.root / "params.yaml").write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
 
-def make_checkout(root: Path, *settings: str) -> Checkout:
-    """Copy what git tracks (and would track) of this project, set params, and commit."""
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.splitlines()
-    for name in listed:
-        if (ROOT / name).is_file():
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, root / name)
-    (root / "dvc.lock").unlink(missing_ok=True)
-    apply_settings(root / "params.yaml", settings)
+    def commit(self) -> None:
+        self.run("git", "add", "--all")
+        self.run("git", "commit", "--quiet", "--allow-empty", "-m", "a commit")
+
+    def restore(self) -> None:
+        """Return to the last commit and its results."""
+        self.run("git", "checkout", "--quiet", "--", ".")
+        self.run("git", "clean", "--quiet", "-fd")
+        self.run("dvc", "checkout", "--force")
+
+
+def shell_environment() -> dict[str, str]:
+    """The environment of a user who has activated this interpreter's."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("DVC_", "MLFLOW_"))}
+    return {**clean, "PATH": path, "DVC_NO_ANALYTICS": "1"}
+
+
+def stages_run(output: str) -> set[str]:
+    """Names in DVC's lines "Running stage 'NAME':"."""
+    return set(re.findall(r"^Running stage '(.*)'", output, re.MULTILINE))
+
+
+def copy_project(root: Path, parts: tuple[str, ...] = PARTS) -> None:
+    """Copy parts of this project, without what git ignores in them."""
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "cache", "tmp", "config.local")
+    for part in parts:
+        (root / part).parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / part).is_dir():
+            shutil.copytree(ROOT / part, root / part, ignore=ignored)
+        else:
+            shutil.copy(ROOT / part, root / part)
+
+
+def new_repository(root: Path, *settings: str) -> Checkout:
+    """Turn a folder with params.yaml into a repository with one commit."""
     checkout = Checkout(root)
     checkout.run("git", "init", "--quiet", "--initial-branch=main")
-    checkout.run("git", "config", "user.name", "tester")
-    checkout.run("git", "config", "user.email", "tester@localhost")
-    checkout.run("git", "add", "--all")
-    checkout.run("git", "commit", "--quiet", "-m", "a copy")
+    for key, value in (
+        ("user.name", "tester"),
+        ("user.email", "tester@localhost"),
+        ("commit.gpgsign", "false"),
+    ):
+        checkout.run("git", "config", key, value)
+    checkout.turn(*settings)
+    checkout.commit()
     return checkout
-
-
-def apply_settings(path: Path, settings: tuple[str, ...]) -> None:
-    """Set `key=value` pairs in a params.yaml."""
-    pairs = (each.split("=", 1) for each in settings)
-    values = {key: yaml.safe_load(value) for key, value in pairs}
-    tree = apply(yaml.safe_load(path.read_text(encoding="utf-8")), values)
-    path.write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")

@@ -1,19 +1,17 @@
-"""The smallest study, run once for the tests of its results."""
+"""The smallest study, run once for all tests of its results."""
 
 from __future__ import annotations
 
-import planted
 import pytest
-from checkouts import TINY, Checkout, make_checkout
+from checkouts import TINY, Checkout, copy_project, new_repository
 
 
 @pytest.fixture(scope="session")
 def studied(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """A checkout after its first `dvc repro`, committed. Tests that change it put it back."""
-    checkout = make_checkout(tmp_path_factory.mktemp("studied"), *TINY)
-    checkout.run("git", "remote", "add", "origin", planted.REMOTE)
-    done = checkout.run("dvc", "repro", **planted.SECRETS)
-    checkout.log.write_text(done.stdout + done.stderr, encoding="utf-8")
-    checkout.run("git", "add", "--all")
-    checkout.run("git", "commit", "--quiet", "-m", "studied")
+    root = tmp_path_factory.mktemp("studied")
+    copy_project(root)
+    checkout = new_repository(root, *TINY)
+    checkout.run("dvc", "repro")
+    checkout.commit()
     return checkout

@@ -14,7 +14,7 @@ from parashot.data.images import encode_jpeg
 
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PLACES = {"IMAGES": "own/images", "SHOTS": "own/shots", "PICTURES": "own/pictures"}
-"""What stands for a place of the reader's own."""
+"""Words that stand for a place of the reader's own."""
 
 
 def lines(page: str) -> list[str]:
@@ -34,7 +34,7 @@ def fill(folder: Path, classes: int, images: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("page", ["tutorial.md", "howto.md"])
 def test_every_command_works(page: str, studied: Checkout, tmp_path: Path) -> None:
     fill(studied.root / "own/images", classes=30, images=8)
@@ -47,7 +47,5 @@ def test_every_command_works(page: str, studied: Checkout, tmp_path: Path) -> No
             if not command.startswith(". "):  # the environment of the tests is that of the reader
                 studied.run("bash", "-c", re.sub("|".join(PLACES), lambda word: PLACES[word[0]], command))
     finally:
-        studied.run("git", "checkout", "--quiet", "--", ".")
-        studied.run("git", "clean", "--quiet", "-fd")
-        studied.run("dvc", "checkout", "--force")
+        studied.restore()
         shutil.rmtree(studied.root / "own", ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Pretraining: every image once an epoch, the same weights whatever happens; trainings begin with them."""
+"""Training: every image once an epoch, the same weights whatever happens; trainings begin with them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from parashot.pretrain.run import PretrainJob, one_cycle, pretrain
 from parashot.recipes import Value
 from parashot.records import Run, read_json, read_result, read_rows, read_runs
 from parashot.train.job import Job
-from parashot.train.records import PretrainResult, PretrainRow
+from parashot.train.records import TrainResult, HistoryRow
 from parashot.train.run import train
 
 pytestmark = pytest.mark.usefixtures("one_core")
@@ -112,8 +112,8 @@ def test_it_learns_and_tells_what_it_did(tiny_packed: Path, tmp_path: Path, clas
         live=told.append,
     )
     result = pretrain(done)
-    assert read_result(PretrainResult, done.out / "result.json") == result
-    rows = read_rows(PretrainRow, done.out / "history.csv")
+    assert read_result(TrainResult, done.out / "result.json") == result
+    rows = read_rows(HistoryRow, done.out / "history.csv")
     assert (result.status, result.classes, result.epochs) == ("ok", 4, 12)
     assert (result.steps, result.images) == (len(rows), rows[-1].images)
     assert result.train_accuracy is not None
@@ -225,7 +225,7 @@ def test_without_pretraining_there_is_a_file_with_the_reason(tmp_path: Path) -> 
     params, weights, out = tiny_params(), tmp_path / "embedding.pt", tmp_path / "pretrain"
     skip_pretraining(params, weights, out, {})
     assert weights.read_text() == "no weights: pretrain.epochs is 0\n"
-    assert read_result(PretrainResult, out / "result.json").reason == "pretrain.epochs is 0"
+    assert read_result(TrainResult, out / "result.json").reason == "pretrain.epochs is 0"
     [run] = read_runs(out / "records.jsonl")
     assert (run.status, run.tags["reason"]) == ("skipped", "pretrain.epochs is 0")
 

@@ -1,18 +1,23 @@
-"""The page in a real browser, on a phone and on a wide screen, light and dark, on paper."""
+"""The page in a real browser: on a phone and a wide screen, light and dark, on paper, and for everyone."""
 
 from __future__ import annotations
 
-import json
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from browser import WIDTHS, needs_browser, opened
+from browser import WIDTHS, barriers, needs_browser, opened
+
+from parashot.questions.study import Study
+from parashot.report.palette import LIGHT, SERIES
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-pytestmark = needs_browser
+SCHEMES = ("light", "dark")
+TEXT, SHAPE = 4.5, 3.0
+"""WCAG 2.2, 1.4.3 and 1.4.11: least contrast of words, and of what data are drawn in."""
 
 WIDE = """width => [...document.querySelectorAll("body *")].filter(
     each => !each.closest(".scroll, nav, pre, svg, .skip")
@@ -34,73 +39,109 @@ OVERLAPS = """() => {
 }"""
 """Words of a figure that stand on each other."""
 
-EMPTY = """() => [...document.querySelectorAll("svg")].filter(
-    each => each.getBBox().width < 100 || each.clientWidth < 300 || each.querySelectorAll("path").length < 5
-).map(each => each.getAttribute("aria-label"))"""
+REACHABLE = "a[href], [tabindex='0']"
+WHERE = f"""() => {{
+    const at = document.activeElement, all = [...document.querySelectorAll("{REACHABLE}")];
+    return [all.indexOf(at), getComputedStyle(at).outlineStyle];
+}}"""
+COLOURS = """() => [getComputedStyle(document.body).backgroundColor,
+    getComputedStyle(document.querySelector("svg text")).fill]"""
 
-CELLS = """() => Object.fromEntries([...document.querySelectorAll("table")].map(table => [table.dataset.table,
-    [...table.querySelectorAll("tbody tr")].map(row => Object.fromEntries([...row.querySelectorAll("td")]
-        .filter(cell => cell.dataset.value !== undefined)
-        .map(cell => [cell.dataset.key, Number(cell.dataset.value)])))]))"""
 
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_nothing_overflows_and_every_figure_shows(
-    browser: Browser, report: tuple[Path, dict[str, Any]], width: int
+@needs_browser
+@pytest.mark.parametrize(("width", "scheme"), list(zip(WIDTHS, SCHEMES, strict=True)))
+def test_the_page_fits_asks_for_nothing_and_has_no_barriers(
+    browser: Browser, report: Path, width: int, scheme: str
 ) -> None:
-    page, watched = opened(browser, report[0], width)
-    figures = len(list((report[0].parent / "figures").iterdir()))
-    assert page.locator("svg").count() == figures > 10
+    page, watched = opened(browser, report / "index.html", width, scheme)
     assert page.evaluate(WIDE, width) == []
-    assert page.evaluate(EMPTY) == []
     assert page.evaluate(OVERLAPS) == []
     assert watched.complaints == []
-    assert [each for each in watched.requests if not each.startswith("data:")] == [report[0].as_uri()]
+    assert [each for each in watched.requests if not each.startswith("data:")] == [page.url]
+    assert barriers(page) == []
+    page.close()
 
 
-def test_tables_equal_the_summary(browser: Browser, report: tuple[Path, dict[str, Any]]) -> None:
-    page, _ = opened(browser, report[0], 1440)
-    summary = json.loads(json.dumps(report[1]))
-    cells = page.evaluate(CELLS)
-    for name, rows in (
-        ("loader", summary["loader"]),
-        ("strategies", list(summary["strategies"].values())),
-        ("batchsz", summary["batchsz"]),
-        ("accuracy", summary["accuracy"]),
-        ("tasks", summary["tasks"]),
-        ("confusion", summary["confusion"]),
-    ):
-        assert len(cells[name]) == len(rows)
-        for shown, row in zip(cells[name], rows, strict=True):
-            assert shown == {key: row[key] for key in shown}
-            assert len(shown) >= 2 or row["status"] == "skipped"
+@needs_browser
+def test_a_barrier_would_be_found(browser: Browser, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("<html><body><main><p style='color:#ccc'>faint words</p><img src='a.png'></main>" * 20)
+    found = {each.split(":")[0] for each in barriers(opened(browser, page, 1440)[0])}
+    assert {"color-contrast", "image-alt", "html-has-lang", "document-title"} <= found
 
 
-def test_the_first_screen_answers(browser: Browser, report: tuple[Path, dict[str, Any]]) -> None:
-    """Which strategy, how many workers, how much faster: without scrolling."""
-    page, _ = opened(browser, report[0], 1440)
-    answer = page.locator(".answer")
+@needs_browser
+def test_the_first_screen_answers(browser: Browser, report: Path, study: Study) -> None:
+    answer = opened(browser, report / "index.html", 1440)[0].locator(".answer")
     box = answer.bounding_box()
     assert box is not None and box["y"] + box["height"] < 900
-    words = answer.inner_text()
-    assert words == report[1]["answer"]
-    assert all(each in words for each in ("train with", "workers", "×"))
+    assert answer.inner_text() == study.answer
 
 
-def test_dark_is_dark_and_legible(browser: Browser, report: tuple[Path, dict[str, Any]]) -> None:
-    light, _ = opened(browser, report[0], 1440)
-    dark, _ = opened(browser, report[0], 1440, "dark")
-    style = "() => [getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
-    assert light.evaluate(style)[0] != dark.evaluate(style)[0]
-    ink = "() => getComputedStyle(document.querySelector('svg text')).fill"
-    assert light.evaluate(ink) != dark.evaluate(ink)
+@needs_browser
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_keyboard_reaches_every_link_and_every_table(browser: Browser, report: Path, width: int) -> None:
+    """In the order of the page, and it is seen where one is; the first key skips the navigation."""
+    page, _ = opened(browser, report / "index.html", width)
+    count = page.locator(REACHABLE).count()
+    assert count > page.locator("table").count() * 2 > 10
+    for place in range(count):
+        page.keyboard.press("Tab")
+        assert page.evaluate(WHERE) == [place, "solid"]
+    page.keyboard.press("Tab")  # back to the first
+    page.reload()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    assert page.evaluate("() => document.activeElement.closest('nav')") is None
 
 
-def test_it_prints(browser: Browser, report: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
-    page, _ = opened(browser, report[0], 1440, "dark")
+@needs_browser
+def test_dark_is_dark_with_legible_figures_and_paper_is_light(
+    browser: Browser, report: Path, tmp_path: Path
+) -> None:
+    page, _ = opened(browser, report / "index.html", 1440, "dark")
+    ground, ink = (_rgb(each) for each in page.evaluate(COLOURS))
+    assert max(ground) < 64 and contrast(ink, ground) >= TEXT
     page.emulate_media(media="print")
     assert page.evaluate("() => getComputedStyle(document.querySelector('nav')).display") == "none"
-    paper = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
-    assert min(int(each) for each in paper.removeprefix("rgb(").removesuffix(")").split(",")[:3]) > 240
+    ground, ink = (_rgb(each) for each in page.evaluate(COLOURS))
+    assert min(ground) > 240 and contrast(ink, ground) >= TEXT
     page.pdf(path=tmp_path / "page.pdf", format="A4")
     assert (tmp_path / "page.pdf").stat().st_size > 100_000
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_colours_stand_out(scheme: str) -> None:
+    """Those of figures are in the style sheet by the same names."""
+    import parashot.report
+
+    style = (Path(parashot.report.__path__[0]) / "style.css").read_text(encoding="utf-8")
+    light, dark = (
+        dict(re.findall(r"--(\w+):(#\w{6});", part)) for part in re.findall(r":root\{.*?\}", style, re.S)
+    )
+    assert LIGHT.items() <= light.items() and light.keys() == dark.keys()
+    colours = {
+        name: tuple(bytes.fromhex(each[1:])) for name, each in {"light": light, "dark": dark}[scheme].items()
+    }
+    for ground in ("paper", "tint"):
+        for name in ("ink", "muted", "blue", "yes", "no"):
+            assert contrast(colours[name], colours[ground]) >= TEXT, (name, ground)
+    assert all(contrast(colours[name], colours["paper"]) >= SHAPE for name in SERIES)
+
+
+def contrast(one: tuple[int, ...], other: tuple[int, ...]) -> float:
+    """Contrast of two colours by WCAG, from 1 to 21."""
+    dark, light = sorted((_luminance(one), _luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: tuple[int, ...]) -> float:
+    shares = (each / 255 for each in colour)
+    red, green, blue = (x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in shares)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _rgb(text: str) -> tuple[int, ...]:
+    """Read `rgb(1, 2, 3)`."""
+    return tuple(int(each) for each in re.findall(r"\d+", text)[:3])

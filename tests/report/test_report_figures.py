@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,76 +13,64 @@ import study_builder as build
 from matplotlib import image
 
 from parashot.questions.results import StudyResults
-from parashot.questions.summary import summarize
+from parashot.questions.study import Study, analyse
 from parashot.report.canvas import Drawing, png, svg
 from parashot.report.figures import draw_figures
-from parashot.report.figures_overview import overview
-from parashot.report.palette import DARK, LIGHT, looks
-from parashot.report.style import EXTRA_DARK, EXTRA_LIGHT
+from parashot.report.figures.overview import overview
+from parashot.report.palette import LIGHT, looks
 
-NAMES = [
+NAMES = {
+    "overview",
     "loader_speedup",
-    "loader_efficiency",
-    "loader_rate",
     "loader_memory",
     "strategies_step",
-    "accuracy",
-    "accuracy_difference",
-    "strategies_shares",
     "scaling",
-    "batchsz_time",
-    "batchsz_accuracy",
-    "batchsz_communication",
-    "curves_loss",
-    "accuracy_episodes",
+    "batchsz",
     "curves_accuracy",
+    "curves_loss",
     "episode_0",
     "episode_1",
     "confusion",
-]
+}
+ALL = ("serial", "dp", "ddp", "allreduce", "fsdp", "layer_split", "channel_split")
 
 
 def drawn(results: StudyResults) -> dict[str, Drawing]:
-    summary = summarize(results, build.params())
-    found = draw_figures(summary, results)
-    picture = overview(summary, results, wide=True)
-    return found | ({"overview": picture} if picture else {})
+    return draw_figures(analyse(results, build.params()))
 
 
 @pytest.fixture(scope="module")
-def drawings() -> dict[str, Drawing]:
-    return drawn(build.study())
+def drawings(study: Study) -> dict[str, Drawing]:
+    return draw_figures(study)
 
 
-def pixels(drawing: Drawing) -> np.ndarray:
-    loaded: np.ndarray = image.imread(io.BytesIO(png(drawing)), format="png")
-    return loaded
+@pytest.fixture(scope="module")
+def crowded() -> dict[str, Drawing]:
+    """As many series as there can be, with pretraining before them."""
+    return drawn(
+        build.study(
+            strategies=build.strategy_results({name: 0.4 - 0.03 * place for place, name in enumerate(ALL)}),
+            training={name: build.training(name) for name in ALL},
+            pretraining=build.pretraining(),
+            batchsz=build.batchsz_results({2: 0.05, 30: 0.0125, 60: 0.02}, stopped=(2, 60)),
+        )
+    )
 
 
-def test_every_part_has_its_figures(drawings: dict[str, Drawing]) -> None:
-    assert list(drawings) == [*NAMES, "overview"]
-
-
-@pytest.mark.parametrize("name", [*NAMES, "overview"])
-def test_figures_show_something_with_units(drawings: dict[str, Drawing], name: str) -> None:
-    drawing = drawings[name]
-    picture = pixels(drawing)[..., :3]
-    assert picture.shape[0] > 250 and picture.shape[1] > 600
-    assert 0.005 < np.mean(np.abs(picture - picture[0, 0]).max(axis=-1) > 0.2) < 0.9, "not blank, not solid"
-    axes = drawing.figure.axes[0]
-    assert axes.get_xlabel() and (axes.get_ylabel() or axes.get_yticklabels())
-    assert drawing.alt.endswith(".") and drawing.caption.endswith(".")
+def test_files_show_something_with_units(report: Path, drawings: dict[str, Drawing]) -> None:
+    files = {path.stem: path for path in (report / "figures").glob("*.png")}
+    assert set(files) == set(drawings) == NAMES
+    for name, file in files.items():
+        picture = image.imread(file)[..., :3]
+        assert picture.shape[0] > 250 and picture.shape[1] > 600
+        marked = np.mean(np.abs(picture - picture[0, 0]).max(axis=-1) > 0.2)
+        assert 0.005 < marked < 0.9, f"{name} is blank or solid"
+        axes = drawings[name].figure.axes[0]
+        assert axes.get_xlabel() and (axes.get_ylabel() or axes.get_yticklabels())
 
 
 @pytest.mark.parametrize(
-    ("name", "settings"),
-    [
-        ("strategies_step", 4),
-        ("loader_speedup", 10),
-        ("loader_rate", 10),
-        ("batchsz_time", 3),
-        ("overview", 12),
-    ],
+    ("name", "settings"), [("strategies_step", 4), ("loader_speedup", 10), ("overview", 12)]
 )
 def test_single_measurements_are_drawn_not_only_summaries(
     drawings: dict[str, Drawing], name: str, settings: int
@@ -92,101 +80,70 @@ def test_single_measurements_are_drawn_not_only_summaries(
     assert sum(len(np.asarray(line.get_xdata())) for line in dots) == settings * build.ROUNDS
 
 
-def test_stopped_sizes_are_hatched_to_their_projection(drawings: dict[str, Drawing]) -> None:
-    bars = [patch for patch in drawings["batchsz_time"].figure.axes[0].patches if patch.get_hatch()]
-    assert [round(bar.get_y() + bar.get_height(), 6) for bar in bars] == [30.0]  # type: ignore[attr-defined]
+def test_a_bar_is_as_long_as_its_step(drawings: dict[str, Drawing], study: Study) -> None:
+    rows = [row for row in study.strategies.values() if row.seconds_per_step]
+    axes = drawings["strategies_step"].figure.axes[0]
+    ends: dict[int, float] = {}
+    for bar in axes.patches:
+        place = round(bar.get_y() + bar.get_height() / 2)  # type: ignore[attr-defined]
+        ends[place] = max(ends.get(place, 0.0), bar.get_x() + bar.get_width())  # type: ignore[attr-defined]
+    assert list(ends.values()) == pytest.approx([row.seconds_per_step.value for row in rows])
 
 
 def test_the_study_s_curve_lies_beside_ours(drawings: dict[str, Drawing]) -> None:
-    for name, value in (("loader_speedup", 1.62), ("loader_efficiency", 0.0325)):
-        labelled = {str(line.get_label()): line for line in drawings[name].figure.axes[0].lines}
-        study = labelled["the study (40 threads)"]
-        points = dict(zip(np.asarray(study.get_xdata()), np.asarray(study.get_ydata()), strict=True))
-        assert points[50 / 40] == value
+    lines = {str(line.get_label()): line for line in drawings["loader_speedup"].figure.axes[0].lines}
+    study = lines["the study (40 threads)"]
+    points = dict(zip(np.asarray(study.get_xdata()), np.asarray(study.get_ydata()), strict=True))
+    assert points[50 / 40] == 1.62
 
 
-def test_overview_says_what_the_data_are(drawings: dict[str, Drawing]) -> None:
-    title: Any = drawings["overview"].figure.get_suptitle()
-    assert "synthetic data" in title and "a short run" in title
+def test_the_overview_s_file_says_what_the_data_are(study: Study) -> None:
+    picture = overview(study, wide=True)
+    title = picture.figure.get_suptitle() if picture else ""
+    assert "synthetic data" in title and "a short run" in title and "Test CPU" in title
 
 
-def test_svg_is_bare_themed_and_its_ids_its_own(drawings: dict[str, Drawing]) -> None:
+def test_svg_is_bare_themed_repeatable_and_its_ids_its_own(
+    drawings: dict[str, Drawing], study: Study
+) -> None:
     for name, drawing in drawings.items():
         text = svg(drawing)
         assert "http" not in text and "<metadata" not in text and "<!DOCTYPE" not in text
         assert not re.search("|".join(LIGHT.values()), text) and "var(--ink)" in text
         assert all(each.startswith(f"{name}-") for each in re.findall(r'\bid="([^"]+)"', text))
         assert set(re.findall(r"url\(#([^)]+)\)", text)) <= set(re.findall(r'\bid="([^"]+)"', text))
+    again = overview(study, wide=False)
+    assert again and svg(again) == svg(drawings["overview"]) and png(again) == png(drawings["overview"])
 
 
-def test_the_same_study_gives_the_same_picture() -> None:
-    first, second = (
-        overview(summarize(build.study(), build.params()), build.study(), wide=False) for _ in range(2)
-    )
-    assert first and second and svg(first) == svg(second) and png(first) == png(second)
-
-
-ALL = ("serial", "dp", "ddp", "allreduce", "fsdp", "layer_split", "channel_split")
-
-
-def study_of_all_strategies() -> StudyResults:
-    return build.study(
-        strategies=build.strategy_results({name: 0.4 - 0.03 * place for place, name in enumerate(ALL)}),
-        training={name: build.training(name) for name in ALL},
-    )
-
-
-def test_more_strategies_than_colours_are_all_drawn() -> None:
-    found = drawn(study_of_all_strategies())
-    labels = {line.get_label() for line in found["curves_loss"].figure.axes[0].lines}
+def test_more_strategies_than_colours_are_all_drawn(crowded: dict[str, Drawing]) -> None:
+    labels = {line.get_label() for line in crowded["curves_loss"].figure.axes[0].lines}
     assert set(ALL) <= labels
     assert len({(look.colour, look.marker, look.line) for look in looks(20)}) == 20
 
 
-def test_no_legend_is_wider_than_its_figure() -> None:
-    stopped = build.batchsz_results({2: 0.05, 30: 0.0125, 60: 0.02}, stopped=(2, 60))
-    full = replace(study_of_all_strategies(), batchsz=stopped)
-    legends = {
-        name: (drawing.figure, legend)
-        for name, drawing in drawn(full).items()
-        for legend in [*drawing.figure.legends, *(axes.get_legend() for axes in drawing.figure.axes)]
-        if legend is not None
-    }
-    assert len(legends) > 5
-    for name, (figure, legend) in legends.items():
+def test_accuracy_begins_where_pretraining_ends(crowded: dict[str, Drawing]) -> None:
+    axes = crowded["curves_accuracy"].figure.axes[0]
+    begins = {each.get_label(): each.lines[0].get_xdata()[0] for each in axes.containers}
+    assert begins["pretraining"] < 30.0 < begins["serial"] == 30.0 + 21.0 / 4
+
+
+def test_no_legend_is_cut_off(crowded: dict[str, Drawing]) -> None:
+    legends = {name: each.figure.legends[0] for name, each in crowded.items() if each.figure.legends}
+    assert len(legends) >= 6
+    for name, legend in legends.items():
+        figure = crowded[name].figure
         figure.draw_without_rendering()
-        assert figure.bbox.x0 <= legend.get_window_extent().x0, name
-        assert legend.get_window_extent().x1 <= figure.bbox.x1, name
+        box = legend.get_window_extent()
+        assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1, name
 
 
 def test_figures_without_data_are_left_out() -> None:
     assert drawn(StudyResults()) == {}
-    only_loader = drawn(StudyResults(hardware=build.HARDWARE, loader=build.loader_results()))
-    assert list(only_loader) == [*NAMES[:4], "overview"]
-    without_base = build.loader_results({"jpeg": {1: 0.2, 2: 0.1}})
-    found = drawn(StudyResults(hardware=build.HARDWARE, loader=without_base))
-    assert list(found) == ["loader_rate", "loader_memory"]
-
-
-def contrast(first: str, second: str) -> float:
-    """Contrast of two colours as WCAG 2 defines it."""
-
-    def luminance(colour: str) -> float:
-        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-        linear = [each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    high, low = sorted((luminance(first), luminance(second)), reverse=True)
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize("theme", [LIGHT | EXTRA_LIGHT, DARK | EXTRA_DARK], ids=["light", "dark"])
-def test_colours_can_be_read_in_both_themes(theme: dict[str, str]) -> None:
-    for ground in ("paper", "tint"):
-        for text in ("ink", "muted", "blue", "yes", "no"):
-            assert contrast(theme[text], theme[ground]) >= 4.5, (text, ground)
-    for series in ("blue", "vermillion", "green", "purple"):
-        assert contrast(theme[series], theme["paper"]) >= 3, series
+    loader = {"hardware": build.HARDWARE, "loader": build.loader_results()}
+    assert list(drawn(StudyResults(**loader))) == ["overview", "loader_speedup", "loader_memory"]
+    loader["loader"] = build.loader_results({"jpeg": {1: 0.2, 2: 0.1}})
+    assert list(drawn(StudyResults(**loader))) == ["loader_memory"]
 
 
 @pytest.mark.parametrize("score", [float("nan"), 0.0])
@@ -194,4 +151,4 @@ def test_an_episode_of_a_network_that_diverged_can_be_drawn(score: float) -> Non
     shown = build.shown_episode(0)
     broken = replace(shown, scores=tuple(replace(each, score=score) for each in shown.scores))
     evaluation = replace(build.evaluation(), shown=(broken,))
-    assert pixels(drawn(build.study(evaluate=evaluation))["episode_0"]).size
+    assert image.imread(io.BytesIO(png(drawn(StudyResults(evaluate=evaluation))["episode_0"]))).size

@@ -9,7 +9,7 @@ from tiny_data import tiny_params
 
 from parashot.parallel.registry import STRATEGIES
 from parashot.questions.strategies.measure import ALL_CORES, PER_PARAMETER, bench_strategies
-from parashot.questions.strategies.records import StepAnatomy, StepShares, StrategyBlock, StrategyVariant
+from parashot.questions.strategies.records import StepTrace, StepShares, StrategyBlock, StrategyVariant
 from parashot.records import read_json, read_rows
 
 pytestmark = pytest.mark.usefixtures("one_core")
@@ -28,7 +28,7 @@ def test_every_strategy_is_timed_and_watched_beside_the_others(tiny_packed: Path
     order = [each.variant for each in blocks if each.round == 0]
     assert [each.variant for each in blocks] == order * 7  # interleaved: A B C A B C
     assert set(order) == {each.variant for each in variants}
-    seen = {each.variant: each for each in read_rows(StepAnatomy, tmp_path / "out/anatomy.csv")}
+    seen = {each.variant: each for each in read_rows(StepTrace, tmp_path / "out/anatomy.csv")}
     processes = {"serial": 1, "dp": 1}
     for name in STRATEGIES:
         assert seen[name].processes == processes.get(name, 2)

@@ -9,12 +9,8 @@ import pytest
 from tiny_data import tiny_params
 
 from parashot.records import Run, write_runs
-from parashot.tracking import LoggableModel, Store
-from stages import swept
-
-
-def no_model(path: Path) -> LoggableModel:
-    raise AssertionError(f"{path}: no run has one")
+from parashot.tracking import Store
+from stages import publish
 
 
 def published(store: Store) -> dict[str, str]:
@@ -33,13 +29,13 @@ def test_runs_of_a_sweep_are_published_once(tmp_path: Path, monkeypatch: pytest.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     monkeypatch.chdir(tmp_path)
     store = Store(tmp_path, "few shots")
-    monkeypatch.setattr(swept, "store", lambda settings: store)
-    swept.publish_sweeps(tiny_params(), no_model)
+    monkeypatch.setattr(publish, "store", lambda settings: store)
+    publish.publish_sweeps(tiny_params())
     assert not (tmp_path / "mlflow.db").exists()  # there is no sweep
     for number in range(2):
         run = Run(f"seed={number}", "sweep", "ok", 1_000, 2_000)
-        write_runs(swept.SWEEP / f"key{number}" / "records.jsonl", [run])
+        write_runs(publish.SWEEPS / f"key{number}" / "records.jsonl", [run])
     for _ in range(2):
-        swept.publish_sweeps(tiny_params(), no_model)
+        publish.publish_sweeps(tiny_params())
         study = "sweep on synthetic data"
         assert published(store) == {study: "", "seed=0": study, "seed=1": study}

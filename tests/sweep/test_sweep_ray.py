@@ -1,4 +1,4 @@
-"""Sweeps by Ray itself: two nodes, one of which is lost; every port on the loopback."""
+"""Sweeps by Ray itself: one machine, and two nodes of which one is lost; every port on the loopback."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import psutil
 import pytest
@@ -21,17 +20,15 @@ from tiny_data import tiny_tree
 
 from parashot.errors import DeviceError
 from parashot.sweep import run as sweep_run
+from parashot.sweep.cluster import Nodes, connected
 from parashot.sweep.delivery import Delivery, send
-from parashot.sweep.engine import Failure, Nodes, engine
 from parashot.sweep.grid import grid
 from parashot.sweep.run import sweep
 from parashot.train.job import Job
 from parashot.train.run import train
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install -e '.[sweep]'"),
-]
+pytest.importorskip("ray", reason="Ray is not installed: pip install -e '.[sweep]'")
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -39,29 +36,12 @@ def scratch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where Ray's processes keep their files; its path is short, for sockets have their names in it."""
     folder = Path(tempfile.mkdtemp(prefix="sweep-", dir="/tmp"))
     monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    code = [Path(sweep_run.__file__).parents[2], *Path(__file__).parents[:2]]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, code)))
+    monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    monkeypatch.setenv("PYTHONPATH", str(Path(sweep_run.__file__).parents[2]))
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
-
-
-# --- this machine ---------------------------------------------------------------------------------------
-
-
-def double(number: int) -> int:
-    if number == 1:
-        raise ValueError("one of\n them")
-    if number == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return 2 * number
-
-
-class Strange:
-    """What no node can make anything of."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return __import__, ("a_package_that_only_one_machine_has",)
 
 
 def listening(me: psutil.Process) -> set[str]:
@@ -73,36 +53,35 @@ def listening(me: psutil.Process) -> set[str]:
     return {address.removeprefix("::ffff:") for address in found}
 
 
-def test_this_machine_alone(scratch: Path) -> None:
-    """Every call has its answer or its reason, nothing listens to others, and nothing stays behind."""
+def test_this_machine_alone(
+    scratch: Path, tiny_packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every run has its result or its reason, nothing listens to others, and nothing stays behind."""
     me = psutil.Process()
     before = {each.pid for each in me.children(recursive=True)}
-    with engine(Nodes(retries=1)) as connection:
-        answers = dict(connection.call_all(double, range(4)))
-        assert listening(me) == {"127.0.0.1"}
-        ((_, unread),) = connection.call_all(double, [cast("int", Strange())])
-    assert (answers[0], answers[3]) == (0, 6)
-    assert unread == Failure("System error: No module named 'a_package_that_only_one_machine_has'")
-    assert answers[1] == Failure("ValueError: one of them")
-    assert answers[2] == Failure("lost with its process or node, 1 retries included (WorkerCrashedError)")
+    heard: set[str] = set()
+    points = grid(tiny_tree(), {"seed": [0, 1]})
+    fails = grid(tiny_tree({"episode.k_shot": 9}), {"seed": [2]})  # of 6 images
+
+    def told(line: str) -> None:
+        heard.update(listening(me))
+
+    outcomes = sweep([*points, *fails], "serial", tiny_packed, tmp_path / "out", Nodes(), told)
+    assert [each.status for each in outcomes] == ["done", "done", "failed"]
+    assert outcomes[2].reason
+    assert heard == {"127.0.0.1"}
+    assert capsys.readouterr().out == ""  # which is the table's
     assert {each.pid for each in me.children(recursive=True)} <= before
-
-
-def test_more_than_any_node_has_is_refused(scratch: Path) -> None:
-    with (
-        engine(Nodes(cpus=4096)) as connection,
-        pytest.raises(DeviceError, match="none of 1 nodes has 4096 CPUs"),
-    ):
-        next(connection.call_all(double, [0]))
+    with pytest.raises(DeviceError, match="none of 1 nodes has 4096 CPUs"), connected(Nodes(cpus=4096)):
+        pass
 
 
 # --- a cluster --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def cluster(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def nodes(scratch: Path) -> Iterator[Any]:
     """A head node and another one, with a CPU each, on the loopback."""
-    monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
@@ -111,48 +90,38 @@ def cluster(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     cluster.shutdown()
 
 
-def raylet(node: Any) -> psutil.Process:
-    """The process that stands for a node; those that work for it are its children."""
-    (info,) = node.all_processes["raylet"]
-    return psutil.Process(info.process.pid)
-
-
-def is_training(node: psutil.Process) -> bool:
-    return any("ray::_call" in " ".join(each.cmdline()) for each in node.children(recursive=True))
-
-
 class Loss(threading.Thread):
-    """Kills a node as soon as two runs are under way, one of them there."""
+    """Kills a node, and what works for it, as soon as two runs are under way."""
 
     def __init__(self, node: Any, shelf: Path) -> None:
         super().__init__(daemon=True)
-        self.node, self.shelf = raylet(node), shelf
+        (info,) = node.all_processes["raylet"]  # the process that stands for the node
+        self.node, self.shelf = psutil.Process(info.process.pid), shelf
         self.struck = False
 
     def run(self) -> None:
-        while not (len(list(self.shelf.glob("run-*"))) == 2 and is_training(self.node)):
+        while len(list(self.shelf.glob("run-*"))) < 2:
             time.sleep(0.02)
-        everyone = [self.node, *self.node.children(recursive=True)]
-        for process in everyone:
+        for process in [self.node, *self.node.children(recursive=True)]:
             process.send_signal(signal.SIGKILL)
         self.struck = True
 
 
 @pytest.mark.usefixtures("one_core")
 def test_what_a_lost_node_was_doing_is_done_by_another(
-    cluster: Any, scratch: Path, tiny_packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nodes: Any, scratch: Path, tiny_packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def from_afar(packed: Path, share: Any) -> Delivery:
         return replace(send(packed, share), path=Path("/on/another/machine"))
 
     monkeypatch.setattr(sweep_run, "send", from_afar)
     shelf = scratch / f"parashot-sweep-{os.getuid()}"
-    (other,) = cluster.worker_nodes
+    (other,) = nodes.worker_nodes
     loss = Loss(other, shelf)
     loss.start()
     points = grid(tiny_tree({"train.episodes": 300}), {"seed": [0, 1], "train.batchsz": [2, 3]})
     lines: list[str] = []
-    outcomes = sweep(points, "serial", tiny_packed, tmp_path / "out", Nodes(cluster.address), lines.append)
+    outcomes = sweep(points, "serial", tiny_packed, tmp_path / "out", Nodes(nodes.address), lines.append)
 
     assert loss.struck
     assert len(list(shelf.glob("run-*"))) == 1  # what the killed run left behind
@@ -161,5 +130,4 @@ def test_what_a_lost_node_was_doing_is_done_by_another(
     for number, each in enumerate(outcomes):
         alone = tmp_path / f"alone{number}"
         train(Job("serial", each.point.params, tiny_packed, alone))
-        for name in ("model.pt", "val_episodes.csv"):
-            assert (each.folder / name).read_bytes() == (alone / name).read_bytes()
+        assert (each.folder / "val_episodes.csv").read_bytes() == (alone / "val_episodes.csv").read_bytes()

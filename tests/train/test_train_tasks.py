@@ -17,7 +17,7 @@ from parashot.errors import DataError
 from parashot.model.losses import cross_entropy
 from parashot.model.network import RelationNetwork, build_network
 from parashot.train.evaluate import EpisodeSet, episode_scores
-from parashot.train.tasks import draw_episodes, judge_episodes, task_accuracy, transductive_accuracies
+from parashot.tasks.few_shot import draw_episodes, judge_episodes, task_accuracy, transductive_accuracies
 
 pytestmark = pytest.mark.usefixtures("one_core")
 

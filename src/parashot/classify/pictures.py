@@ -1,12 +1,12 @@
-"""The user's own pictures: examples in a folder per class, and what is to be classified."""
+"""The user's own pictures: examples in a folder per class, and pictures to classify."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
 
-from parashot.data.archives import MAX_FILE_BYTES
-from parashot.data.images import SUFFIXES, Pixels, decode, resize_square
+from parashot.data.archives import MAX_FILE_BYTES, folder_files
+from parashot.data.images import Pixels, decode, is_image, resize_square
 from parashot.errors import DataError
 
 Shots = dict[str, list[Path]]
@@ -20,18 +20,11 @@ def find_shots(folder: Path) -> Shots:
     """
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder; --shots takes one with a folder of images per class")
-    shots = {
-        each.name: _images_in(each)
-        for each in sorted(folder.iterdir())
-        if each.is_dir() and not each.name.startswith(".")
-    }
-    if len(shots) < 2:
-        found = f"only the class {next(iter(shots))}" if shots else "no folder of a class"
+    labels = [each for each in sorted(folder.iterdir()) if each.is_dir() and not each.name.startswith(".")]
+    if len(labels) < 2:
+        found = f"only the class {labels[0].name}" if labels else "no folder of a class"
         raise DataError(f"{folder}: {found} in it; make a folder of images for each of 2 or more classes")
-    for label, files in shots.items():
-        if not files:
-            raise DataError(f"{folder / label}: no image in it; add at least one, or remove the folder")
-    return shots
+    return {each.name: _images_in(each) for each in labels}
 
 
 def find_images(places: Iterable[Path]) -> list[Path]:
@@ -41,15 +34,9 @@ def find_images(places: Iterable[Path]) -> list[Path]:
     """
     found: list[Path] = []
     for place in places:
-        if place.is_dir():
-            files = _images_in(place)
-            if not files:
-                raise DataError(f"{place}: no image in it ({', '.join(sorted(SUFFIXES))})")
-            found += files
-        elif place.exists():
-            found.append(place)
-        else:
+        if not place.exists():
             raise DataError(f"{place}: no such file or folder")
+        found += _images_in(place) if place.is_dir() else [place]
     return list(dict.fromkeys(found))
 
 
@@ -67,15 +54,12 @@ def read_picture(path: Path) -> Pixels:
 
 
 def read_square(path: Path, side: int) -> Pixels:
-    """The same as a square [side, side, 3], so that many large photographs fit in memory."""
+    """Decode a file to a square [side, side, 3], so that many large photographs fit in memory."""
     return resize_square(read_picture(path), side)
 
 
 def _images_in(folder: Path) -> list[Path]:
-    return sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in SUFFIXES
-        and path.is_file()
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    )
+    images = [path for path in folder_files(folder) if is_image(path)]
+    if not images:
+        raise DataError(f"{folder}: no image in it; add at least one, or leave the folder out")
+    return images

@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Sequence
 from importlib import metadata
 
-from parashot.cli import advise, classify, clean, doctor, evaluate, predict, recipe, summary, sweep, verify
+from parashot.cli import advise, classify, clean, doctor, evaluate, predict, recipe, summary, sweep
 from parashot.command import guarded
 
-COMMANDS = (doctor, recipe, summary, advise, predict, sweep, evaluate, classify, verify, clean)
+COMMANDS = (doctor, recipe, summary, advise, predict, sweep, evaluate, classify, clean)
 """In the order of `--help`; each adds its parser, whose default `run` takes the parsed command line."""
 
 
@@ -25,15 +25,12 @@ def parser() -> argparse.ArgumentParser:
         prog="parashot",
         description="How should this few-shot training be parallelised? Measured, on your machine.",
     )
-    whole.add_argument("--version", action="version", version=f"parashot {_version()}")
+    try:
+        version = metadata.version("parashot")
+    except metadata.PackageNotFoundError:
+        version = "(not installed)"
+    whole.add_argument("--version", action="version", version=f"parashot {version}")
     commands = whole.add_subparsers(metavar="COMMAND", required=True)
     for each in COMMANDS:
         each.add_parser(commands)
     return whole
-
-
-def _version() -> str:
-    try:
-        return metadata.version("parashot")
-    except metadata.PackageNotFoundError:
-        return "(not installed)"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from parashot.cli.arguments import Commands
 from parashot.errors import RecordError
 
 if TYPE_CHECKING:
-    from parashot.questions.advised import Advice
+    from parashot.questions.study import Study
     from parashot.records import Hardware
 
 
@@ -31,54 +31,59 @@ def add_parser(commands: Commands) -> None:
 def _run(command: argparse.Namespace) -> None:
     from parashot.hardware import inspect_hardware
     from parashot.params import load_params
-    from parashot.questions.advice import advise, answer
-    from parashot.questions.evidence import Evidence
     from parashot.questions.results import load_results
+    from parashot.questions.study import analyse
 
     params = load_params(Path("params.yaml"))
-    results = load_results(Path(), params.parallel.strategies, partial=True)
-    advice = advise(Evidence.of(results, params))
-    if not any(each.choice for each in advice):
+    study = analyse(load_results(Path(), params.parallel.strategies, partial=True), params)
+    if not any(each.choice for each in study.advice):
         raise RecordError("nothing was measured in this folder yet; run `dvc repro`, or `dvc checkout`")
     here = inspect_hardware()
-    notes = _notes(results.hardware, here, params.data.source)
+    notes = _notes(study, here)
     if command.json:
-        tree: dict[str, Any] = {
-            "answer": answer(advice),
-            "advice": [vars(each) for each in advice],
-            "measured_here": results.hardware == here,
+        tree = {
+            "answer": study.answer,
+            "advice": [asdict(each) for each in study.advice],
+            "measured_here": study.hardware == here,
             "notes": notes,
         }
         print(json.dumps(tree, indent=2, ensure_ascii=False))
-        return
-    print(answer(advice))
-    print("".join(_paragraph(each) for each in advice), end="")
-    print("".join(f"\nNote: {note}\n" for note in notes), end="")
+    else:
+        print(study.answer)
+        print(_text(study), end="")
+        print("".join(f"\nNote: {note}\n" for note in notes), end="")
 
 
-def _paragraph(advice: Advice) -> str:
-    if not advice.choice:
-        return f"\n{advice.topic}: not known\n  missing  {advice.sure}\n"
-    lines = [("buys", advice.buys), ("sure", advice.sure), ("set", advice.setting and f"-S {advice.setting}")]
-    said = "".join(f"  {name:<8} {words}\n" for name, words in lines if words)
-    return f"\n{advice.topic}: {advice.choice}{'' if advice.decided else ' (undecided)'}\n{said}"
+def _text(study: Study) -> str:
+    """A paragraph for each piece of advice."""
+    lines: list[str] = []
+    for each in study.advice:
+        if not each.choice:
+            lines += [f"\n{each.topic}: not known", f"  missing  {each.sure}"]
+            continue
+        lines.append(f"\n{each.topic}: {each.choice}{'' if each.decided else ' (undecided)'}")
+        setting = each.setting and f"-S {each.setting}"
+        told = (("buys", each.buys), ("sure", each.sure), ("set", setting))
+        lines += [f"  {name:<8} {words}" for name, words in told if words]
+    return "".join(f"{line}\n" for line in lines)
 
 
-def _notes(measured: Hardware | None, here: Hardware, source: str) -> list[str]:
+def _notes(study: Study, here: Hardware) -> list[str]:
     """What a reader must know before following the advice."""
     notes = []
-    if measured is None:
+    if study.hardware is None:
         notes.append("which machine measured this is not known; run `dvc repro`")
-    elif measured != here:
-        notes.append(f"measured on another machine or with other software: {_differences(measured, here)}")
-    if source == "synthetic":
+    elif study.hardware != here:
+        now = asdict(here)
+        changed = [
+            f"{key} {then} then, {now[key]} now"
+            for key, then in asdict(study.hardware).items()
+            if then != now[key]
+        ]
+        notes.append(
+            f"measured on another machine or with other software: {'; '.join(changed)}; "
+            "`dvc repro` measures again"
+        )
+    if study.synthetic:
         notes.append("measured on synthetic images: times are real, accuracies only compare strategies")
     return notes
-
-
-def _differences(measured: Hardware, here: Hardware) -> str:
-    pairs: Iterable[tuple[str, Any, Any]] = (
-        (name, value, getattr(here, name)) for name, value in vars(measured).items()
-    )
-    changed = [f"{name} {then} then, {now} now" for name, then, now in pairs if then != now]
-    return f"{'; '.join(changed)}; `dvc repro` measures again"

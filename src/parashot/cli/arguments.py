@@ -1,4 +1,4 @@
-"""What the parsers of several commands share."""
+"""Shared by the parsers of several commands."""
 
 from __future__ import annotations
 
@@ -7,28 +7,23 @@ import sys
 from collections.abc import Callable
 from typing import TypeAlias
 
-from parashot.secrets import without_secrets
-
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-
 
 LARGEST = 2**31 - 1
 """Of whole numbers, here as in params.yaml."""
 
 
 def at_least(low: int) -> Callable[[str], int]:
-    """A type of argument: a whole number from `low` to `LARGEST`."""
+    """Return a type of argument: a whole number from `low` to `LARGEST`."""
 
     def whole_number(text: str) -> int:
-        if int(text) < low:
-            raise argparse.ArgumentTypeError(f"{text} is below {low}")
-        if int(text) > LARGEST:
-            raise argparse.ArgumentTypeError(f"{text} is above {LARGEST}")
+        if not low <= int(text) <= LARGEST:
+            raise argparse.ArgumentTypeError(f"{text} is not between {low} and {LARGEST}")
         return int(text)
 
     return whole_number
 
 
 def tell(line: str) -> None:
-    """Progress, beside what the command prints."""
-    print(without_secrets(line), file=sys.stderr, flush=True)
+    """Print progress on stderr, beside what the command prints."""
+    print(line, file=sys.stderr, flush=True)

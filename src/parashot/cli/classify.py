@@ -13,7 +13,7 @@ from parashot.errors import DataError
 
 if TYPE_CHECKING:
     from parashot.classify.classifier import Classifier
-    from parashot.classify.verdicts import Verdict
+    from parashot.classify.predictions import Prediction
     from parashot.data.images import Pixels
 
 _AT_ONCE = 64
@@ -42,8 +42,8 @@ def add_parser(commands: Commands) -> None:
 def _run(command: argparse.Namespace) -> None:
     from parashot.classify.classifier import Classifier
     from parashot.classify.pictures import find_images, find_shots, read_square
+    from parashot.classify.predictions import as_csv, as_json, as_table, known_and_right
     from parashot.classify.sheet import sheet
-    from parashot.classify.verdicts import as_csv, as_json, as_table, known_and_right
     from parashot.files import write_text
     from parashot.model.weights import load_network
 
@@ -54,14 +54,14 @@ def _run(command: argparse.Namespace) -> None:
     examples = {label: [read_square(path, side) for path in files] for label, files in shots.items()}
     classifier = Classifier(network, examples)
     broken: list[str] = []
-    verdicts = list(_verdicts(classifier, images, side, broken))
+    predictions = list(_predictions(classifier, images, side, broken))
     say = as_json if command.json else as_csv if command.csv else as_table
-    print(say(verdicts, classifier.classes), end="")
-    known, right = known_and_right(verdicts, classifier.classes)
+    print(say(predictions, classifier.classes), end="")
+    known, right = known_and_right(predictions, classifier.classes)
     if known:
         tell(f"{right} of {known} pictures whose folder is called like a class are taken for it")
     if command.html:
-        write_text(command.html, sheet(verdicts, shots, str(weights)))
+        write_text(command.html, sheet(predictions, shots, str(weights)))
         tell(f"sheet: {command.html}")
     for line in broken:
         tell(f"error: {line}")
@@ -69,12 +69,12 @@ def _run(command: argparse.Namespace) -> None:
         raise DataError(f"{len(broken)} of {len(images)} pictures could not be read; the others are above")
 
 
-def _verdicts(
+def _predictions(
     classifier: Classifier, images: Sequence[Path], side: int, broken: list[str]
-) -> Iterator[Verdict]:
-    """Yield a verdict for each picture that can be read, and note the others in `broken`."""
+) -> Iterator[Prediction]:
+    """Yield a prediction for each picture that can be read, and note the others in `broken`."""
     from parashot.classify.pictures import read_square
-    from parashot.classify.verdicts import Verdict
+    from parashot.classify.predictions import Prediction
 
     for begin in range(0, len(images), _AT_ONCE):
         pictures: dict[Path, Pixels] = {}
@@ -85,4 +85,4 @@ def _verdicts(
                 broken.append(str(error))
         scores = classifier.scores(list(pictures.values()))
         for path, row in zip(pictures, scores, strict=True):
-            yield Verdict(path, tuple(row.tolist()))
+            yield Prediction(path, tuple(row.tolist()))

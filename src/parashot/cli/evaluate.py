@@ -45,25 +45,19 @@ def add_parser(commands: Commands) -> None:
 
 
 def _run(command: argparse.Namespace) -> None:
-    from parashot.progress import OneLine
+    from parashot.data.episodes import EpisodeSpec
+    from parashot.data.ready import packed_images
+    from parashot.progress import OneLine, passing
+    from parashot.tasks.few_shot import measure
 
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[OneLine()])
     weights = weights_of(command)
-    task = _measured(command, weights)
-    print(json.dumps(_tree(task, weights, command), indent=2) if command.json else _said(task))
-
-
-def _measured(command: argparse.Namespace, weights: Path) -> TaskAccuracy:
-    from parashot.data.episodes import EpisodeSpec
-    from parashot.data.ready import packed_images
-    from parashot.progress import passing
-    from parashot.train.tasks import measure
-
     spec = EpisodeSpec(command.n_way, command.k_shot, command.k_query)
     with packed_images(command.data, passing) as packed:
-        return measure(
+        task = measure(
             weights, packed, command.split, spec, command.episodes, command.seed, command.transductive
         )
+    print(json.dumps(_tree(task, weights, command), indent=2) if command.json else _table(task))
 
 
 def _tree(task: TaskAccuracy, weights: Path, command: argparse.Namespace) -> dict[str, object]:
@@ -73,7 +67,7 @@ def _tree(task: TaskAccuracy, weights: Path, command: argparse.Namespace) -> dic
     return {"weights": str(weights), "split": command.split, "seed": command.seed, **split, **tree}
 
 
-def _said(task: TaskAccuracy) -> str:
+def _table(task: TaskAccuracy) -> str:
     from parashot.plain import aligned
 
     def accuracy(value: float, ci95: float) -> str:
@@ -88,6 +82,6 @@ def _said(task: TaskAccuracy) -> str:
         ("relation head alone", accuracy(task.relation_accuracy, task.relation_accuracy_ci95)),
     ]
     if task.transductive_episodes:
-        said = accuracy(task.transductive_accuracy, task.transductive_accuracy_ci95)
-        rows.append((f"transductive, {task.transductive_episodes:,} episodes", said))
+        measured = accuracy(task.transductive_accuracy, task.transductive_accuracy_ci95)
+        rows.append((f"transductive, {task.transductive_episodes:,} episodes", measured))
     return aligned(rows).rstrip("\n")

@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from parashot.cli.arguments import Commands
-from parashot.errors import RecordError, UsageError
+from parashot.cli.arguments import Commands, at_least
+from parashot.errors import RecordError
+
+if TYPE_CHECKING:
+    pass
 
 
 def add_parser(commands: Commands) -> None:
@@ -22,8 +26,12 @@ def add_parser(commands: Commands) -> None:
     link = "between nodes: here, a name such as infiniband-hdr, or GB/s,latency in µs; by default here"
     parser.add_argument("--link", metavar="LINK", default="here", help=link)
     parser.add_argument("--within", metavar="LINK", help="within a node; by default what was measured here")
-    parser.add_argument("--per-node", metavar="N", type=int, help="devices of a node; by default as here")
-    parser.add_argument("--batchsz", metavar="N", type=int, help="episodes per step; by default the study's")
+    parser.add_argument(
+        "--per-node", metavar="N", type=at_least(1), help="devices of a node; by default as here"
+    )
+    parser.add_argument(
+        "--batchsz", metavar="N", type=at_least(1), help="episodes per step; by default the study's"
+    )
     parser.add_argument("--json", action="store_true", help="print every digit as JSON")
     parser.set_defaults(run=_run)
 
@@ -34,21 +42,18 @@ def _run(command: argparse.Namespace) -> None:
     from parashot.questions.statistics import Resampling
     from parashot.questions.summary import flat
     from parashot.report.markdown import as_markdown
-    from parashot.report.tables import checked_table, scaling_table
+    from parashot.report.tables import CHECKED, SCALING
 
     devices = parse_devices(command.gpus)
-    for name, value in (("per-node", command.per_node), ("batchsz", command.batchsz)):
-        if value is not None and value < 1:
-            raise UsageError(f"--{name} {value}: at least 1 is needed")
     results = load_results(Path(), (), partial=True)
     if results.strategies is None:
         raise RecordError(results.missing["strategies"])
     predictor = Predictor.of(results.strategies, Resampling())
     predicted = predictor.rows(command.link, devices, command.per_node, command.within, command.batchsz)
-    rows = [flat(row) for row in predicted]
-    checked = [flat(row) for row in checked_rows(predictor, results.strategies)]
+    checked = checked_rows(predictor, results.strategies)
     if command.json:
-        print(json.dumps({"rows": rows, "checked": checked}, indent=2, allow_nan=False))
+        tree = {"rows": [flat(row) for row in predicted], "checked": [flat(row) for row in checked]}
+        print(json.dumps(tree, indent=2, allow_nan=False))
         return
-    tables = [table for table in (scaling_table(rows), checked_table(checked)) if table.rows]
+    tables = [table for table in (SCALING.of(predicted), CHECKED.of(checked)) if table.rows]
     print("\n\n".join(f"{table.caption}.\n\n{as_markdown(table)}" for table in tables))

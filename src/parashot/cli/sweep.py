@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ from parashot.errors import DeviceError
 
 if TYPE_CHECKING:
     from parashot.sweep.grid import Point
+    from parashot.sweep.run import Outcome
 
 
 def add_parser(commands: Commands) -> None:
@@ -23,45 +26,47 @@ def add_parser(commands: Commands) -> None:
         "on an idle node of a Ray cluster. Runs that are there already are not repeated.",
     )
     parser.add_argument("-S", dest="choices", metavar="KEY=VALUE[,VALUE…]", action="append", default=[])
-    parser.add_argument(
-        "--recipe", metavar="NAME", help="a set of knobs to start from, instead of params.yaml"
-    )
-    parser.add_argument(
-        "--strategy", metavar="NAME", default="serial", help="how each run is spread (serial)"
-    )
+    parser.add_argument("--recipe", metavar="NAME", help="a set of knobs to start from, beside params.yaml")
+    parser.add_argument("--strategy", metavar="NAME", default="serial", help="how a run is spread (serial)")
     parser.add_argument("--address", metavar="HOST:PORT", help="a running Ray cluster; without, this machine")
     parser.add_argument(
         "--out", metavar="DIR", type=Path, default=Path("results/sweep"), help="(results/sweep)"
     )
-    parser.add_argument("--cpus-per-run", metavar="N", type=at_least(1), default=1, help="(1)")
-    parser.add_argument("--gpus-per-run", metavar="N", type=at_least(0), default=0, help="(0)")
-    parser.add_argument(
-        "--retries", metavar="N", type=at_least(0), default=3, help="how often a lost run is begun again (3)"
-    )
+    for name, low, value, what in (
+        ("cpus-per-run", 1, 1, "hardware threads of a run"),
+        ("gpus-per-run", 0, 0, "GPUs of a run"),
+        ("retries", 0, 3, "how often a lost run is begun again"),
+    ):
+        parser.add_argument(
+            f"--{name}", metavar="N", type=at_least(low), default=value, help=f"{what} ({value})"
+        )
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.set_defaults(run=_run)
 
 
 def _run(command: argparse.Namespace) -> None:
-    from parashot.params import read_yaml
+    from parashot.parsing import read_yaml
     from parashot.recipes import load_recipe
-    from parashot.sweep.engine import Nodes
-    from parashot.sweep.grid import grid, read_choices, varied
+    from parashot.sweep.cluster import Nodes
+    from parashot.sweep.grid import grid, read_choices
     from parashot.sweep.run import sweep
-    from parashot.sweep.table import as_json, table
 
     choices = read_choices(command.choices)
     recipe = load_recipe(command.recipe).settings if command.recipe else {}
-    points = [_settled(point) for point in grid(read_yaml(Path("params.yaml")), choices, recipe)]
+    points = [_resolved(point) for point in grid(read_yaml(Path("params.yaml")), choices, recipe)]
     nodes = Nodes(command.address, command.cpus_per_run, command.gpus_per_run, command.retries)
     outcomes = sweep(points, command.strategy, Path("data/packed"), command.out, nodes, tell)
-    print(as_json(outcomes) if command.json else table(outcomes, varied(choices)), end="")
+    if command.json:
+        trees = [_tree(each) for each in outcomes]
+        print(json.dumps({"runs": trees}, indent=2))
+    else:
+        print(_table(outcomes, [key for key, values in choices.items() if len(values) > 1]), end="")
     tell(f"results: {command.out}/RUN; `python -m stages.publish` brings them into MLflow")
     if failed := sum(each.status == "failed" for each in outcomes):
         raise DeviceError(f"{failed} of {len(outcomes)} runs failed; the same command tries them again")
 
 
-def _settled(point: Point) -> Point:
+def _resolved(point: Point) -> Point:
     """The point computed, on every node, as stage `tune` found best on this machine where it has run."""
     from parashot.records import read_result
     from parashot.train.choices import settle
@@ -71,3 +76,30 @@ def _settled(point: Point) -> Point:
     if not measured.exists():
         return point
     return replace(point, params=settle(point.params, read_result(Choices, measured)))
+
+
+def _table(outcomes: Sequence[Outcome], keys: Sequence[str]) -> str:
+    """A row for each run: the knobs that differ, and what came of it."""
+    from parashot.plain import aligned
+    from parashot.sweep.grid import shown
+
+    rows = [[*keys, "val accuracy", "seconds", "run"]]
+    for each in outcomes:
+        found = ["failed", "", each.reason]
+        if each.result:
+            accuracy, ci95 = 100 * (each.result.val_accuracy or 0), 100 * (each.result.val_accuracy_ci95 or 0)
+            found = [f"{accuracy:.1f} ± {ci95:.1f}%", f"{each.result.seconds or 0:.1f}", each.folder.name]
+        rows.append([*(shown(each.point.settings[key]) for key in keys), *found])
+    return aligned(rows)
+
+
+def _tree(outcome: Outcome) -> dict[str, object]:
+    """The outcome with full precision; accuracies are shares of 1."""
+    result = asdict(outcome.result) if outcome.result else {}
+    return {
+        "settings": dict(outcome.point.settings),
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "folder": outcome.folder.as_posix(),
+        **{key: result.get(key) for key in ("val_accuracy", "val_accuracy_ci95", "seconds")},
+    }

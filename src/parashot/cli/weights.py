@@ -1,4 +1,4 @@
-"""Which trained network a command works with."""
+"""The trained network that a command works with."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def add_weights(parser: argparse.ArgumentParser) -> None:
         "--weights",
         metavar="FILE",
         type=Path,
-        help="the model.pt of a finished training; by default the one that stage evaluate of this folder "
-        "chose, if it was trained on photographs, else the network that comes with parashot",
+        help="the model.safetensors of a finished training; by default the one that stage evaluate of this "
+        "folder chose, if it was trained on photographs, else the network that comes with parashot",
     )
 
 
 def weights_of(command: argparse.Namespace) -> Path:
-    """The file that was named, or the default: which one, is told on stderr."""
+    """Return the file that was named, or the default, told on stderr."""
     if command.weights is not None:
         return Path(command.weights)
     chosen = _chosen_here()
@@ -35,7 +35,7 @@ def weights_of(command: argparse.Namespace) -> Path:
 
 
 def _chosen_here() -> Path | None:
-    """What stage `evaluate` in this folder chose by validation; None where that saw synthetic images only."""
+    """Model that stage `evaluate` of this folder chose; None where it saw synthetic images only."""
     from parashot.questions.accuracy.records import EvaluateResult
     from parashot.records import read_result, read_runs
 
@@ -43,7 +43,8 @@ def _chosen_here() -> Path | None:
     if not chosen.exists():
         return None
     folder = Path("results/train", read_result(EvaluateResult, chosen).strategy)
-    if not (folder / "model.pt").exists():  # another training is under way
+    model = folder / "model.safetensors"
+    if not model.exists():  # another training is under way
         return None
     source = read_runs(folder / "records.jsonl")[0].params["data.source"]
-    return None if source == "synthetic" else folder / "model.pt"
+    return None if source == "synthetic" else model

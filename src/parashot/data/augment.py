@@ -1,8 +1,8 @@
 """Augmentation where the images are: random resized crop, horizontal flip, colour jitter.
 
-How image p of episode i changes is a pure function of (seed, split, i, p), by the hash that draws the
-episodes: the same for every strategy, world size, batch and device. Nothing here waits for the device, and
-nothing loops over images.
+The change of image p of episode i is a pure function of (seed, split, i, p), by the hash that draws the
+episodes: the same for every strategy, world size, batch and device. (torchvision draws from a generator, one
+image after another.) Nothing here waits for the device, and nothing loops over images.
 
     b episodes · m images of each · h, w stored pixels · size pixels asked for
 
@@ -30,10 +30,10 @@ _GREY = (0.299, 0.587, 0.114)
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What may happen to a training image.
+    """Random changes of a training image.
 
-    crop: least share of its area that a random crop keeps, above 0, 1 for none; flip: mirrored half the time;
-    jitter: brightness, contrast and saturation are scaled within 1 ± jitter, from 0 (not at all) to 1.
+    crop: least share of the area that a random crop keeps, above 0, 1 for none; flip: mirror half the images;
+    jitter: scale brightness, contrast and saturation within 1 ± jitter, from 0 (not at all) to 1.
     """
 
     crop: float = 1.0
@@ -42,7 +42,7 @@ class Augmentation:
 
     @property
     def active(self) -> bool:
-        """Whether anything can change."""
+        """Tell whether anything can change."""
         return self.crop < 1 or self.flip or self.jitter > 0
 
 
@@ -80,8 +80,8 @@ def augment(images: Tensor, keys: Tensor, recipe: Augmentation, size: int) -> Te
     """Crop, flip, resize and jitter each image by itself.
 
     images [b, m, 3, h, w]: pixels of 0..255, uint8 or floating, in any memory order; keys: int64 [b], of
-    `augmentation_keys`, on the same device. Support and query of an episode come together, as its images
-    0..m - 1: handed over apart, both would change alike.
+    `augmentation_keys`, on the same device. Pass support and query of an episode together, as its images
+    0..m - 1: passed one by one, both would change alike.
     Returns float32 [b, m, 3, size, size], pixels of 0..255, stored channels last.
     """
     draws = draw_choices(keys, images.shape[1])
@@ -93,7 +93,7 @@ def augment(images: Tensor, keys: Tensor, recipe: Augmentation, size: int) -> Te
 
 
 def draw_choices(keys: Tensor, m: int) -> Draws:
-    """Draw for the m images of each episode: int64 [b] -> [b, m] each."""
+    """Draw the choices for m images of each episode: int64 [b] -> [b, m] each."""
     choices = len(Draws._fields)
     return Draws(*uniforms(keys, m * choices).view(-1, m, choices).unbind(-1))
 

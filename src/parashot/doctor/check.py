@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from parashot.secrets import without_secrets
-
 Verdict = Literal["ok", "warning", "problem"]
 
 
@@ -19,6 +17,3 @@ class Check:
     means: str
     verdict: Verdict = "ok"
     fix: str = ""  # of what is not ok
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "found", without_secrets(self.found))

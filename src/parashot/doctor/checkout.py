@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from parashot.doctor.check import Check
-from parashot.integrity.cache import cache_folder
 from parashot.params import Params
 from parashot.questions.text import size
 
@@ -29,7 +28,7 @@ def checkout_checks(root: Path, params: Params) -> list[Check]:
         python(shutil.which("python"), _output(root, "python", "-c", _PREFIX), sys.prefix),
         images(root, params),
         git(root),
-        cache(cache_folder(root), root),
+        cache(Path(_output(root, sys.executable, "-m", "dvc", "cache", "dir") or root / ".dvc/cache"), root),
         store(root, params.tracking.experiment),
     ]
 

@@ -23,7 +23,7 @@ def build_strategy(
     name: str, task: Task, options: StepOptions, context: Context, parallel: ParallelParams
 ) -> Strategy:
     """Train `task` by strategy `name`, with its own section of params."""
-    return STRATEGIES[name](task, options, context, getattr(parallel, name))
+    return STRATEGIES[name](task, options, context, parallel.section(name))
 
 
 def step_options(train: TrainParams) -> StepOptions:
@@ -48,4 +48,4 @@ def unsupported_reason(
             f"{placement.replicas} replicas need as many GPUs and {gpus} is here; "
             "set parallel.replicas=1, or parallel.device=cpu to compare on the CPU"
         )
-    return strategy.unsupported_reason(placement, task, getattr(parallel, name))
+    return strategy.unsupported_reason(placement, task, parallel.section(name))

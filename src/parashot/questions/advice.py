@@ -1,41 +1,48 @@
-"""What to use on this machine, read out of the measurements alone: what it buys, and how sure that is."""
+"""A piece of advice, and how sure it is in words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from parashot.questions.accuracy.advice import advise_accuracy
-from parashot.questions.advised import Advice
-from parashot.questions.batchsz.advice import advise_batchsz
-from parashot.questions.evidence import Evidence, UntestableError
-from parashot.questions.loader.advice import advise_backend, advise_workers
-from parashot.questions.step.advice import advise_precision
-from parashot.questions.strategies.advice import advise_strategy
+from parashot.questions.statistics import Interval, tied
+from parashot.questions.text import listed, times
 
-_TOPICS = {
-    "strategy": advise_strategy,
-    "loader workers": advise_workers,
-    "batch size": advise_batchsz,
-    "accuracy": advise_accuracy,
-    "precision": advise_precision,
-    "loader backend": advise_backend,
-}
+T = TypeVar("T")
 
 
-def advise(evidence: Evidence) -> list[Advice]:
-    """Advise on every topic; what was not measured says what is missing."""
-    found = []
-    for topic, choose in _TOPICS.items():
-        try:
-            found.append(choose(evidence))
-        except UntestableError as reason:
-            found.append(Advice(topic, "", "", "", "", str(reason), False))
-    return found
+@dataclass(frozen=True)
+class Advice:
+    """One choice. Where nothing could be measured `choice` is empty and `sure` says what is missing."""
+
+    topic: str
+    choice: str
+    setting: str  # for `dvc exp run -S`; empty where no parameter makes the choice
+    phrase: str  # the choice as a part of the study's answer; empty where it is no part of that
+    buys: str
+    sure: str
+    decided: bool  # whether the intervals separate it from every other choice
 
 
-def answer(advice: Iterable[Advice]) -> str:
-    """The study's answer in one sentence."""
-    phrases = [each.phrase for each in advice if each.phrase]
-    if not phrases:
-        return "Nothing was measured yet: run `dvc repro`."
-    return f"On this machine, {'; '.join(phrases)}."
+@dataclass(frozen=True)
+class Choice(Generic[T]):
+    """A setting taken out of those that were timed, with the ratios of the others' times to the fastest."""
+
+    choice: T
+    fastest: T
+    ratios: Mapping[T, Interval]
+
+    @property
+    def others(self) -> list[T]:
+        """Settings that tie with the choice; it is decided where there is none."""
+        return [each for each in (self.fastest, *tied(self.ratios)) if each != self.choice]
+
+    def how_sure(self, noun: str, note: str = "") -> str:
+        """Say how far the choice is from the others; `note` goes with a tie."""
+        if self.others:
+            return f"as fast as {listed(self.others)} as far as these blocks tell{note}"
+        if not self.ratios:
+            return f"the only {noun} that was measured"
+        name, ratio = min(self.ratios.items(), key=lambda item: item[1].value)
+        return f"faster than every other {noun}: the next, {name}, takes {times(ratio)} its time"

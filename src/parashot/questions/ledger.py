@@ -1,74 +1,84 @@
-"""The study's claims, each with the verdict that the measurements give. A new one is a function and an entry.
+"""The claims of the study and the topics of advice, in the order of the report.
 
-Verdicts come from statistics alone: "faster" asks for an interval that excludes 1, "the same accuracy" for an
-equivalence test. What the data do not decide is `undecided`; what could not be measured `cannot be tested
-here`.
+A new claim is a function in the `claims.py` of its question and a line here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
-from parashot.questions.accuracy import claims as claims_warmup
-from parashot.questions.batchsz import claims as claims_batchsz
-from parashot.questions.evidence import Evidence, Finding, UntestableError, Verdict
-from parashot.questions.loader import claims as claims_loader
-from parashot.questions.step import claims as claims_step
-from parashot.questions.strategies import claims as claims_strategies
-from parashot.questions.strategies import claims_splits
-from parashot.questions.study2020 import CLAIMS
+from parashot.questions.accuracy import claims as accuracy
+from parashot.questions.accuracy.advice import advise_accuracy
+from parashot.questions.advice import Advice
+from parashot.questions.batchsz import claims as batchsz
+from parashot.questions.batchsz.advice import advise_batchsz
+from parashot.questions.claim import Claim, StudyClaim, UntestableError
+from parashot.questions.loader import claims as loader
+from parashot.questions.loader.advice import advise_backend, advise_workers
+from parashot.questions.step import claims as step
+from parashot.questions.step.advice import advise_precision
+from parashot.questions.strategies import claims as strategies
+from parashot.questions.strategies.advice import advise_strategy
 
+if TYPE_CHECKING:
+    from parashot.questions.study import Study
 
-@dataclass(frozen=True)
-class Claim:
-    """A claim of the study, its figure there, what was measured here, and what follows."""
+CLAIMS: tuple[StudyClaim, ...] = (
+    loader.optimum,
+    loader.few,
+    loader.many,
+    loader.memory,
+    strategies.ddp_beats_dp,
+    accuracy.parity,
+    batchsz.small,
+    batchsz.large,
+    strategies.dp_imbalance,
+    strategies.ddp_memory,
+    loader.ddp_workers_zero,
+    step.concat_serial,
+    step.copy_overlap,
+    strategies.threads_gil,
+    strategies.ddp_sync,
+    strategies.overlap,
+    batchsz.comm_share,
+    strategies.layer_split_sync,
+    strategies.channel_split_sync,
+    step.accumulation_equals,
+    step.checkpointing_trades,
+    accuracy.warmup_large_only,
+)
 
-    id: str
-    claim: str
-    study_figure: str
-    measured: str
-    verdict: Verdict
-    reason: str
-
-
-JUDGES: Mapping[str, Callable[[Evidence], Finding]] = {
-    "loader-optimum": claims_loader.loader_optimum,
-    "loader-few": claims_loader.loader_few,
-    "loader-many": claims_loader.loader_many,
-    "loader-memory": claims_loader.loader_memory,
-    "ddp-beats-dp": claims_strategies.ddp_beats_dp,
-    "accuracy-parity": claims_strategies.accuracy_parity,
-    "small-batch": claims_batchsz.small_batch,
-    "large-batch": claims_batchsz.large_batch,
-    "dp-imbalance": claims_strategies.dp_imbalance,
-    "ddp-memory": claims_strategies.ddp_memory,
-    "ddp-workers-zero": claims_strategies.ddp_workers_zero,
-    "concat-serial": claims_strategies.concat_serial,
-    "copy-overlap": claims_strategies.copy_overlap,
-    "threads-gil": claims_strategies.threads_gil,
-    "ddp-sync": claims_strategies.ddp_sync,
-    "overlap": claims_splits.overlap,
-    "comm-share": claims_batchsz.comm_share,
-    "layer-split-sync": claims_splits.layer_split_sync,
-    "channel-split-sync": claims_splits.channel_split_sync,
-    "accumulation-equals": claims_step.accumulation_equals,
-    "checkpointing-trades": claims_step.checkpointing_trades,
-    "warmup-large-only": claims_warmup.warmup_large_only,
+TOPICS: Mapping[str, Callable[[Study], Advice]] = {
+    "strategy": advise_strategy,
+    "loader workers": advise_workers,
+    "batch size": advise_batchsz,
+    "accuracy": advise_accuracy,
+    "precision": advise_precision,
+    "loader backend": advise_backend,
 }
 
 
-def judge_claims(evidence: Evidence) -> list[Claim]:
+def judge_claims(study: Study) -> tuple[Claim, ...]:
     """Judge every claim, in the study's order."""
-    return [
-        Claim(study.id, study.claim, study.figure, finding.measured, finding.verdict, finding.reason)
-        for study in CLAIMS
-        for finding in [_judge(study.id, evidence)]
-    ]
+    return tuple(claim.judge(study) for claim in CLAIMS)
 
 
-def _judge(claim: str, evidence: Evidence) -> Finding:
+def advise(study: Study) -> tuple[Advice, ...]:
+    """Advise on every topic, by the measurements alone; what was not measured says what is missing."""
+    return tuple(_advice(topic, study) for topic in TOPICS)
+
+
+def _advice(topic: str, study: Study) -> Advice:
     try:
-        return JUDGES[claim](evidence)
+        return TOPICS[topic](study)
     except UntestableError as reason:
-        return Finding("not measured", "cannot be tested here", str(reason))
+        return Advice(topic, "", "", "", "", str(reason), False)
+
+
+def answer(advice: Iterable[Advice]) -> str:
+    """The study's answer in one sentence."""
+    phrases = [each.phrase for each in advice if each.phrase]
+    if not phrases:
+        return "Nothing was measured yet: run `dvc repro`."
+    return f"On this machine, {'; '.join(phrases)}."

@@ -4,8 +4,8 @@ Times are few (7 to 20 blocks) and skewed, so they are summarised by their media
 from resampled blocks. Plain percentile intervals are too short for so few blocks: of 7, a nominal 95%
 interval of the median covers it 88 times in 100. Their tails are therefore widened as Hesterberg proposes
 ("expanded percentile interval", What Teachers Should Know About the Bootstrap, The American Statistician 69,
-2015). Blocks of two settings that ran in the same round are resampled together, so that what slowed the whole
-machine for a while cancels out.
+2015), which `scipy.stats.bootstrap` does not offer. Blocks of two settings that ran in the same round are
+resampled together, so that what slowed the whole machine for a while cancels out.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri, stdtrit  # as in `scipy.stats`, which takes a second to import
 
 from parashot.params import ClaimsParams
 
 Floats = NDArray[np.float64]
-T = TypeVar("T")
+Values = Sequence[float] | Floats
 Rounds = NDArray[np.intp]
+T = TypeVar("T")
 
 CI95_Z = 1.96
 """Half width of a 95% interval of a mean, in standard errors: the field's convention for accuracy."""
@@ -36,6 +37,11 @@ class Interval:
     value: float
     low: float
     high: float
+
+    @classmethod
+    def around(cls, value: float, half: float) -> Interval:
+        """Interval from `value - half` to `value + half`."""
+        return cls(value, value - half, value + half)
 
     def scaled(self, factor: float) -> Interval:
         """Multiply all three by a factor of at least 0."""
@@ -50,7 +56,7 @@ class Interval:
         return Interval(1 - self.value, 1 - self.high, 1 - self.low)
 
     def side_of(self, point: float) -> Literal["above", "below", "around"]:
-        """Where the interval lies: wholly above `point`, wholly below it, or around it."""
+        """Return on which side of `point` the whole interval lies; `around` where it includes `point`."""
         if self.low > point:
             return "above"
         return "below" if self.high < point else "around"
@@ -58,7 +64,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Resampling:
-    """How intervals are made: confidence, number of resamples, and the seed that makes them repeatable."""
+    """Settings of the bootstrap: confidence, number of resamples, and the seed that makes them repeatable."""
 
     confidence: float = 0.95
     resamples: int = 2000
@@ -66,7 +72,7 @@ class Resampling:
 
     @classmethod
     def of(cls, claims: ClaimsParams) -> Resampling:
-        """What `params.yaml` asks for."""
+        """Settings of `params.yaml`."""
         return cls(claims.confidence, claims.resamples)
 
     def simultaneous(self, comparisons: int) -> Resampling:
@@ -75,26 +81,24 @@ class Resampling:
         return Resampling(1 - share, self.resamples, self.seed)
 
 
-def median_interval(values: Sequence[float] | Floats, resampling: Resampling) -> Interval:
+# --- times: medians of few blocks -------------------------------------------------------------------------
+
+
+def median_interval(values: Values, resampling: Resampling) -> Interval:
     """Median of at least 2 values with its bootstrap interval."""
     data = np.asarray(values, dtype=np.float64)
-
-    def medians(rounds: Rounds) -> Floats:
-        return _medians(data[rounds])
-
-    return _bootstrap(medians, len(data), resampling)
+    return _bootstrap(lambda rounds: np.median(data[rounds], axis=-1), len(data), resampling)
 
 
-def ratio_interval(
-    numerator: Sequence[float] | Floats, denominator: Sequence[float] | Floats, resampling: Resampling
-) -> Interval:
+def ratio_interval(numerator: Values, denominator: Values, resampling: Resampling) -> Interval:
     """Ratio of two medians, item i of both from round i: the same resampled rounds serve both."""
     above, below = np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)
     if above.shape != below.shape:
         raise ValueError(f"{above.shape} and {below.shape}: paired rounds are needed")
 
     def ratios(rounds: Rounds) -> Floats:
-        return _medians(above[rounds]) / _medians(below[rounds])
+        ratio: Floats = np.median(above[rounds], axis=-1) / np.median(below[rounds], axis=-1)
+        return ratio
 
     return _bootstrap(ratios, len(above), resampling)
 
@@ -106,90 +110,16 @@ def slope_interval(
     positions = np.asarray(x, dtype=np.float64)
     weights = (positions - positions.mean()) / np.square(positions - positions.mean()).sum()
     slopes = np.asarray(y, dtype=np.float64) @ weights
-
-    def means(rounds: Rounds) -> Floats:
-        return np.asarray(slopes[rounds].mean(axis=-1), dtype=np.float64)
-
-    return _bootstrap(means, len(slopes), resampling)
-
-
-def mean_interval(values: Sequence[float] | Floats) -> Interval:
-    """Mean over episodes with its 95% interval: mean ± 1.96 · std / √n, std with n - 1."""
-    data = np.asarray(values, dtype=np.float64)
-    if len(data) < 2:
-        raise ValueError("at least 2 episodes are needed for an interval")
-    half = CI95_Z * float(data.std(ddof=1)) / math.sqrt(len(data))
-    return Interval(float(data.mean()), float(data.mean()) - half, float(data.mean()) + half)
-
-
-def repeated_interval(values: Sequence[float] | Floats, confidence: float) -> Interval:
-    """Mean of a few repetitions, at least 3, with its interval by Student's t."""
-    data = np.asarray(values, dtype=np.float64)
-    if len(data) < 3:
-        raise ValueError("at least 3 repetitions are needed for an interval")
-    error = float(data.std(ddof=1)) / math.sqrt(len(data))
-    half = _student_quantile((1 + confidence) / 2, len(data) - 1) * error
-    return Interval(float(data.mean()), float(data.mean()) - half, float(data.mean()) + half)
-
-
-@dataclass(frozen=True)
-class Equivalence:
-    """Outcome of a paired equivalence test; `difference` has the interval at the full confidence (95%)."""
-
-    verdict: Literal["equivalent", "different", "undecided"]
-    difference: Interval
-
-
-def equivalence(
-    differences: Sequence[float] | Floats, margin: float, confidence: float = 0.95
-) -> Equivalence:
-    """Are paired measurements the same within ± `margin`?
-
-    Equivalent: two one-sided tests reject a difference as large as the margin, which is to say that the
-    interval of the mean difference at level 1 - 2·alpha (90%) lies within ± margin (Schuirmann, J.
-    Pharmacokin. Biopharm. 15, 1987). Different: the interval at level 1 - alpha (95%) lies wholly outside of
-    it. Otherwise the data do not decide.
-    """
-    data = np.asarray(differences, dtype=np.float64)
-    if len(data) < 2:
-        raise ValueError("at least 2 pairs are needed")
-    mean, error = float(data.mean()), float(data.std(ddof=1)) / math.sqrt(len(data))
-    one_sided = NormalDist().inv_cdf(confidence) * error
-    two_sided = NormalDist().inv_cdf((1 + confidence) / 2) * error
-    difference = Interval(mean, mean - two_sided, mean + two_sided)
-    if abs(mean) + one_sided < margin:
-        return Equivalence("equivalent", difference)
-    if abs(mean) - two_sided > margin:
-        return Equivalence("different", difference)
-    return Equivalence("undecided", difference)
-
-
-def repeated_equivalence(
-    differences: Sequence[float] | Floats, margin: float, confidence: float
-) -> Equivalence:
-    """The same for the differences of a few repetitions, at least 3, by Student's t."""
-    difference = repeated_interval(differences, confidence)
-    one_sided = repeated_interval(differences, 2 * confidence - 1)
-    if -margin < one_sided.low and one_sided.high < margin:
-        return Equivalence("equivalent", difference)
-    if difference.low > margin or difference.high < -margin:
-        return Equivalence("different", difference)
-    return Equivalence("undecided", difference)
-
-
-def paired(first: Mapping[int, float], second: Mapping[int, float]) -> tuple[Floats, Floats]:
-    """Values of the rounds (or episodes) that both have, in the same order."""
-    common = sorted(first.keys() & second.keys())
-    return np.array([first[each] for each in common]), np.array([second[each] for each in common])
+    return _bootstrap(lambda rounds: slopes[rounds].mean(axis=-1), len(slopes), resampling)
 
 
 def tied_with_best(
     seconds: Mapping[T, Mapping[int, float]], resampling: Resampling
 ) -> tuple[T, dict[T, Interval]]:
-    """Name the fastest setting (least median) and, for every other one, how many times as long it takes.
+    """Return the fastest setting (least median), and of every other one the ratio of its time to the best.
 
-    The intervals hold together (Bonferroni), since the best was picked among them; a setting whose interval
-    includes 1 cannot be told from the best.
+    `seconds` are by setting and round. The intervals hold together (Bonferroni), since the best was picked
+    among them; a setting whose interval includes 1 is statistically tied with the best.
     """
     best = min(seconds, key=lambda each: float(np.median(list(seconds[each].values()))))
     together = resampling.simultaneous(len(seconds) - 1)
@@ -202,8 +132,14 @@ def tied_with_best(
 
 
 def tied(ratios: Mapping[T, Interval]) -> list[T]:
-    """Name those that cannot be told from what they are compared with: whose interval includes 1."""
+    """Settings whose ratio to the best includes 1."""
     return [each for each, ratio in ratios.items() if ratio.side_of(1) == "around"]
+
+
+def paired(first: Mapping[int, float], second: Mapping[int, float]) -> tuple[Floats, Floats]:
+    """Values of the rounds (or episodes) that both have, in the same order."""
+    common = sorted(first.keys() & second.keys())
+    return np.array([first[each] for each in common]), np.array([second[each] for each in common])
 
 
 def draw_rounds(rounds: int, resampling: Resampling) -> Rounds:
@@ -215,38 +151,73 @@ def draw_rounds(rounds: int, resampling: Resampling) -> Rounds:
 
 
 def drawn_interval(value: float, draws: Floats, rounds: int, resampling: Resampling) -> Interval:
-    """Percentile interval around `value` from what the resampled rounds gave, widened for few rounds."""
-    tail = _tail(resampling.confidence, rounds)
+    """Expanded percentile interval around `value` from the statistic of every resample, `draws`."""
+    quantile = stdtrit(rounds - 1, (1 + resampling.confidence) / 2)
+    tail = float(ndtr(-math.sqrt(rounds / (rounds - 1)) * quantile))
     low = float(np.quantile(draws, tail, method="lower"))
     high = float(np.quantile(draws, 1 - tail, method="higher"))
     return Interval(value, min(low, value), max(high, value))
 
 
 def _bootstrap(statistic: Callable[[Rounds], Floats], rounds: int, resampling: Resampling) -> Interval:
-    """Percentile interval of `statistic`, which maps indices of rounds [..., rounds] to values [...]."""
+    """Interval of `statistic`, which maps indices of rounds [..., rounds] to values [...]."""
     draws = statistic(draw_rounds(rounds, resampling))
     return drawn_interval(float(statistic(np.arange(rounds))), draws, rounds, resampling)
 
 
-def _tail(confidence: float, rounds: int) -> float:
-    """Share of resamples to cut off on each side, widened for few rounds."""
-    return NormalDist().cdf(
-        -math.sqrt(rounds / (rounds - 1)) * _student_quantile((1 + confidence) / 2, rounds - 1)
-    )
+# --- accuracies: means over episodes, or over a few trainings ---------------------------------------------
 
 
-def _medians(values: Floats) -> Floats:
-    """Median over the last axis."""
-    return np.asarray(np.median(values, axis=-1), dtype=np.float64)
+def mean_interval(values: Values) -> Interval:
+    """Mean over at least 2 episodes with its 95% interval: mean ± 1.96 · std / √n, std with n - 1."""
+    mean, error = _mean_and_error(values, 2, "episodes")
+    return Interval.around(mean, CI95_Z * error)
 
 
-def _student_quantile(probability: float, freedom: int) -> float:
-    """Quantile of Student's t by its expansion around the normal one (Abramowitz and Stegun, 26.7.5)."""
-    z = NormalDist().inv_cdf(probability)
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    return z + math.fsum(term / freedom**power for power, term in enumerate(terms, start=1))
+def repeated_interval(values: Values, confidence: float) -> Interval:
+    """Mean of a few repetitions, at least 3, with its interval by Student's t."""
+    mean, error = _mean_and_error(values, 3, "repetitions")
+    return Interval.around(mean, float(stdtrit(len(values) - 1, (1 + confidence) / 2)) * error)
+
+
+@dataclass(frozen=True)
+class Equivalence:
+    """Outcome of a paired equivalence test; `difference` has the interval at the full confidence (95%)."""
+
+    verdict: Literal["equivalent", "different", "undecided"]
+    difference: Interval
+
+
+def equivalence(differences: Values, margin: float, confidence: float = 0.95) -> Equivalence:
+    """Test if paired measurements are the same within ± `margin`.
+
+    Equivalent: two one-sided tests reject a difference as large as the margin, which is to say that the
+    interval of the mean difference at level 1 - 2·alpha (90%) lies within ± margin (Schuirmann, J.
+    Pharmacokin. Biopharm. 15, 1987). Different: the interval at level 1 - alpha (95%) lies wholly outside of
+    it. Otherwise the data do not decide.
+    """
+    mean, error = _mean_and_error(differences, 2, "pairs")
+    one_sided = Interval.around(mean, float(ndtri(confidence)) * error)
+    return _decide(one_sided, Interval.around(mean, float(ndtri((1 + confidence) / 2)) * error), margin)
+
+
+def repeated_equivalence(differences: Values, margin: float, confidence: float) -> Equivalence:
+    """Test the differences of a few repetitions, at least 3, in the same way by Student's t."""
+    one_sided = repeated_interval(differences, 2 * confidence - 1)
+    return _decide(one_sided, repeated_interval(differences, confidence), margin)
+
+
+def _decide(one_sided: Interval, difference: Interval, margin: float) -> Equivalence:
+    if -margin < one_sided.low and one_sided.high < margin:
+        return Equivalence("equivalent", difference)
+    if difference.low > margin or difference.high < -margin:
+        return Equivalence("different", difference)
+    return Equivalence("undecided", difference)
+
+
+def _mean_and_error(values: Values, least: int, noun: str) -> tuple[float, float]:
+    """Mean and standard error of at least `least` values."""
+    data = np.asarray(values, dtype=np.float64)
+    if len(data) < least:
+        raise ValueError(f"at least {least} {noun} are needed")
+    return float(data.mean()), float(data.std(ddof=1)) / math.sqrt(len(data))

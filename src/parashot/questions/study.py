@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from parashot.params import Params
-from parashot.questions.accuracy.compare import AccuracyComparison, compare
+from parashot.questions.accuracy.compare import AccuracyComparison, comparisons
 from parashot.questions.accuracy.confused import ConfusionRow, worst_confusions
 from parashot.questions.accuracy.records import EvaluateResult
 from parashot.questions.accuracy.tasks import TaskRow, task_rows
 from parashot.questions.accuracy.time_to_accuracy import TimeToAccuracy, time_to_accuracy
-from parashot.questions.advice import advise, answer
-from parashot.questions.advised import Advice
-from parashot.questions.batchsz.rows import BatchszRow
-from parashot.questions.evidence import Evidence
-from parashot.questions.ledger import Claim, judge_claims
-from parashot.questions.loader.rows import LoaderRow
+from parashot.questions.advice import Advice
+from parashot.questions.batchsz.rows import BatchszRow, batchsz_rows
+from parashot.questions.claim import Claim, UntestableError
+from parashot.questions.ledger import advise, answer, judge_claims
+from parashot.questions.loader.rows import LoaderRow, loader_rows
 from parashot.questions.results import StudyResults
 from parashot.questions.scaling.rows import CheckedRow, Predictor, ScalingRow, checked_rows, shown_rows
+from parashot.questions.statistics import Resampling
 from parashot.questions.step.rows import StepRow, step_rows
-from parashot.questions.strategies.rows import BASE, StrategyRow
+from parashot.questions.strategies.rows import BASE, StrategyRow, strategy_rows
 from parashot.records import Hardware
-from parashot.train.records import Choices, PretrainResult
+from parashot.train.records import Choices, TrainResult
 
 LONG_RUN_EPISODES = 200_000
 """Below this many training episodes a run is short, and its accuracy is not comparable with published ones:
@@ -31,7 +31,10 @@ LibFewShot trains a Relation Network for 100 epochs of 2000 episodes; the study 
 
 @dataclass(frozen=True)
 class Study:
-    """Measurements, rows, claims and advice. A part that was not measured is empty or None."""
+    """Measurements, rows, claims and advice. A part that was not measured is empty or None.
+
+    Claims are judged, and advice is given, by a study that holds everything but these two.
+    """
 
     params: Params
     results: StudyResults
@@ -46,8 +49,8 @@ class Study:
     predictor: Predictor | None
     scaling: tuple[ScalingRow, ...]
     checked: tuple[CheckedRow, ...]
-    claims: tuple[Claim, ...]
-    advice: tuple[Advice, ...]
+    claims: tuple[Claim, ...] = ()
+    advice: tuple[Advice, ...] = ()
 
     @property
     def answer(self) -> str:
@@ -56,17 +59,17 @@ class Study:
 
     @property
     def synthetic(self) -> bool:
-        """Whether the images were drawn by a program."""
+        """True if the images were drawn by a program."""
         return self.params.data.source == "synthetic"
 
     @property
     def short_run(self) -> bool:
-        """Whether the trainings are too short to compare their accuracies with published ones."""
+        """True if the trainings are too short to compare their accuracies with published ones."""
         return self.params.train.episodes < LONG_RUN_EPISODES
 
     @property
     def missing(self) -> Mapping[str, str]:
-        """Why a part of the results is not there, by the part's name."""
+        """Reasons of parts of the results that are not there, by the part's name."""
         return self.results.missing
 
     @property
@@ -76,11 +79,11 @@ class Study:
 
     @property
     def choices(self) -> Choices | None:
-        """How every strategy computed its steps."""
+        """Pairing, precision and compilation of every strategy's steps."""
         return self.results.tune.choices if self.results.tune else None
 
     @property
-    def pretraining(self) -> PretrainResult | None:
+    def pretraining(self) -> TrainResult | None:
         """The pretraining, if there was a record of one."""
         return self.results.pretraining.result if self.results.pretraining else None
 
@@ -89,31 +92,51 @@ class Study:
         """The chosen network on the test split."""
         return self.results.evaluate.result if self.results.evaluate else None
 
+    @property
+    def resampling(self) -> Resampling:
+        """Settings of all intervals."""
+        return Resampling.of(self.params.claims)
+
+    def why_missing(self, part: str) -> str:
+        """Say why a part of the results is not there."""
+        return self.missing.get(part, f"results/{part} is missing; run `dvc repro` to make it")
+
+    def trained(self, name: str) -> TrainResult:
+        """Return the finished training of a strategy. Raises `UntestableError`."""
+        training = self.results.training.get(name)
+        if training is None:
+            raise UntestableError(self.why_missing(f"train/{name}"))
+        if training.result.status != "ok":
+            raise UntestableError(f"{name} was {training.result.status}: {training.result.reason}")
+        return training.result
+
+    def comparison(self, first: str, second: str) -> AccuracyComparison | None:
+        """Return the comparison of two trainings' accuracies, if there is one."""
+        pairs = {(each.first, each.second): each for each in self.accuracy}
+        return pairs.get((first, second))
+
 
 def analyse(results: StudyResults, params: Params) -> Study:
     """Make every row, claim and piece of advice. Raises `RecordError` where a file holds too little."""
-    evidence = Evidence.of(results, params)
-    bench, evaluation = results.strategies, results.evaluate
-    predictor = Predictor.of(bench, evidence.resampling) if bench and bench.cost_steps else None
-    pairs = [(name, BASE) for name in results.training if name != BASE] + [("ddp", "dp")]
-    compared = (compare(results, *pair, params.claims) for pair in pairs)
-    episode = params.episode
-    images = episode.n_way * (episode.k_shot + episode.k_query)
-    tune = results.tune
-    return Study(
+    resampling, episode = Resampling.of(params.claims), params.episode
+    tune, loader, bench = results.tune, results.loader, results.strategies
+    sizes, evaluation = results.batchsz, results.evaluate
+    baseline, images = params.batchsz_study.baseline, episode.n_way * (episode.k_shot + episode.k_query)
+    predictor = Predictor.of(bench, resampling) if bench and bench.cost_steps else None
+    strategies = strategy_rows(bench, results.training, resampling)
+    study = Study(
         params=params,
         results=results,
-        loader=evidence.loader,
-        strategies=evidence.strategies,
-        batchsz=dict(sorted(evidence.batchsz.items())),
-        step=tuple(step_rows(tune.blocks, tune.choices, evidence.resampling)) if tune else (),
-        accuracy=tuple(each for each in compared if each),
-        time_to_accuracy=tuple(time_to_accuracy(results, images)),
+        loader=tuple(loader_rows(loader.blocks, resampling)) if loader else (),
+        strategies={row.variant: row for row in strategies},
+        batchsz={row.batchsz: row for row in batchsz_rows(sizes, baseline, resampling)} if sizes else {},
+        step=tuple(step_rows(tune.blocks, tune.choices, resampling)) if tune else (),
+        accuracy=tuple(comparisons(results.training, BASE, params.claims)),
+        time_to_accuracy=tuple(time_to_accuracy(results.training, results.pretraining, images)),
         tasks=tuple(task_rows(evaluation.tasks if evaluation else ())),
         confusion=tuple(worst_confusions(evaluation.confusion)) if evaluation else (),
         predictor=predictor,
         scaling=tuple(shown_rows(predictor)) if predictor else (),
         checked=tuple(checked_rows(predictor, bench)) if predictor and bench else (),
-        claims=tuple(judge_claims(evidence)),
-        advice=tuple(advise(evidence)),
     )
+    return replace(study, claims=judge_claims(study), advice=advise(study))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from parashot.questions.statistics import Interval
+if TYPE_CHECKING:
+    from parashot.questions.statistics import Interval
 
 
 def number(value: float) -> str:

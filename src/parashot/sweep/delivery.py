@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parashot.data.manifest import MANIFEST, read_manifest, sha256, verify
+from parashot.data.manifest import MANIFEST, sha256
 from parashot.errors import DataError
 from parashot.files import replacing_folder
 
@@ -20,7 +20,7 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Delivery:
-    """Where the packed data are on the machine that sent them, and how to get each file elsewhere."""
+    """Place of the packed data on the machine that sent them, and how to get each file elsewhere."""
 
     path: Path
     checksum: str  # of the manifest, which holds that of every file
@@ -29,9 +29,9 @@ class Delivery:
 
 def send(packed: Path, share: Callable[[Bytes], Any] | None) -> Delivery:
     """Make the packed folder ready for other machines; without `share`, there are none."""
-    names = [*read_manifest(packed).sha256, MANIFEST] if share else []
-    files = {name: share(np.fromfile(packed / name, dtype=np.uint8)) for name in names if share}
-    return Delivery(packed.resolve(), sha256(packed / MANIFEST), files)
+    files = sorted(packed.iterdir()) if share else []
+    shared = {file.name: share(np.fromfile(file, dtype=np.uint8)) for file in files if share}
+    return Delivery(packed.resolve(), sha256(packed / MANIFEST), shared)
 
 
 def receive(delivery: Delivery, folder: Path, fetch: Callable[[Any], Bytes]) -> Path:
@@ -39,21 +39,19 @@ def receive(delivery: Delivery, folder: Path, fetch: Callable[[Any], Bytes]) -> 
 
     Files are written once per machine, however many runs need them. Raises `DataError`.
     """
-    if _is_there(delivery.path, delivery.checksum):
+
+    def is_there(packed: Path) -> bool:
+        return (packed / MANIFEST).is_file() and sha256(packed / MANIFEST) == delivery.checksum
+
+    if is_there(delivery.path):
         return delivery.path
     if not delivery.files:
         raise DataError(f"{delivery.path}: gone or changed since the sweep began; start it again")
     here = folder / delivery.checksum[:24]
     with here.with_suffix(".lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not _is_there(here, delivery.checksum):
+        if not is_there(here):
             with replacing_folder(here) as unpacked:
                 for name, file in delivery.files.items():
                     (unpacked / name).write_bytes(fetch(file).data)
-                verify(unpacked)
     return here
-
-
-def _is_there(packed: Path, checksum: str) -> bool:
-    manifest = packed / MANIFEST
-    return manifest.is_file() and sha256(manifest) == checksum

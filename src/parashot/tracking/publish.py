@@ -1,27 +1,44 @@
-"""Bring what is on disk into MLflow, each run exactly once."""
+"""Bring runs into MLflow: those on disk, each exactly once, and the one that is being made."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import hashlib
+import json
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from parashot.records import Run, read_runs
-from parashot.tracking.experiment import Experiment, LoggableModel
-from parashot.tracking.store import LIVE, PUBLISHING, Store, opened
-from parashot.tracking.study import Study, digest_of, run_of, study_json, study_note
+from parashot.errors import one_line
+from parashot.records import Metric, Run, now_ms, read_runs
+from parashot.tracking.experiment import NOTE_TAG, Experiment, LoggableModel
+from parashot.tracking.store import Store, opened
 
-DIGEST_TAG = "parashot.digest"
+log = logging.getLogger(__name__)
 
 ModelLoader = Callable[[Path], LoggableModel]
+
+_STUDIES = uuid.UUID("0d8e6f8e-54a3-4f0c-9a51-5f2d1c8a7b36")
+_NOTE_LENGTH = 7900  # MLflow cuts a tag at 8000 characters
+
+
+@dataclass(frozen=True)
+class Study:
+    """The run above all runs of a study; `artifacts` are files and folders."""
+
+    name: str
+    params: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    artifacts: Sequence[Path] = ()
 
 
 @dataclass
 class Published:
-    """What a call of `publish` did; the study's own run is counted too."""
+    """Counts of a call of `publish`; the study's own run is counted too."""
 
-    published: int = 0
-    updated: int = 0
+    published: int = 0  # made, or completed
     already_there: int = 0
     closed_as_killed: int = 0
 
@@ -31,102 +48,111 @@ def publish(store: Store, study: Study, folders: Iterable[Path], load_model: Mod
 
     `load_model` reads the file that `Run.model` names. Runs of this experiment whose process has gone are
     closed as killed. Raises `TrackingError` where MLflow cannot be told, `RecordError` for records that are
-    missing; whatever is not there yet, a later call brings in.
+    missing; a later call brings in what is not there yet.
     """
     records = [(folder, run) for folder in folders for run in read_runs(folder / "records.jsonl")]
-    with opened(store, PUBLISHING) as experiment:
-        return _Publication(experiment, study, load_model).bring(_parents_first(records))
-
-
-def publish_live(store: Store, run: Run) -> None:
-    """Show `run`, which the calling process is still making, as far as it has come.
-
-    Call it again as the run goes on; publishing the final record of the same uuid completes it. One that has
-    failed gets no record, and is closed. Raises `TrackingError`, within seconds where the store hangs.
-    """
-    with opened(store, LIVE) as experiment:
-        if not experiment.is_done(run.uuid):
-            experiment.open(run)
+    records.sort(key=lambda each: each[1].parent is not None)  # parents first
+    runs = [run for _, run in records]
+    above = _run_of(study, runs)
+    done = Published()
+    with opened(store) as experiment:
+        if experiment.is_deleted(above.uuid):
+            return Published(already_there=1 + len(runs))
+        missing = [each for each in records if not experiment.is_done(each[1].uuid)]
+        is_new = not experiment.is_done(above.uuid)
+        if is_new:
+            experiment.open(above)
+        for folder, run in missing:
+            experiment.open(run, parent=run.parent or above.uuid)
             experiment.write(run)
+            for artifact in run.artifacts:
+                experiment.attach(run.uuid, folder / artifact, Path(artifact).parent)
+            if run.model is not None:
+                experiment.attach_model(run.uuid, load_model(folder / run.model))
             experiment.close(run)
-        experiment.close_gone()
+        if is_new:
+            experiment.write(above)
+            for path in study.artifacts:
+                experiment.attach(above.uuid, path)
+            experiment.set_tags(above.uuid, {NOTE_TAG: _links(experiment, runs, above)})
+            experiment.close(above)
+        done.published = len(missing) + is_new
+        done.already_there = len(runs) - len(missing) + (not is_new)
+        done.closed_as_killed = experiment.close_abandoned()
+    return done
 
 
-class _Publication:
-    """One call of `publish`."""
+class Live:
+    """Show a run in MLflow while it is made: call it with the run so far, as often as there is news.
 
-    def __init__(self, experiment: Experiment, study: Study, load_model: ModelLoader) -> None:
-        self.experiment, self.study, self.load_model = experiment, study, load_model
-        self.done = Published()
+    Publishing the final record of the same uuid completes the run. A failed one gets no record, and is closed
+    here. A store that fails is left alone from then on, with one warning.
+    """
 
-    def bring(self, records: Sequence[tuple[Path, Run]]) -> Published:
-        """Bring in the runs, then what is said of them together; at last close what others left open."""
-        runs = [run for _, run in records]
-        whole = run_of(self.study, runs)
-        if self.experiment.is_deleted(whole.uuid):
-            self.done.already_there = 1 + len(runs)
-        else:
-            if whole.uuid not in self.experiment.runs:
-                self.experiment.open(whole)
-            for folder, run in records:
-                self._bring_run(folder, run, whole)
-            self._bring_study(whole, runs)
-        self.done.closed_as_killed = self.experiment.close_gone()
-        return self.done
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._given_up = False
 
-    def _bring_run(self, folder: Path, run: Run, whole: Run) -> None:
-        """Bring in one run, or complete it."""
-        experiment = self.experiment
-        if experiment.is_done(run.uuid):
-            self.done.already_there += 1
+    def __call__(self, run: Run) -> None:
+        """Show `run` as far as it has come; never raises."""
+        if self._given_up:
             return
-        experiment.open(run, under=run.parent or whole.uuid)
-        experiment.write(run)
-        for artifact in run.artifacts:
-            experiment.attach(run, folder / artifact, Path(artifact))
-        if run.model is not None and not experiment.has_model(run):
-            experiment.attach_model(run, self.load_model(folder / run.model))
-        experiment.close(run)
-        self._count(run)
-
-    def _bring_study(self, whole: Run, runs: Sequence[Run]) -> None:
-        """Say of the runs together what has changed since it was last said."""
-        experiment = self.experiment
-        table = experiment.table(runs, under=whole.uuid)
-        summary = study_json(self.study, table)
-        digest = digest_of(summary, self.study.artifacts)
-        if experiment.is_done(whole.uuid) and experiment.tag(whole.uuid, DIGEST_TAG) == digest:
-            self.done.already_there += 1
-            return
-        experiment.open(whole)
-        experiment.remove_artifacts(whole)
-        for path in self.study.artifacts:
-            experiment.attach(whole, path, Path(path.name))
-        experiment.attach_text(whole, summary, "study.json")
-        experiment.write(whole, replace=True)
-        experiment.set_tags(
-            whole, {DIGEST_TAG: digest, "mlflow.note.content": study_note(experiment.id, table)}
-        )
-        experiment.close(whole)
-        self._count(whole)
-
-    def _count(self, run: Run) -> None:
-        if run.uuid in self.experiment.made:
-            self.done.published += 1
-        else:
-            self.done.updated += 1
+        try:
+            with opened(self.store, wait=False) as experiment:
+                if not experiment.is_done(run.uuid):
+                    experiment.open(run)
+                    experiment.write(run)
+                    experiment.close(run)
+                experiment.close_abandoned()
+        except BlockingIOError:  # another process publishes: the next call has all there is to say
+            pass
+        except Exception as error:
+            self._given_up = True
+            log.warning("MLflow shows no more of this training: %s", one_line(error))
 
 
-def _parents_first(records: Iterable[tuple[Path, Run]]) -> list[tuple[Path, Run]]:
-    """Every run once, none before its parent."""
-    waiting = {run.uuid: (folder, run) for folder, run in records}
-    ordered: list[tuple[Path, Run]] = []
+def _run_of(study: Study, runs: Sequence[Run]) -> Run:
+    """Make the study's own run: the same for the same results, params and report.
 
-    def take(uuid: str) -> None:
-        if record := waiting.pop(uuid, None):
-            take(record[1].parent or "")
-            ordered.append(record)
+    It ends with its latest run, and took what its runs took, also where those were restored from another day.
+    """
+    ends_ms = [run.end_ms or run.start_ms for run in runs] or [now_ms()]
+    took_ms = sum((run.end_ms or run.start_ms) - run.start_ms for run in runs if run.parent is None)
+    identity = [
+        sorted(run.uuid for run in runs),
+        sorted(study.params.items()),
+        sorted(study.metrics.items()),
+        [_digest(path) for path in study.artifacts],
+    ]
+    return Run(
+        name=study.name,
+        stage="study",
+        status="ok",
+        start_ms=max(ends_ms) - took_ms,
+        end_ms=max(ends_ms),
+        params=dict(study.params),
+        tags=dict(study.tags),
+        metrics=tuple(Metric(key, value) for key, value in study.metrics.items()),
+        uuid=uuid.uuid5(_STUDIES, json.dumps(identity)).hex,
+    )
 
-    for uuid in list(waiting):
-        take(uuid)
-    return ordered
+
+def _digest(artifact: Path) -> str:
+    """Name the contents of a file, or of a folder."""
+    digest = hashlib.sha256()
+    for file in sorted(artifact.rglob("*")) if artifact.is_dir() else [artifact]:
+        if file.is_file():
+            digest.update(f"{file.relative_to(artifact.parent).as_posix()}\0".encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
+def _links(experiment: Experiment, runs: Sequence[Run], above: Run) -> str:
+    """Table of the study's runs, in Markdown with links, as far as MLflow has room for it."""
+    lines = ["| run | stage | status |", "|---|---|---|"]
+    for run in runs:
+        restored = run.parent is None and not experiment.is_under(run.uuid, above.uuid)
+        link = f"[{run.name}](#/experiments/{experiment.id}/runs/{experiment.run_id(run.uuid)})"
+        lines.append(f"| {link} | {run.stage} | {run.status}{', restored from the cache' * restored} |")
+    while sum(len(line) + 1 for line in lines) > _NOTE_LENGTH:
+        lines.pop()
+    return "\n".join(lines)

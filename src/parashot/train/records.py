@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from parashot.records import Status
+from parashot.records import Status, record
 
 
-@dataclass(frozen=True)
+@record
 class Choices:
     """How every strategy computes its steps: what params leave to `auto`, decided by measurement."""
 
@@ -16,7 +14,7 @@ class Choices:
     compile: str  # none | default | reduce-overhead
 
 
-@dataclass(frozen=True)
+@record
 class HistoryRow:
     """One step of a training, or one validation where `val_accuracy` is set."""
 
@@ -31,7 +29,7 @@ class HistoryRow:
     val_accuracy_ci95: float | None
 
 
-@dataclass(frozen=True)
+@record
 class TrainResult:
     """One whole training; where `status` is skipped, every number is 0 or None."""
 
@@ -63,7 +61,7 @@ class TrainResult:
     train_accuracy: float | None = None  # of the last step; in pretraining, of classification
 
 
-@dataclass(frozen=True)
+@record
 class EpisodeAccuracy:
     """Accuracy of one packed episode; paired over strategies by `episode`."""
 
@@ -71,7 +69,7 @@ class EpisodeAccuracy:
     accuracy: float
 
 
-@dataclass(frozen=True)
+@record
 class SeedAccuracy:
     """Accuracy of one packed validation episode after a training with one seed."""
 
@@ -80,7 +78,7 @@ class SeedAccuracy:
     accuracy: float
 
 
-@dataclass(frozen=True)
+@record
 class TaskAccuracy:
     """A network on episodes of one shape: a row of tasks.csv. `ci95` are half widths.
 

@@ -26,7 +26,7 @@ _FREQUENCY = (1.2, 2.6)
 
 @dataclass(frozen=True)
 class Looks:
-    """What makes m figures recognisable, whatever their pose and colours."""
+    """Shape and texture of m figures: the same in every pose and colour."""
 
     outline: NDArray[np.complex64]  # [m, k] amplitude and phase of each harmonic
     texture: NDArray[np.int64]  # [m] which of TEXTURES
@@ -34,7 +34,7 @@ class Looks:
     direction: Floats  # [m] radians, against the outline
 
     def row(self, index: int) -> Looks:
-        """The look of one figure, m = 1."""
+        """Return the look of one figure, m = 1."""
         at = slice(index, index + 1)
         return Looks(self.outline[at], self.texture[at], self.frequency[at], self.direction[at])
 
@@ -45,7 +45,7 @@ class Looks:
 
 @dataclass(frozen=True)
 class Poses:
-    """Where m figures lie: centre [m, 2] and radius [m] in image coordinates, rotation [m] in radians."""
+    """Poses of m figures: centre [m, 2] and radius [m] in image coordinates, rotation [m] in radians."""
 
     centre: Floats
     radius: Floats

@@ -1,7 +1,7 @@
-"""Where miniImageNet can be downloaded from without a browser, tried in order until one gives the whole set.
+"""Mirrors of miniImageNet that need no browser, tried in order until one gives the whole set.
 
-Hosts vanish, refuse, and answer with web pages; archives that a host generates have no checksum of their own.
-So nothing is believed before the contents are checked; when all fail, the message says what to do by hand.
+Hosts vanish, refuse, and answer with web pages, and archives that a host generates have no checksum: only
+their contents tell whether a mirror has served.
 """
 
 from __future__ import annotations
@@ -40,15 +40,10 @@ def _zenodo(part: str, md5: str) -> RemoteFile:
     return RemoteFile(f"https://zenodo.org/records/7978538/files/{name}?download=1", name, md5)
 
 
+_GITHUB = "https://github.com/Deo0330/split_minidataset/archive/557ebcae.tar.gz"
+
 MIRRORS = (
-    Mirror(
-        "github.com",
-        (
-            RemoteFile(
-                "https://github.com/Deo0330/split_minidataset/archive/557ebcae.tar.gz", "miniimagenet.tar.gz"
-            ),
-        ),
-    ),
+    Mirror("github.com", (RemoteFile(_GITHUB, "miniimagenet.tar.gz"),)),
     Mirror(
         "zenodo.org",
         (
@@ -63,7 +58,7 @@ BY_HAND = (
     "https://drive.google.com/file/d/16V_ZlkW4SsnNDtnGmaBRq2OoPmUOc5mY",
     "https://drive.google.com/file/d/1fJAK5WZTjerW7EWHHQAR9pRJVNg1T1Y7",
 )
-"""Copies that want a browser: torchmeta's tar and Meta-Baseline's pickles."""
+"""Copies that need a browser: torchmeta's tar and Meta-Baseline's pickles."""
 
 
 def download_from(
@@ -71,7 +66,7 @@ def download_from(
 ) -> RawManifest:
     """Fetch from the first mirror that works and hand its folder to `write`, which checks the contents.
 
-    Broken downloads stay under `cache` for the next run; what is whole, used or useless, is removed.
+    Broken downloads stay under `cache` for the next run; whole ones are removed, used or useless.
     Raises `DataError` where all mirrors fail.
     """
     failures: list[str] = []
@@ -79,30 +74,31 @@ def download_from(
         place = cache / mirror.name
         try:
             for remote in mirror.files:
-                _fetch_checked(remote, place / remote.name, progress, mirror.name)
-            manifest = _use(place, write)
+                _fetch_checked(remote, place / remote.name, progress)
+            return _written(place, write)
         except DataError as error:
             failures.append(f"mirror {mirror.name}: {error}")
             progress(failures[-1])
-        else:
-            return manifest
     raise DataError(
         f"miniImageNet could not be downloaded ({' | '.join(failures)}); download it in a browser, for "
         f"example from {' or '.join(BY_HAND)}, and set data.archive to the file"
     )
 
 
-def _fetch_checked(remote: RemoteFile, path: Path, progress: Progress, mirror: str) -> None:
+def _fetch_checked(remote: RemoteFile, path: Path, progress: Progress) -> None:
     if path.exists():
         return
-    progress(f"downloading {remote.name} from {mirror}")
+    progress(f"downloading {remote.url}")
     fetch(remote.url, path, lambda text: passing("%s: %s", remote.name, text))
-    if remote.md5 is not None and _md5(path) != remote.md5:
-        path.unlink()
-        raise DataError(f"{remote.name} has another md5 than {remote.md5}")
+    if remote.md5 is not None:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+        if found != remote.md5:
+            path.unlink()
+            raise DataError(f"{remote.name} has another md5 than {remote.md5}")
 
 
-def _use(place: Path, write: Callable[[Path], RawManifest]) -> RawManifest:
+def _written(place: Path, write: Callable[[Path], RawManifest]) -> RawManifest:
     try:
         manifest = write(place)
     except DataError:  # not on a full disk: then the download is still good
@@ -110,8 +106,3 @@ def _use(place: Path, write: Callable[[Path], RawManifest]) -> RawManifest:
         raise
     shutil.rmtree(place)
     return manifest
-
-
-def _md5(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

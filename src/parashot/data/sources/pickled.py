@@ -1,73 +1,59 @@
-"""miniImageNet as pickled arrays. They hold no encoded bytes, so each image is encoded once, losslessly."""
+"""miniImageNet as pickled arrays. They hold no encoded bytes, so each image is encoded once, losslessly.
+
+    mini-imagenet-cache-SPLIT.pkl                `image_data` [n, h, w, 3], `class_dict` {class: [index]}
+    miniImageNet_category_split_SPLIT.pickle     `data` [n, h, w, 3], `labels` [n]
+The first are learn2learn's and torchmeta's, the others Gidaris and Komodakis's and Meta-Baseline's.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from parashot.data.archives import Member
-from parashot.data.images import Pixels, encode_png
+from parashot.data.images import encode_png
 from parashot.data.pickles import load_arrays
 from parashot.data.raw import RawImage
 from parashot.errors import DataError
 from parashot.params import SPLIT_CLASSES
 
-_CACHE = re.compile(r"mini-?imagenet-cache-(train|val|validation|test)\.(pkl|pickle)", re.IGNORECASE)
-_CATEGORY = re.compile(
+CACHE = re.compile(r"mini-?imagenet-cache-(train|val|validation|test)\.(pkl|pickle)", re.IGNORECASE)
+
+CATEGORY = re.compile(
     r"miniimagenet_category_split_(train|train_phase_train|val|test)\.(pkl|pickle)", re.IGNORECASE
 )
+"""The files `train_phase_val` and `train_phase_test` hold further images of the train classes: not used."""
 
 
-def is_cache(name: str) -> bool:
-    """Whether a file is one of learn2learn's: `image_data` [n, h, w, 3] and `class_dict` {class: [index]}."""
-    return _CACHE.fullmatch(name) is not None
+def pickled_images(member: Member) -> Iterator[RawImage]:
+    """Yield the images of a pickle, by its name; numbered labels get the names of `category_splits`.
 
-
-def is_category(name: str) -> bool:
-    """Whether a file is one of the three of Gidaris and Komodakis that make up the set: `data` and `labels`.
-
-    Their `train_phase_val` and `train_phase_test` hold further images of the train classes: not used.
+    Raises `DataError` where its content is not what its name says.
     """
-    return _CATEGORY.fullmatch(name) is not None
-
-
-def cache_images(member: Member) -> Iterator[RawImage]:
-    """Yield the images of one of learn2learn's pickles. Raises `DataError` where it is not one."""
-    tree = _load(member, "image_data", "class_dict")
-    data, classes = _pixels(member, tree["image_data"]), tree["class_dict"]
-    if not isinstance(classes, dict):
-        raise _wrong(member, "class_dict is no dictionary")
+    category = CATEGORY.fullmatch(member.path.name)
+    if category is None:
+        images, classes = _load(member, "image_data", "class_dict")
+        if not isinstance(classes, dict):
+            raise _wrong(member, "class_dict is no dictionary")
+    else:
+        split = category[1].lower().removeprefix("train_phase_")
+        images, labels = _load(member, "data", "labels")
+        if np.shape(labels) != (len(images),):
+            raise _wrong(member, f"{len(images)} images have labels of shape {np.shape(labels)}")
+        ranked = enumerate(np.unique(labels))
+        classes = {_class_name(split, rank): np.flatnonzero(np.equal(labels, k)) for rank, k in ranked}
     for label, indices in classes.items():
-        if not isinstance(indices, Sequence | np.ndarray):
-            raise _wrong(member, f"class {label} lists no images")
         for place, index in enumerate(indices):
-            if not isinstance(index, int | np.integer) or not 0 <= index < len(data):
-                raise _wrong(member, f"class {label} asks for image {index} of {len(data)}")
-            yield RawImage(str(label), f"{place:04d}.png", encode_png(data[index]))
-
-
-def category_images(member: Member) -> Iterator[RawImage]:
-    """Yield the images of one of Gidaris and Komodakis's pickles; for labels see `category_splits`."""
-    match = _CATEGORY.fullmatch(member.path.name)
-    assert match is not None
-    split = match[1].lower().removeprefix("train_phase_")
-    tree = _load(member, "data", "labels")
-    data, labels = _pixels(member, tree["data"]), _array(member, tree["labels"])
-    if labels.dtype.kind not in "biuSU":
-        raise _wrong(member, f"labels of type {labels.dtype}")
-    if labels.shape != (len(data),):
-        raise _wrong(member, f"{len(data)} images have labels of shape {labels.shape}")
-    for rank, label in enumerate(np.unique(labels)):
-        for place, index in enumerate(np.flatnonzero(labels == label)):
-            yield RawImage(_class_name(split, rank), f"{place:04d}.png", encode_png(data[index]))
+            if not 0 <= index < len(images):
+                raise _wrong(member, f"class {label} asks for image {index} of {len(images)}")
+            yield RawImage(str(label), f"{place:04d}.png", encode_png(images[index]))
 
 
 def category_splits() -> dict[str, tuple[str, ...]]:
-    """The class names given to numbered labels: split and rank, such as val07."""
+    """Return the class names given to numbered labels: split and rank, such as val07."""
     return {split: tuple(_class_name(split, rank) for rank in range(n)) for split, n in SPLIT_CLASSES.items()}
 
 
@@ -75,29 +61,18 @@ def _class_name(split: str, rank: int) -> str:
     return f"{split}{rank:02d}"
 
 
-def _load(member: Member, *keys: str) -> dict[str, Any]:
+def _load(member: Member, images_key: str, classes_key: str) -> tuple[Any, Any]:
+    """Return the images, uint8 [n, h, w, 3], and what tells their classes."""
     with member.open() as file:
         tree = load_arrays(file, f"{member.archive}: {member.name}")
-    if not isinstance(tree, dict) or any(key not in tree for key in keys):
-        found = ", ".join(str(key) for key in tree) if isinstance(tree, dict) else type(tree).__name__
-        raise _wrong(member, f"{' and '.join(keys)} wanted, {found} found")
-    return tree
-
-
-def _pixels(member: Member, data: Any) -> Pixels:
-    """Return `data` as uint8 [n, h, w, 3]."""
-    array = _array(member, data)
-    if array.dtype != np.uint8 or array.ndim != 4 or array.shape[-1] != 3 or not array.size:
-        raise _wrong(member, f"images of type {array.dtype} and shape {array.shape}, not uint8 [n, h, w, 3]")
-    return array
-
-
-def _array(member: Member, data: Any) -> npt.NDArray[Any]:
-    try:
-        return np.asarray(data)
-    except ValueError as error:
-        raise _wrong(member, "images or labels of different sizes") from error
+    if not isinstance(tree, dict) or not {images_key, classes_key} <= tree.keys():
+        found = ", ".join(map(str, tree)) if isinstance(tree, dict) else type(tree).__name__
+        raise _wrong(member, f"{images_key} and {classes_key} wanted, {found} found")
+    images = np.asarray(tree[images_key])
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3:
+        raise _wrong(member, f"images of {images.dtype} and shape {images.shape}, not uint8 [n, h, w, 3]")
+    return images, tree[classes_key]
 
 
 def _wrong(member: Member, what: str) -> DataError:
-    return DataError(f"{member.archive}: {member.name}: {what}; get it anew")
+    return DataError(f"{member.archive}: {member.name}: {what}; get it again")

@@ -11,24 +11,18 @@ from parashot.data.raw import RawImage, Splits
 from parashot.errors import DataError
 
 SPLIT_WORDS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
-"""What people call the three splits in file and folder names."""
+"""Names of the three splits in file and folder names."""
 
 
 @cache
 def class_splits() -> dict[str, tuple[str, ...]]:
-    """Split -> its classes (64, 16, 20) by WordNet id, sorted; from the table beside this file."""
+    """Return split -> its classes (64, 16, 20) by WordNet id, sorted; from the table beside this file."""
     splits: dict[str, list[str]] = {"train": [], "val": [], "test": []}
     for line in Path(__file__).with_name("miniimagenet.txt").read_text(encoding="ascii").splitlines():
         if not line.startswith("#"):
             split, wordnet_id = line.split()
             splits[split].append(wordnet_id)
     return {split: tuple(sorted(labels)) for split, labels in splits.items()}
-
-
-@cache
-def split_of() -> dict[str, str]:
-    """Class -> its split."""
-    return {label: split for split, labels in class_splits().items() for label in labels}
 
 
 def whole(images: Iterable[RawImage], splits: Splits, per_class: int, where: str) -> Iterator[RawImage]:
@@ -42,15 +36,12 @@ def whole(images: Iterable[RawImage], splits: Splits, per_class: int, where: str
                 f"{len(known)} of miniImageNet; remove it, or use data.source=folder"
             )
         counts[image.label] += 1
-        if counts[image.label] > per_class:
-            raise DataError(f"{where}: class {image.label} has more than {per_class} images; get it anew")
         yield image
     for split, labels in splits.items():
-        if not any(counts[label] for label in labels):
-            raise DataError(f"{where}: no image of split {split}; add it, or get the whole of miniImageNet")
         for label in labels:
             if counts[label] != per_class:
                 raise DataError(
                     f"{where}: class {label} of split {split} has {counts[label]} images, not {per_class} "
-                    f"({len(labels)} classes, {len(labels) * per_class} images make up {split}); get it anew"
+                    f"({len(labels) * per_class} images of {len(labels)} classes make up {split}); "
+                    "get miniImageNet again, whole"
                 )

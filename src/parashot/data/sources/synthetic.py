@@ -1,8 +1,8 @@
 """100 classes of procedurally drawn images: real JPEGs, each a pure function of (seed, class, index).
 
-A class is the look of one figure: its outline, and a texture whose frequency and direction are fixed against
-it. All else varies freely within a class: pose, every colour and which of them is bright, the ground, further
-figures of no class, noise. So neither single pixels nor colours tell the classes apart.
+A class is the look of one figure: its outline, and a texture of a fixed frequency and direction relative to
+it. All else varies within a class: pose, colours, the ground, further figures of no class, noise. So neither
+single pixels nor colours tell the classes apart.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _label(index: int) -> str:
 
 
 def _poses(rng: np.random.Generator) -> Poses:
-    """Distractors: anywhere, small, any way up; last the figure: large, near the middle, near upright."""
+    """Draw poses: distractors small and anywhere, then the figure, large, near the middle and upright."""
     reach = np.array([0.95] * _DISTRACTORS + [0.25])
     low, high = (np.array([few] * _DISTRACTORS + [own]) for few, own in ((0.2, 0.55), (0.42, 0.85)))
     turn = np.array([np.pi] * _DISTRACTORS + [0.5])

@@ -1,66 +1,89 @@
-"""The claim of the study's companions about warming up the learning rate."""
+"""The study's claims about accuracy: DP's against DDP's, and a warm-up of the learning rate."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from parashot.questions.accuracy.records import WarmupRun
-from parashot.questions.evidence import Evidence, Finding, UntestableError
+from parashot.questions.claim import Finding, UntestableError, Verdict, claim, needed
 from parashot.questions.statistics import Interval, paired, repeated_interval
-from parashot.questions.text import percent
+from parashot.questions.text import accuracy, percent, points
 
-Need = Literal["needed", "not needed", "open"]
+if TYPE_CHECKING:
+    from parashot.questions.study import Study
 
 
-def warmup_large_only(evidence: Evidence) -> Finding:
+@claim(
+    "accuracy-parity",
+    "The accuracy is the same.",
+    "DP 0.566, DDP 0.582: each the best of many validations",
+)
+def parity(study: Study) -> Finding:
+    """Holds if DP and DDP are equivalent within `claims.accuracy_margin` on the same validation episodes."""
+    said = {}
+    for name in ("dp", "ddp"):
+        trained = study.trained(name)
+        known = trained.val_accuracy is not None
+        said[name] = accuracy(trained.val_accuracy or 0, trained.val_accuracy_ci95) if known else "unknown"
+    outcome = study.comparison("ddp", "dp")
+    if outcome is None:
+        raise UntestableError("the two trainings share no validation episodes; run `dvc repro`")
+    several = outcome.seeds > 1
+    measured = (
+        f"DP {said['dp']}, DDP {said['ddp']}{' (the first seed)' if several else ''}; "
+        f"DDP minus DP {points(outcome.difference)} over {outcome.episodes} paired episodes"
+        f"{f' of each of {outcome.seeds} seeds' if several else ''}"
+    )
+    margin = f"± {100 * outcome.margin:g} points"
+    verdicts: dict[str, tuple[Verdict, str]] = {
+        "equivalent": ("holds", f"the two one-sided tests put the difference within {margin}"),
+        "different": ("does not hold", f"the interval of the difference lies outside of {margin}"),
+        "undecided": (
+            "undecided",
+            f"the difference is neither shown to lie within {margin} nor outside of it",
+        ),
+    }
+    verdict, reason = verdicts[outcome.verdict]
+    luck = "one training each, so the luck of a seed is not in the interval (seeds_study.enabled is false)"
+    return Finding(measured, verdict, f"{reason}; {f'over {outcome.seeds} seeds' if several else luck}")
+
+
+@claim("warmup-large-only", "Only very large batches need a warm-up of the learning rate.")
+def warmup_large_only(study: Study) -> Finding:
     """Holds if warm-up brings accuracy at the largest size, and no more than the margin at the smallest."""
-    runs = evidence.results.warmup
-    if runs is None:
-        raise UntestableError(evidence.why_missing("warmup"))
+    runs = needed(study, "warmup", study.results.warmup)
     if not runs:
         raise UntestableError(
             "warmup_study.enabled is false; `dvc exp run -S warmup_study.enabled=true` trains what it takes"
         )
     sizes = sorted({run.batchsz for run in runs})
     small, large = sizes[0], sizes[-1]
-    margin, confidence = evidence.params.claims.accuracy_margin, evidence.resampling.confidence
-    gains = {size: _gain(runs, size, confidence) for size in (small, large)}
-    measured = (
-        f"accuracy that warm-up brings, over {len({run.seed for run in runs})} seeds: "
-        f"{_said(small, gains[small])}; {_said(large, gains[large])}"
-    )
-    needs = {size: _need(gain, margin) for size, gain in gains.items()}
-    if needs[large] == "not needed":
+    margin = study.params.claims.accuracy_margin
+    gains = {size: _gain(runs, size, study.resampling.confidence) for size in (small, large)}
+    said = "; ".join(f"batchsz {size}: {points(gain)}" for size, gain in gains.items())
+    measured = f"accuracy that warm-up brings, over {len({run.seed for run in runs})} seeds: {said}"
+    is_needed = {size: gain.low > 0 and gain.high >= margin for size, gain in gains.items()}
+    is_open = [str(size) for size, gain in gains.items() if gain.low <= 0 and gain.high >= margin]
+    if gains[large].high < margin:
         return Finding(measured, "does not hold", f"it brings less than {percent(margin)} at batchsz {large}")
-    if needs[small] == "needed":
+    if is_needed[small]:
         return Finding(measured, "does not hold", f"it helps at batchsz {small}, too")
-    if needs == {small: "not needed", large: "needed"}:
+    if not is_open:
         reason = f"it helps at batchsz {large}, and brings less than {percent(margin)} at {small}"
         return Finding(measured, "holds", reason)
-    undecided = " and ".join(str(size) for size, need in needs.items() if need == "open")
-    return Finding(
-        measured,
-        "undecided",
-        f"at batchsz {undecided} the interval includes both 0 and {percent(margin)}; more seeds decide it",
-    )
+    where = " and ".join(is_open)
+    reason = f"at batchsz {where} the interval includes both 0 and {percent(margin)}; more seeds decide it"
+    return Finding(measured, "undecided", reason)
 
 
-def _gain(runs: tuple[WarmupRun, ...], size: int, confidence: float) -> Interval:
+def _gain(runs: Iterable[WarmupRun], size: int, confidence: float) -> Interval:
     """Accuracy with warm-up minus without, paired by seed."""
-    with_it = {run.seed: run.val_accuracy for run in runs if run.batchsz == size and run.warmup_steps}
-    without = {run.seed: run.val_accuracy for run in runs if run.batchsz == size and not run.warmup_steps}
-    first, second = paired(with_it, without)
-    if len(first) < 3:
+    reached: dict[bool, dict[int, float]] = {True: {}, False: {}}
+    for run in runs:
+        if run.batchsz == size:
+            reached[run.warmup_steps > 0][run.seed] = run.val_accuracy
+    warmed, plain = paired(reached[True], reached[False])
+    if len(warmed) < 3:
         raise UntestableError(f"batchsz {size} was trained with fewer than 3 seeds")
-    return repeated_interval(first - second, confidence)
-
-
-def _need(gain: Interval, margin: float) -> Need:
-    if gain.high < margin:
-        return "not needed"
-    return "needed" if gain.low > 0 else "open"
-
-
-def _said(size: int, gain: Interval) -> str:
-    low, value, high = (f"{100 * each:+.1f}" for each in (gain.low, gain.value, gain.high))
-    return f"batchsz {size}: {value} points ({low} to {high})"
+    return repeated_interval(warmed - plain, confidence)

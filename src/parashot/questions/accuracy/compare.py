@@ -1,4 +1,4 @@
-"""Accuracy over episodes, and whether two trainings reach the same.
+"""Tests if two trainings reach the same accuracy.
 
 The episodes of a split are the same for every strategy, so two trainings are compared episode by episode.
 With one training each, the interval covers the choice of episodes and not the luck of a training. Where
@@ -7,20 +7,13 @@ several seeds were trained (`seeds_study`) it covers the luck of trainings, on t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from parashot.params import ClaimsParams
-from parashot.questions.results import StudyResults, Training
-from parashot.questions.statistics import (
-    Equivalence,
-    Interval,
-    equivalence,
-    mean_interval,
-    paired,
-    repeated_equivalence,
-)
-from parashot.train.records import EpisodeAccuracy
+from parashot.questions.accuracy.results import Training
+from parashot.questions.statistics import Interval, equivalence, paired, repeated_equivalence
+from parashot.train.records import EpisodeAccuracy, SeedAccuracy
 
 
 @dataclass(frozen=True)
@@ -36,58 +29,42 @@ class AccuracyComparison:
     seeds: int = 1
 
 
-def compare(
-    results: StudyResults, first: str, second: str, claims: ClaimsParams
-) -> AccuracyComparison | None:
-    """Compare two strategies over all seeds that both were trained with, or by one training each.
+def comparisons(
+    trainings: Mapping[str, Training], base: str, claims: ClaimsParams
+) -> list[AccuracyComparison]:
+    """Compare every training with `base`, and DDP's with DP's, where both share 2 episodes or more."""
+    pairs = [(name, base) for name in trainings if name != base] + [("ddp", "dp")]
+    compared = (
+        compare(trainings[first], trainings[second], claims.accuracy_margin, claims.confidence)
+        for first, second in pairs
+        if first in trainings and second in trainings
+    )
+    return [each for each in compared if each]
 
-    Returns None where one of them is not there, or where they share fewer than 2 episodes.
+
+def compare(first: Training, second: Training, margin: float, confidence: float) -> AccuracyComparison | None:
+    """Compare two trainings over all seeds of both, or by one training each where fewer than 3 are shared.
+
+    Returns None where they share fewer than 2 episodes.
     """
-    ours, theirs = results.training.get(first), results.training.get(second)
-    if ours is None or theirs is None:
-        return None
-    if over_seeds := compare_over_seeds(ours, theirs, claims.accuracy_margin, claims.confidence):
-        return over_seeds
-    return compare_accuracy(ours, theirs, claims.accuracy_margin, claims.confidence)
-
-
-def compare_over_seeds(
-    first: Training, second: Training, margin: float, confidence: float
-) -> AccuracyComparison | None:
-    """Compare by the mean differences of seeds, each over the same episodes; None with fewer than 3 seeds."""
-    differences, episodes = [], 0
+    names = (first.result.strategy, second.result.strategy)
+    by_seed = []
     for seed in sorted({row.seed for row in first.seeds}):
-        ours, theirs = paired(_of_seed(first, seed), _of_seed(second, seed))
-        if len(ours):
-            differences.append(float((ours - theirs).mean()))
-            episodes = len(ours)
-    if len(differences) < 3:
+        ours, theirs = (
+            _by_episode(row for row in each.seeds if row.seed == seed) for each in (first, second)
+        )
+        if ours.keys() & theirs.keys():
+            by_seed.append(paired(ours, theirs))
+    if len(by_seed) > 2:
+        means = [float((ours - theirs).mean()) for ours, theirs in by_seed]
+        outcome, episodes = repeated_equivalence(means, margin, confidence), len(by_seed[-1][0])
+        return AccuracyComparison(*names, episodes, outcome.difference, margin, outcome.verdict, len(by_seed))
+    mine, others = paired(_by_episode(first.val_episodes), _by_episode(second.val_episodes))
+    if len(mine) < 2:
         return None
-    outcome = repeated_equivalence(differences, margin, confidence)
-    names = (first.result.strategy, second.result.strategy)
-    return AccuracyComparison(*names, episodes, outcome.difference, margin, outcome.verdict, len(differences))
+    outcome = equivalence(mine - others, margin, confidence)
+    return AccuracyComparison(*names, len(mine), outcome.difference, margin, outcome.verdict)
 
 
-def _of_seed(training: Training, seed: int) -> dict[int, float]:
-    return {row.episode: row.accuracy for row in training.seeds if row.seed == seed}
-
-
-def compare_accuracy(
-    first: Training, second: Training, margin: float, confidence: float
-) -> AccuracyComparison | None:
-    """Compare two trainings, or return None where they share fewer than 2 episodes."""
-    ours, theirs = paired(_by_episode(first.val_episodes), _by_episode(second.val_episodes))
-    if len(ours) < 2:
-        return None
-    outcome: Equivalence = equivalence(ours - theirs, margin, confidence)
-    names = (first.result.strategy, second.result.strategy)
-    return AccuracyComparison(*names, len(ours), outcome.difference, margin, outcome.verdict)
-
-
-def episode_accuracy(episodes: Iterable[EpisodeAccuracy]) -> Interval:
-    """Mean accuracy with its 95% interval over at least 2 episodes."""
-    return mean_interval([episode.accuracy for episode in episodes])
-
-
-def _by_episode(episodes: Iterable[EpisodeAccuracy]) -> dict[int, float]:
-    return {episode.episode: episode.accuracy for episode in episodes}
+def _by_episode(rows: Iterable[EpisodeAccuracy] | Iterable[SeedAccuracy]) -> dict[int, float]:
+    return {row.episode: row.accuracy for row in rows}

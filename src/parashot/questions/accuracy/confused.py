@@ -1,4 +1,4 @@
-"""Which unseen classes are mistaken for which."""
+"""Unseen classes that are mistaken for one another."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ConfusionRow:
 
 
 def worst_confusions(counts: Iterable[Confusion]) -> list[ConfusionRow]:
-    """The pairs that are mistaken most often, the worst first."""
+    """Return the pairs that are mistaken most often, the worst first."""
     rows = [
         ConfusionRow(each.actual, each.taken_for, each.offered, each.taken, each.taken / each.offered)
         for each in counts

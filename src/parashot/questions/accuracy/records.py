@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from parashot.records import record
 
 
-@dataclass(frozen=True)
+@record
 class WarmupRun:
     """A training with or without (0 steps) a warm-up of the learning rate; the rate is the full one."""
 
@@ -17,7 +17,7 @@ class WarmupRun:
     val_accuracy: float
 
 
-@dataclass(frozen=True)
+@record
 class EvaluateResult:
     """The chosen model on the test split, once."""
 
@@ -31,7 +31,7 @@ class EvaluateResult:
     test_accuracy_ci95: float  # half width
 
 
-@dataclass(frozen=True)
+@record
 class Confusion:
     """Test queries of class `actual` in the episodes that offered class `taken_for`; the two may be one."""
 
@@ -41,7 +41,7 @@ class Confusion:
     taken: int  # queries that were
 
 
-@dataclass(frozen=True)
+@record
 class ShownScore:
     """One score of an episode that is shown: a query's relation with one of the classes on offer.
 

@@ -1,4 +1,4 @@
-"""Few-shot accuracy on the test split, and whether a relation head is worth more than a cosine."""
+"""Few-shot accuracy on the test split, and the relation head's margin over a cosine."""
 
 from __future__ import annotations
 

@@ -6,10 +6,10 @@ validations is passed by luck, and says little.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from parashot.questions.results import Pretraining, StudyResults, Training
+from parashot.questions.accuracy.results import Training
 from parashot.questions.study2020 import BEST_VALIDATION
 
 LEVELS = (0.50, 0.55, BEST_VALIDATION, 0.62)
@@ -33,21 +33,23 @@ class TimeToAccuracy:
     seconds_to_62: float | None
 
 
-def time_to_accuracy(results: StudyResults, images_per_episode: int) -> list[TimeToAccuracy]:
-    """A row for each training that ran to its end."""
+def time_to_accuracy(
+    trainings: Mapping[str, Training], pretraining: Training | None, images_per_episode: int
+) -> list[TimeToAccuracy]:
+    """Return a row for each training that ran to its end."""
     return [
-        _row(training, results.pretraining, images_per_episode)
-        for training in results.training.values()
+        _row(training, pretraining, images_per_episode)
+        for training in trainings.values()
         if training.result.val_accuracy is not None
     ]
 
 
-def before_training(pretraining: Pretraining | None) -> float:
+def before_training(pretraining: Training | None) -> float:
     """Seconds that pretraining took before the first episode; 0 without one."""
     return pretraining.history[-1].seconds if pretraining and pretraining.history else 0.0
 
 
-def validations(training: Training, pretraining: Pretraining | None) -> list[Timed]:
+def validations(training: Training, pretraining: Training | None) -> list[Timed]:
     """Every validation of a training, its time counted from the first step of pretraining."""
     begun = before_training(pretraining)
     return [
@@ -56,7 +58,7 @@ def validations(training: Training, pretraining: Pretraining | None) -> list[Tim
 
 
 def seconds_to(level: float, points: Iterable[Timed]) -> float | None:
-    """When accuracy has come to `level` and stays there; None where it has not."""
+    """Seconds until accuracy has come to `level` and stays there; None where it has not."""
     reached = None
     for seconds, accuracy in points:
         if accuracy < level:
@@ -66,7 +68,7 @@ def seconds_to(level: float, points: Iterable[Timed]) -> float | None:
     return reached
 
 
-def _row(training: Training, pretraining: Pretraining | None, images_per_episode: int) -> TimeToAccuracy:
+def _row(training: Training, pretraining: Training | None, images_per_episode: int) -> TimeToAccuracy:
     result = training.result
     before = pretraining.result if pretraining else None
     in_one_window = result.seconds is not None and not (before and before.seconds is None)
@@ -75,7 +77,7 @@ def _row(training: Training, pretraining: Pretraining | None, images_per_episode
         result.strategy,
         before.seconds if before else 0.0,
         result.seconds,
-        (before.images if before else 0) + result.episodes * images_per_episode,
+        (before.items if before else 0) + result.items * images_per_episode,
         result.val_accuracy or 0.0,
         result.val_accuracy_ci95 or 0.0,
         *(seconds_to(level, points) for level in LEVELS),

@@ -26,8 +26,7 @@ from parashot.parallel.registry import build_strategy, step_options, unsupported
 from parashot.params import Params
 from parashot.progress import Progress
 from parashot.questions.batchsz.records import BatchszBlock, BatchszRun
-from parashot.questions.batchsz.rows import BatchszRow, batchsz_rows
-from parashot.questions.results import BatchszResults
+from parashot.questions.batchsz.rows import BatchszResults, BatchszRow, batchsz_rows
 from parashot.questions.runs import Setting, Stage, Table
 from parashot.questions.statistics import Resampling
 from parashot.questions.timed import TimedStrategy, timed_strategy

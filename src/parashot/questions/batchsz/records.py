@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from parashot.records import Status
+from parashot.records import Status, record
 
 
-@dataclass(frozen=True)
+@record
 class BatchszRun:
     """One training of the batch-size study under DDP, with the study's limit: the baseline's time."""
 
@@ -24,7 +22,7 @@ class BatchszRun:
     val_accuracy_ci95: float | None
 
 
-@dataclass(frozen=True)
+@record
 class BatchszBlock:
     """One timed block of steps of one size; `synchronised` False leaves the gradient exchange out."""
 

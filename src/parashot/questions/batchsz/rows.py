@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from parashot.questions.batchsz.records import BatchszBlock, BatchszRun
-from parashot.questions.results import BatchszResults
 from parashot.questions.statistics import Interval, Resampling, median_interval, paired, ratio_interval
+
+
+@dataclass(frozen=True)
+class BatchszResults:
+    """`results/batchsz`."""
+
+    runs: tuple[BatchszRun, ...]
+    blocks: tuple[BatchszBlock, ...]
 
 
 @dataclass(frozen=True)
@@ -27,9 +34,7 @@ class BatchszRow:
     seconds: float | None
     limit_seconds: float | None
     projected_seconds: float | None
-    run_speedup: (
-        float | None
-    )  # whole runs: seconds of the baseline over its own projected ones; a single measurement each
+    run_speedup: float | None  # of whole runs, once each: seconds of the baseline over its projected ones
     seconds_per_episode: Interval | None
     speedup: Interval | None  # blocks: seconds per episode of the baseline over its own
     baseline: int
@@ -39,10 +44,9 @@ class BatchszRow:
 
 
 def batchsz_rows(results: BatchszResults, baseline: int, resampling: Resampling) -> list[BatchszRow]:
-    """One row per size, in the order of the sizes; speedups are against the size `baseline`."""
-    base_run = next((run for run in results.runs if run.batchsz == baseline and run.status == "ok"), None)
+    """Return one row per size, in the order of the sizes; speedups are against the size `baseline`."""
     runs = sorted(results.runs, key=lambda run: run.batchsz)
-    return [_row(run, base_run, results.blocks, baseline, resampling) for run in runs]
+    return [_row(run, results, baseline, resampling) for run in runs]
 
 
 def episode_seconds(
@@ -56,16 +60,11 @@ def episode_seconds(
     }
 
 
-def _row(
-    run: BatchszRun,
-    base_run: BatchszRun | None,
-    blocks: Sequence[BatchszBlock],
-    baseline: int,
-    resampling: Resampling,
-) -> BatchszRow:
-    ran = run.status != "skipped"
+def _row(run: BatchszRun, results: BatchszResults, baseline: int, resampling: Resampling) -> BatchszRow:
+    ran, blocks = run.status != "skipped", results.blocks
+    whole = next((each for each in results.runs if each.batchsz == baseline and each.status == "ok"), None)
     own = episode_seconds(blocks, run.batchsz)
-    unsynchronised = _ratio(episode_seconds(blocks, run.batchsz, synchronised=False), own, resampling)
+    computing = _ratio(episode_seconds(blocks, run.batchsz, synchronised=False), own, resampling)
     return BatchszRow(
         batchsz=run.batchsz,
         status=run.status,
@@ -76,11 +75,11 @@ def _row(
         seconds=run.seconds if ran else None,
         limit_seconds=run.limit_seconds,
         projected_seconds=run.projected_seconds if ran else None,
-        run_speedup=base_run.seconds / run.projected_seconds if base_run and ran else None,
+        run_speedup=whole.seconds / run.projected_seconds if whole and ran else None,
         seconds_per_episode=median_interval(list(own.values()), resampling) if len(own) > 1 else None,
         speedup=_ratio(episode_seconds(blocks, baseline), own, resampling),
         baseline=baseline,
-        communication_share=unsynchronised.complement() if unsynchronised else None,
+        communication_share=computing.complement() if computing else None,
         val_accuracy=run.val_accuracy,
         val_accuracy_ci95=run.val_accuracy_ci95,
     )

@@ -2,85 +2,78 @@
 
 from __future__ import annotations
 
-from parashot.questions.advised import Advice, as_fast_as, how_sure
-from parashot.questions.evidence import Evidence, UntestableError
-from parashot.questions.loader.rows import batch_seconds
+from typing import TYPE_CHECKING
+
+from parashot.questions.advice import Advice, Choice
+from parashot.questions.claim import UntestableError, needed
+from parashot.questions.loader.rows import LoaderRow, batch_seconds
 from parashot.questions.statistics import Interval, tied, tied_with_best
 from parashot.questions.text import counted, listed, number, times
 
+if TYPE_CHECKING:
+    from parashot.questions.study import Study
 
-def advise_workers(evidence: Evidence) -> Advice:
-    """The fewest workers that cannot be told from the fastest setting of the training's backend."""
-    backend = evidence.params.loader.backend
-    if evidence.results.loader is None:
-        raise UntestableError(evidence.why_missing("loader"))
-    seconds = batch_seconds(evidence.results.loader.blocks, backend)
+
+def advise_workers(study: Study) -> Advice:
+    """Advise the fewest workers that tie with the fastest setting of the training's backend."""
+    backend = study.params.loader.backend
+    seconds = batch_seconds(needed(study, "loader", study.results.loader).blocks, backend)
     if not seconds:
         raise UntestableError(f"the backend {backend} was not measured; add it to loader.bench.backends")
-    best, ratios = tied_with_best(seconds, evidence.resampling)
-    equals = [best, *tied(ratios)]
-    workers = min(equals)
-    row = next(row for row in evidence.loader if (row.backend, row.workers) == (backend, workers))
-    gain = "no workers are as fast as any number of them"
-    if not workers and ratios and len(equals) == 1:
-        following, behind = min(ratios.items(), key=lambda each: each[1].value)
-        gain = f"{times(behind)} the episodes per second of {counted(following, 'worker')}, the next best"
+    best, ratios = tied_with_best(seconds, study.resampling)
+    choice = Choice(min([best, *tied(ratios)]), best, ratios)
+    workers = choice.choice
+    row = next(row for row in study.loader if (row.backend, row.workers) == (backend, workers))
+    buys = "no workers are as fast as any number of them"
     if workers and row.speedup:
-        gain = f"{times(row.speedup)} the episodes per second of none"
-    others = [str(each) for each in sorted(equals) if each != workers]
-    sure = f"faster than every other number of workers with {backend}"
-    if len(seconds) == 1:
-        sure = f"the only number of workers that was measured with {backend}"
-    if others:
-        sure = f"{as_fast_as(others)}; the fewest take the least memory"
+        buys = f"{times(row.speedup)} the episodes per second of none"
+    elif ratios and not choice.others:
+        following, behind = min(ratios.items(), key=lambda each: each[1].value)
+        buys = f"{times(behind)} the episodes per second of {counted(following, 'worker')}, the next best"
+    noun = f"number of workers with {backend}"
     return Advice(
         topic="loader workers",
         choice=str(workers),
         setting=f"loader.workers={workers}",
         phrase=f"read with {counted(workers, 'worker') if workers else 'no workers'} ({backend})",
-        buys=gain,
-        sure=sure + _supply(evidence, row.episodes_per_second),
-        decided=not others,
+        buys=buys,
+        sure=choice.how_sure(noun, "; the fewest take the least memory") + _supply(study, row),
+        decided=not choice.others,
     )
 
 
-def advise_backend(evidence: Evidence) -> Advice:
-    """The fastest backend, each with its best number of workers; the training's own where that is as fast."""
-    if evidence.results.loader is None:
-        raise UntestableError(evidence.why_missing("loader"))
+def advise_backend(study: Study) -> Advice:
+    """Advise the fastest backend, each with its best workers; the training's own where it is as fast."""
+    blocks = needed(study, "loader", study.results.loader).blocks
     settings = {
-        (row.backend, row.workers): batch_seconds(evidence.results.loader.blocks, row.backend)[row.workers]
-        for row in evidence.loader
+        (row.backend, row.workers): batch_seconds(blocks, row.backend)[row.workers] for row in study.loader
     }
     if not settings:
         raise UntestableError("no loader setting was measured; run `dvc repro`")
-    (best, _), ratios = tied_with_best(settings, evidence.resampling)
+    (best, _), ratios = tied_with_best(settings, study.resampling)
     behind: dict[str, Interval] = {}  # of each other backend's best setting
-    for (backend, _), ratio in ratios.items():
-        if backend != best and (backend not in behind or ratio.value < behind[backend].value):
-            behind[backend] = ratio
-    equals = [best, *tied(behind)]
-    own = evidence.params.loader.backend
-    choice = own if own in equals else best
-    gains = [f"{times(ratio)} as fast as {name}" for name, ratio in behind.items() if choice == best]
-    others = [each for each in equals if each != choice]
-    sure = as_fast_as(others) if others else how_sure(behind, "backend")
+    for (backend, _), ratio in sorted(ratios.items(), key=lambda each: each[1].value):
+        if backend != best:
+            behind.setdefault(backend, ratio)
+    own = study.params.loader.backend
+    choice = Choice(own if own in tied(behind) else best, best, behind)
+    gains = (f"{times(ratio)} as fast as {name}" for name, ratio in behind.items() if choice.choice == best)
     return Advice(
         topic="loader backend",
-        choice=choice,
-        setting=f"loader.backend={choice}",
+        choice=choice.choice,
+        setting=f"loader.backend={choice.choice}",
         phrase="",
         buys=listed(gains) or "nothing was faster",
-        sure=f"{sure}; each backend with its best number of workers",
-        decided=not others,
+        sure=f"{choice.how_sure('backend')}; each backend with its best number of workers",
+        decided=not choice.others,
     )
 
 
-def _supply(evidence: Evidence, supply: Interval) -> str:
-    """How what the loader delivers stands to what the fastest strategy consumes."""
-    rates = [row.episodes_per_second.value for row in evidence.strategies.values() if row.episodes_per_second]
+def _supply(study: Study, row: LoaderRow) -> str:
+    """Say how the loader's episodes per second stand to what the fastest strategy consumes."""
+    rates = [each.episodes_per_second.value for each in study.strategies.values() if each.episodes_per_second]
     if not rates:
         return ""
-    ratio = supply.value / max(rates)
+    ratio = row.episodes_per_second.value / max(rates)
     verb = "about" if ratio > 1 else "only"
     return f"; it delivers {verb} {number(ratio)} times what the fastest strategy consumes"

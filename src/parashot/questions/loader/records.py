@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from parashot.records import record
 
 
-@dataclass(frozen=True)
+@record
 class LoaderBlock:
     """One timed block of one loader setting in one round; warm-up batches are not in it."""
 

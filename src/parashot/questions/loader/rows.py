@@ -15,6 +15,13 @@ Rounds = Mapping[int, float]
 
 
 @dataclass(frozen=True)
+class LoaderResults:
+    """`results/loader`."""
+
+    blocks: tuple[LoaderBlock, ...]
+
+
+@dataclass(frozen=True)
 class LoaderRow:
     """One loader setting. `speedup` S_p and `efficiency` E_p are against no workers with the same backend."""
 
@@ -30,7 +37,10 @@ class LoaderRow:
 
 
 def loader_rows(blocks: Iterable[LoaderBlock], resampling: Resampling) -> list[LoaderRow]:
-    """One row per backend and number of workers, in that order. Raises `RecordError` for a lone block."""
+    """Return one row per backend and number of workers, in that order.
+
+    Raises `RecordError` for a lone block.
+    """
     settings: dict[tuple[str, int], list[LoaderBlock]] = {}
     for block in blocks:
         settings.setdefault((block.backend, block.workers), []).append(block)
@@ -39,32 +49,22 @@ def loader_rows(blocks: Iterable[LoaderBlock], resampling: Resampling) -> list[L
 
 def batch_seconds(blocks: Iterable[LoaderBlock], backend: str) -> dict[int, Rounds]:
     """Seconds per batch of one backend: by workers, then by round."""
-    seconds: dict[int, dict[int, float]] = {}
+    settings: dict[int, list[LoaderBlock]] = {}
     for block in blocks:
         if block.backend == backend:
-            seconds.setdefault(block.workers, {})[block.round] = block.seconds / block.batches
-    return dict(sorted(seconds.items()))
-
-
-def memory_by_round(blocks: Iterable[LoaderBlock], backend: str) -> tuple[list[int], list[list[float]]]:
-    """Numbers of workers, and memory in bytes [rounds, workers] of the rounds that measured all of them."""
-    memory: dict[int, dict[int, float]] = {}
-    for block in blocks:
-        if block.backend == backend:
-            memory.setdefault(block.round, {})[block.workers] = float(block.memory_bytes)
-    workers = sorted({count for row in memory.values() for count in row})
-    return workers, [[row[count] for count in workers] for row in memory.values() if len(row) == len(workers)]
+            settings.setdefault(block.workers, []).append(block)
+    return {workers: _by_round(settings[workers]) for workers in sorted(settings)}
 
 
 def _row(blocks: list[LoaderBlock], base: list[LoaderBlock] | None, resampling: Resampling) -> LoaderRow:
-    first = blocks[0]
+    first, rounds = blocks[0], _by_round(blocks)
     if len(blocks) < 2:
         raise RecordError(
             f"results/loader/blocks.csv: one block of {first.backend} with {first.workers} workers, at least "
             "2 are needed; run `dvc repro -f -s loader-bench`"
         )
-    seconds = median_interval([block.seconds / block.batches for block in blocks], resampling)
-    speedup = ratio_interval(*paired(_seconds(base), _seconds(blocks)), resampling) if base else None
+    seconds = median_interval(list(rounds.values()), resampling)
+    speedup = ratio_interval(*paired(_by_round(base), rounds), resampling) if base else None
     return LoaderRow(
         backend=first.backend,
         workers=first.workers,
@@ -78,5 +78,5 @@ def _row(blocks: list[LoaderBlock], base: list[LoaderBlock] | None, resampling: 
     )
 
 
-def _seconds(blocks: Iterable[LoaderBlock]) -> dict[int, float]:
+def _by_round(blocks: Iterable[LoaderBlock]) -> dict[int, float]:
     return {block.round: block.seconds / block.batches for block in blocks}

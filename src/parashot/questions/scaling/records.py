@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from parashot.records import record
 
 
-@dataclass(frozen=True)
+@record
 class CostStep:
     """One timed block of steps of one replica that exchanges nothing: what the model of cost is fitted to."""
 
@@ -16,7 +16,7 @@ class CostStep:
     seconds: float  # of the slowest of those
 
 
-@dataclass(frozen=True)
+@record
 class CostMessage:
     """One timed block of all-reduces of one message: what a link is fitted to."""
 

@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 
 from parashot.errors import RecordError, UsageError
-from parashot.questions.results import StrategyResults
 from parashot.questions.scaling.cost_model import Cluster, Replica, Wire, fit_line, step_seconds
 from parashot.questions.scaling.links import HERE, LINKS, parse_link
 from parashot.questions.scaling.records import CostMessage, CostStep
@@ -22,9 +21,7 @@ from parashot.questions.statistics import (
     drawn_interval,
     median_interval,
 )
-from parashot.questions.strategies.costs import hidden_share
-from parashot.questions.strategies.records import StrategyVariant
-from parashot.questions.strategies.rows import BASE
+from parashot.questions.strategies.rows import BASE, StrategyResults, hidden_share
 from parashot.questions.strategies.rows import step_seconds as measured_seconds
 
 Mode = Literal["strong", "weak"]
@@ -189,7 +186,7 @@ def parse_devices(text: str) -> list[int]:
 
 
 def shown_rows(predictor: Predictor) -> list[ScalingRow]:
-    """Predictions of the report; the link measured here is left out where there is none."""
+    """Return the report's predictions; the link measured here is left out where there is none."""
     links = [link for link in LINKS_SHOWN if link != HERE or predictor.here is not None]
     return [row for link in links for row in predictor.rows(link, DEVICES)]
 
@@ -197,45 +194,38 @@ def shown_rows(predictor: Predictor) -> list[ScalingRow]:
 def checked_rows(predictor: Predictor, bench: StrategyResults) -> list[CheckedRow]:
     """Set what was measured on one replica and on all of this machine's beside the prediction."""
     times = measured_seconds(bench.blocks)
+    replicas = {each.variant: each.replicas for each in bench.variants if each.status == "ok"}
     rows = []
     for name in (BASE, PREDICTED):
-        variant, own = _variant(bench, name), list(times.get(name, {}).values())
-        if variant is None or len(own) < 2 or (variant.replicas > 1 and predictor.here is None):
-            continue
-        measured = median_interval(own, predictor.resampling)
-        predicted = predictor.here_seconds(variant.replicas)
-        error = predicted.value / measured.value - 1
-        rows.append(CheckedRow(name, variant.replicas, predicted, measured, error))
+        own = list(times.get(name, {}).values())
+        if name in replicas and len(own) > 1 and (replicas[name] == 1 or predictor.here):
+            measured = median_interval(own, predictor.resampling)
+            predicted = predictor.here_seconds(replicas[name])
+            error = predicted.value / measured.value - 1
+            rows.append(CheckedRow(name, replicas[name], predicted, measured, error))
     return rows
 
 
-def _variant(bench: StrategyResults, name: str) -> StrategyVariant | None:
-    return next((each for each in bench.variants if each.variant == name and each.status == "ok"), None)
-
-
-def _fit_replica(steps: Sequence[CostStep], drawn: Rounds) -> Replica:
+def _fit_replica(steps: Iterable[CostStep], drawn: Rounds) -> Replica:
     """Fit the time of one replica by its episodes, and how much its peers slow it."""
-    most = max(each.busy for each in steps)
-    sizes, alone = _step_medians(steps, 1, drawn)
+    by_busy: dict[int, list[tuple[int, int, float]]] = {}
+    for each in steps:
+        block = (each.round, each.episodes, each.seconds / each.steps)
+        by_busy.setdefault(each.busy, []).append(block)
+    sizes, alone = _medians(by_busy.get(1, []), drawn)
     if len(sizes) < FEWEST_SIZES:
         raise RecordError(_needed("cost_steps.csv", f"at least {FEWEST_SIZES} numbers of episodes"))
     fixed, per_episode = fit_line(sizes, alone)
+    most = max(by_busy)
     if most == 1:
         return Replica(fixed, per_episode, np.ones_like(fixed))
-    _, crowded = _step_medians(steps, most, drawn)
+    _, crowded = _medians(by_busy[most], drawn)
     return Replica(fixed, per_episode, np.maximum(1.0, (crowded / alone).mean(axis=-1)))
 
 
 def _fit_wire(messages: Sequence[CostMessage], drawn: Rounds) -> Wire:
-    sizes, seconds = _medians(
-        ((each.round, each.bytes, each.seconds / each.calls) for each in messages), drawn
-    )
-    return Wire.fitted(messages[0].ranks, sizes, seconds)
-
-
-def _step_medians(steps: Iterable[CostStep], busy: int, drawn: Rounds) -> tuple[list[int], Floats]:
-    mine = (each for each in steps if each.busy == busy)
-    return _medians(((each.round, each.episodes, each.seconds / each.steps) for each in mine), drawn)
+    blocks = [(each.round, each.bytes, each.seconds / each.calls) for each in messages]
+    return Wire.fitted(messages[0].ranks, *_medians(blocks, drawn))
 
 
 def _medians(blocks: Iterable[tuple[int, int, float]], drawn: Rounds) -> tuple[list[int], Floats]:
@@ -243,7 +233,7 @@ def _medians(blocks: Iterable[tuple[int, int, float]], drawn: Rounds) -> tuple[l
     times: dict[int, list[float]] = {}
     for _, size, seconds in sorted(blocks):
         times.setdefault(size, []).append(seconds)
-    if len({len(each) for each in times.values()} | {drawn.shape[-1]}) != 1:
+    if {len(each) for each in times.values()} != {drawn.shape[-1]}:
         raise RecordError(_needed("cost_*.csv", "a block of every size in every round"))
     table = np.array([times[size] for size in sorted(times)]).T
     return sorted(times), np.asarray(np.median(table[drawn], axis=-2))

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from parashot.questions.advised import Advice
-from parashot.questions.evidence import Evidence, UntestableError
+from typing import TYPE_CHECKING
+
+from parashot.questions.advice import Advice
+from parashot.questions.claim import UntestableError, needed
 from parashot.questions.statistics import tied_with_best
 from parashot.questions.step.rows import seconds_by_way
 from parashot.questions.text import times
 
+if TYPE_CHECKING:
+    from parashot.questions.study import Study
 
-def advise_precision(evidence: Evidence) -> Advice:
-    """The precision of the fastest way to compute a step; fp32 where bf16 is not shown to be faster."""
-    if evidence.results.tune is None:
-        raise UntestableError(evidence.why_missing("tune"))
-    seconds = seconds_by_way(evidence.results.tune.blocks)
-    kinds = {way.precision for way in seconds}
-    if not kinds:
-        asked = evidence.params.train.precision
+
+def advise_precision(study: Study) -> Advice:
+    """Advise the precision of the fastest way to compute a step; fp32 where bf16 is not shown faster."""
+    seconds = seconds_by_way(needed(study, "tune", study.results.tune).blocks)
+    if not seconds:
+        asked = study.params.train.precision
         raise UntestableError(f"params ask for {asked}; train.precision=auto has it measured")
-    if kinds == {"fp32"}:
-        return _advice("fp32", "nothing was faster", "the only one that was measured on this device", True)
-    best, ratios = tied_with_best(seconds, evidence.resampling)
-    other = min(
-        (way for way in ratios if way.precision != best.precision),
-        key=lambda way: ratios[way].value,
-        default=None,
-    )
-    if other is None:
+    best, ratios = tied_with_best(seconds, study.resampling)
+    others = {way: ratio for way, ratio in ratios.items() if way.precision != best.precision}
+    if not others:
         return _advice(best.precision, "nothing was faster", "the only one that was measured", True)
-    ratio, decided = ratios[other], ratios[other].side_of(1) != "around"
-    if not decided:
-        words = f"the fastest way in {best.precision} and that in {other.precision} cannot be told apart"
-        return _advice("fp32", "nothing was faster", f"{words}; fp32 is the plainer one", False)
-    sure = f"a step's fastest way in {other.precision} takes {times(ratio)} its time"
-    return _advice(best.precision, f"{times(ratio)} as fast as {other.precision}", sure, True)
+    other = min(others, key=lambda way: others[way].value)
+    if others[other].side_of(1) == "around":
+        tie = f"the fastest way in {best.precision} and that in {other.precision} are statistically tied"
+        return _advice("fp32", "nothing was faster", f"{tie}; fp32 is the plainer one", False)
+    slower = times(others[other])
+    sure = f"a step's fastest way in {other.precision} takes {slower} its time"
+    return _advice(best.precision, f"{slower} as fast as {other.precision}", sure, True)
 
 
 def _advice(choice: str, buys: str, sure: str, decided: bool) -> Advice:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from parashot.records import record
 
 
-@dataclass(frozen=True)
+@record
 class TuneBlock:
     """One timed step of one replica, computed in one way, in one round."""
 

@@ -1,13 +1,29 @@
-"""How a step is computed: the ways that were tried before training, and the one that was chosen."""
+"""Ways to compute a step: those that were tried before training, and the one that was chosen."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from parashot.questions.statistics import Interval, Resampling, median_interval, paired, ratio_interval
 from parashot.questions.step.records import TuneBlock
+from parashot.records import read_result, read_rows
 from parashot.train.records import Choices
+
+
+@dataclass(frozen=True)
+class TuneResults:
+    """`results/choices.json` and `results/tune`; no blocks where params left nothing open."""
+
+    choices: Choices
+    blocks: tuple[TuneBlock, ...]
+
+
+def load_tune(results: Path) -> TuneResults:
+    """Read both from the folder `results`. Raises `RecordError`."""
+    choices = read_result(Choices, results / "choices.json")
+    return TuneResults(choices, tuple(read_rows(TuneBlock, results / "tune/blocks.csv")))
 
 
 @dataclass(frozen=True)
@@ -24,7 +40,7 @@ class StepRow:
 
 
 def step_rows(blocks: Sequence[TuneBlock], chosen: Choices, resampling: Resampling) -> list[StepRow]:
-    """One row per way, the slowest first."""
+    """Return one row per way, the slowest first."""
     seconds = seconds_by_way(blocks)
     medians = {way: median_interval(list(times.values()), resampling) for way, times in seconds.items()}
     order = sorted(medians, key=lambda way: -medians[way].value)

@@ -25,13 +25,12 @@ from parashot.parallel.registry import STRATEGIES, step_options, unsupported_rea
 from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams, Params
 from parashot.progress import Progress
-from parashot.questions.results import StrategyResults, StudyResults
 from parashot.questions.runs import Setting, Stage, Table
 from parashot.questions.scaling.measure import CostBlocks, new_messages, ready_sizes, time_round
 from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.statistics import Resampling
 from parashot.questions.strategies.records import StepShares, StepTrace, StrategyBlock, StrategyVariant
-from parashot.questions.strategies.rows import step_seconds, strategy_rows
+from parashot.questions.strategies.rows import StrategyResults, step_seconds, strategy_rows
 from parashot.questions.strategies.shares import merge_shares, profile_shares
 from parashot.questions.strategies.trace import RankTrace, merge_traces, trace_step
 from parashot.questions.timed import TimedStrategy, timed_strategy
@@ -208,7 +207,7 @@ def _settings(variants: Sequence[StrategyVariant], measured: StrategyMeasurement
     results = StrategyResults(
         tuple(variants), tuple(measured.blocks), tuple(measured.traces), tuple(measured.shares)
     )
-    rows = {row.variant: row for row in strategy_rows(StudyResults(strategies=results), Resampling())}
+    rows = {row.variant: row for row in strategy_rows(results, {}, Resampling())}
     seconds = step_seconds(measured.blocks)
     return [
         Setting(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from parashot.records import Status
+from parashot.records import Status, record
 
 
-@dataclass(frozen=True)
+@record
 class StrategyBlock:
     """One timed block of training steps of one variant in one round."""
 
@@ -17,7 +15,7 @@ class StrategyBlock:
     seconds: float
 
 
-@dataclass(frozen=True)
+@record
 class StrategyVariant:
     """What one row of the strategy comparison is: a strategy with its replicas and threads.
 
@@ -34,7 +32,7 @@ class StrategyVariant:
     batchsz: int  # episodes per step, over all replicas
 
 
-@dataclass(frozen=True)
+@record
 class StepTrace:
     """Processes, threads and messages of one training step of a variant."""
 
@@ -53,7 +51,7 @@ class StepTrace:
     gradient_bytes: int  # bytes of gradients one replica contributes
 
 
-@dataclass(frozen=True)
+@record
 class StepShares:
     """How one process spent one step of a variant, as the profiler saw it: shares of the step's time."""
 

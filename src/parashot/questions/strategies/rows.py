@@ -1,41 +1,51 @@
-"""Strategies: interleaved blocks and whole trainings -> one row per variant, and the study's Table 1."""
+"""Strategies: interleaved blocks, what a step was seen to do, and whole trainings -> one row per variant."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from parashot.errors import RecordError
-from parashot.questions.results import StrategyResults, StudyResults, Training
+from parashot.questions.accuracy.results import Training
+from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.statistics import Interval, Resampling, median_interval, paired, ratio_interval
-from parashot.questions.strategies.costs import StepCost, step_cost
-from parashot.questions.strategies.records import StrategyBlock, StrategyVariant
-from parashot.train.records import TrainResult
+from parashot.questions.strategies.records import StepShares, StepTrace, StrategyBlock, StrategyVariant
+from parashot.questions.text import listed, percent, size
 
 BASE = "serial"
 """The variant behind every speedup: one replica with as many threads as any replica has."""
 
+WORTH_NAMING = 0.05
+"""Share of a step below which nothing is said of it."""
+
 
 @dataclass(frozen=True)
-class StrategyRow:
-    """One variant: its step timed in interleaved blocks, and the whole training of its strategy beside it."""
+class StrategyResults:
+    """`results/strategies`."""
 
-    variant: str
-    strategy: str
-    status: str
-    reason: str
+    variants: tuple[StrategyVariant, ...]
+    blocks: tuple[StrategyBlock, ...] = ()
+    anatomy: tuple[StepTrace, ...] = ()
+    shares: tuple[StepShares, ...] = ()
+    cost_steps: tuple[CostStep, ...] = ()
+    cost_messages: tuple[CostMessage, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StrategyRow(StrategyVariant):
+    """One variant: its step timed in interleaved blocks, and the whole training of its strategy beside it.
+
+    Shares of a step are means over processes and profiled steps; None where none was profiled.
+    """
+
     device: str  # of the training: cpu, cuda
     how: str  # what the training really ran, in words
-    replicas: int
-    threads_per_replica: int
-    batchsz: int
     blocks: int
     seconds_per_step: Interval | None
     episodes_per_second: Interval | None
     speedup: Interval | None  # S_p against `base`
-    efficiency: (
-        Interval | None
-    )  # S_p / p, where p counts the replicas, or the threads of one that has all cores
+    efficiency: Interval | None  # S_p / p; p counts replicas, or the threads of one that has all cores
     base: str
     training_status: str  # of the whole training; empty where the variant has none of its own
     training_reason: str
@@ -55,17 +65,18 @@ class StrategyRow:
     ranks_identical: bool | None
 
 
-def strategy_rows(results: StudyResults, resampling: Resampling) -> list[StrategyRow]:
-    """One row per variant timed, then one per training that has no variant of its own."""
-    bench = results.strategies
-    rows = (
-        [_row(each, bench, results.training.get(each.variant), resampling) for each in bench.variants]
-        if bench
-        else []
-    )
-    timed = {row.variant for row in rows}
-    rest = [training for name, training in results.training.items() if name not in timed]
-    return rows + [_row(_untimed(training.result), None, training, resampling) for training in rest]
+def strategy_rows(
+    bench: StrategyResults | None, trainings: Mapping[str, Training], resampling: Resampling
+) -> list[StrategyRow]:
+    """Return one row per variant timed, then one per training that has no variant of its own.
+
+    Raises `RecordError` for a lone block.
+    """
+    bench = bench or StrategyResults(())
+    timed = {variant.variant for variant in bench.variants}
+    untimed = [_untimed(training) for name, training in trainings.items() if name not in timed]
+    variants = (*bench.variants, *untimed)
+    return [_row(variant, bench, trainings.get(variant.variant), resampling) for variant in variants]
 
 
 def step_seconds(blocks: Iterable[StrategyBlock]) -> dict[str, dict[int, float]]:
@@ -76,81 +87,100 @@ def step_seconds(blocks: Iterable[StrategyBlock]) -> dict[str, dict[int, float]]
     return seconds
 
 
+def hidden_share(variant: str, shares: Iterable[StepShares], resampling: Resampling) -> Interval | None:
+    """Of the time that messages of a variant were under way, the share in which its processes computed.
+
+    One value per profiled step, the mean over processes; None where no messages were seen.
+    """
+    steps: dict[int, list[StepShares]] = {}
+    for each in shares:
+        if each.variant == variant:
+            steps.setdefault(each.step, []).append(each)
+    values = [
+        sum(each.hidden for each in ranks) / under_way
+        for ranks in steps.values()
+        if (under_way := sum(each.hidden + each.exposed for each in ranks)) > 0
+    ]
+    return median_interval(values, resampling) if len(values) > 1 else None
+
+
 def _row(
-    variant: StrategyVariant, bench: StrategyResults | None, training: Training | None, resampling: Resampling
+    variant: StrategyVariant, bench: StrategyResults, training: Training | None, resampling: Resampling
 ) -> StrategyRow:
-    times = step_seconds(bench.blocks) if bench else {}
-    base = next((each for each in bench.variants if each.variant == BASE), None) if bench else None
-    own = times.get(variant.variant) if variant.status == "ok" else None
-    seconds = median_interval(_enough(variant.variant, own), resampling) if own else None
+    name, times = variant.variant, step_seconds(bench.blocks)
+    base = next((each for each in bench.variants if each.variant == BASE), None)
+    own = times.get(name) if variant.status == "ok" else None
+    if own and len(own) < 2:
+        raise RecordError(
+            f"results/strategies/blocks.csv: one block of {name}, at least 2 are needed; "
+            "run `dvc repro -f -s strategy-bench`"
+        )
+    seconds = median_interval(list(own.values()), resampling) if own else None
     speedup = ratio_interval(*paired(times[BASE], own), resampling) if own and BASE in times else None
     result = training.result if training else None
     trained = result if result and result.status == "ok" else None
-    cost = step_cost(variant.variant, bench.anatomy, bench.shares) if bench else StepCost()
     memory = trained.peak_memory_bytes if trained else None
+    seen = next((each for each in bench.anatomy if each.variant == name), None)
+    shares = [each for each in bench.shares if each.variant == name]
     return StrategyRow(
-        variant=variant.variant,
-        strategy=variant.strategy,
-        status=variant.status,
-        reason=variant.reason,
+        **vars(variant),
         device=trained.device if trained else "",
         how=trained.how if trained else "",
-        replicas=variant.replicas,
-        threads_per_replica=variant.threads_per_replica,
-        batchsz=variant.batchsz,
         blocks=len(own or ()),
         seconds_per_step=seconds,
         episodes_per_second=seconds.reciprocal(variant.batchsz) if seconds else None,
         speedup=speedup,
-        efficiency=speedup.scaled(1 / _resources(variant, base)) if speedup and base else None,
+        efficiency=speedup.scaled(_threads(base) / _threads(variant)) if speedup and base else None,
         base=BASE,
         training_status=result.status if result else "",
         training_reason=result.reason if result else "",
         training_seconds=trained.seconds if trained else None,
-        training_episodes=trained.episodes if trained else None,
+        training_episodes=trained.items if trained else None,
         data_share=trained.data_share if trained else None,
         val_accuracy=trained.val_accuracy if trained else None,
         val_accuracy_ci95=trained.val_accuracy_ci95 if trained else None,
         val_episodes=trained.val_episodes if trained else None,
         peak_memory_bytes=memory,
-        peak_memory_per_process_bytes=round(memory / cost.processes) if memory and cost.processes else None,
-        bytes_sent=cost.bytes_sent,
-        communication_exposed=cost.communication_exposed,
-        communication_hidden=cost.communication_hidden,
-        idle=cost.idle,
-        why_slow=cost.why_slow() if speedup and speedup.side_of(1) == "below" else "",
+        peak_memory_per_process_bytes=round(memory / seen.processes)
+        if memory and seen and seen.processes
+        else None,
+        bytes_sent=seen.bytes_sent if seen else None,
+        communication_exposed=fmean(each.exposed for each in shares) if shares else None,
+        communication_hidden=fmean(each.hidden for each in shares) if shares else None,
+        idle=fmean(each.idle for each in shares) if shares else None,
+        why_slow=_why_slow(shares, seen) if speedup and speedup.side_of(1) == "below" else "",
         ranks_identical=trained.ranks_identical if trained else None,
     )
 
 
-def _resources(variant: StrategyVariant, base: StrategyVariant) -> float:
-    """How many times the base case's threads (on GPUs, where threads are equal, devices) a variant has."""
-    own, one = (max(each.threads_per_replica, 1) * each.replicas for each in (variant, base))
-    return own / one
+def _threads(variant: StrategyVariant) -> int:
+    """Threads over all replicas; on GPUs, where threads are equal, it stands for devices."""
+    return max(variant.threads_per_replica, 1) * variant.replicas
 
 
-def _untimed(result: TrainResult) -> StrategyVariant:
+def _why_slow(shares: Sequence[StepShares], seen: StepTrace | None) -> str:
+    """Say where the time of a step goes that computes nothing; empty where that is not known."""
+    if not shares:
+        return ""
+    exposed, idle = fmean(each.exposed for each in shares), fmean(each.idle for each in shares)
+    parts = ((exposed, "in messages not hidden"), (idle, "idle"))
+    named = [f"{percent(share)} {what}" for share, what in parts if share > WORTH_NAMING]
+    sent = f", {size(seen.bytes_sent)} sent per process" if seen and seen.bytes_sent else ""
+    if not named:
+        return f"the processes compute nearly all of the time{sent}: what they compute takes longer"
+    return f"of a step, {listed(named)}{sent}"
+
+
+def _untimed(training: Training) -> StrategyVariant:
     """A variant of which only the training is known."""
-    reason = (
-        result.reason
-        if result.status == "skipped"
-        else "its step was not timed: results/strategies has no such variant"
-    )
+    result = training.result
+    reason = "its step was not timed: results/strategies has no such variant"
     return StrategyVariant(
-        result.strategy,
-        result.strategy,
-        "skipped",
-        reason,
-        result.replicas,
-        result.threads_per_replica,
-        result.batchsz,
+        variant=result.strategy,
+        strategy=result.strategy,
+        status="skipped",
+        reason=result.reason if result.status == "skipped" else reason,
+        replicas=result.replicas,
+        threads_per_replica=result.threads_per_replica,
+        batchsz=result.batchsz,
     )
-
-
-def _enough(variant: str, rounds: Mapping[int, float]) -> list[float]:
-    if len(rounds) < 2:
-        raise RecordError(
-            f"results/strategies/blocks.csv: one block of {variant}, at least 2 are needed; "
-            "run `dvc repro -f -s strategy-bench`"
-        )
-    return list(rounds.values())

@@ -1,0 +1,76 @@
+"""Predicted classes of pictures, for people and for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from parashot.plain import aligned, cell, printable
+
+_COLUMNS = 8
+"""With more classes, the table for people shows each picture's best ones only."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Relation scores of one picture, in the order of the classes."""
+
+    path: Path
+    scores: tuple[float, ...]
+
+    def ranked(self, classes: Sequence[str]) -> list[tuple[str, float]]:
+        """Return classes with their scores, the best first."""
+        return sorted(zip(classes, self.scores, strict=True), key=lambda each: -each[1])
+
+    def best(self, classes: Sequence[str]) -> str:
+        """Return the class of the highest score."""
+        return self.ranked(classes)[0][0]
+
+
+def as_table(predictions: Sequence[Prediction], classes: Sequence[str]) -> str:
+    """Render a row per picture: the predicted class, then the score of each class."""
+    wide = len(classes) <= _COLUMNS
+    rows = [["picture", "class", *(map(printable, classes) if wide else ("score", "next best", "score"))]]
+    for each in predictions:
+        (best, first), (second, next_best) = each.ranked(classes)[:2]
+        narrow = [f"{first:.3f}", printable(second), f"{next_best:.3f}"]
+        scores = [f"{score:.3f}" for score in each.scores] if wide else narrow
+        rows.append([printable(str(each.path)), printable(best), *scores])
+    return aligned(rows)
+
+
+def as_csv(predictions: Sequence[Prediction], classes: Sequence[str]) -> str:
+    """Render the same as CSV with every digit; no name is a formula to a spreadsheet."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(["picture", "class", *map(_cell, classes)])
+    for each in predictions:
+        writer.writerow([_cell(str(each.path)), _cell(each.best(classes)), *each.scores])
+    return buffer.getvalue()
+
+
+def _cell(name: str) -> str:
+    return cell(printable(name))
+
+
+def as_json(predictions: Sequence[Prediction], classes: Sequence[str]) -> str:
+    """Render the same as JSON."""
+    pictures = [
+        {
+            "picture": str(each.path),
+            "class": each.best(classes),
+            "scores": dict(zip(classes, each.scores, strict=True)),
+        }
+        for each in predictions
+    ]
+    return json.dumps({"classes": list(classes), "pictures": pictures}, indent=2, allow_nan=False) + "\n"
+
+
+def known_and_right(predictions: Sequence[Prediction], classes: Sequence[str]) -> tuple[int, int]:
+    """Count the pictures that lie in a folder called like a class, and those predicted as that class."""
+    known = [each for each in predictions if each.path.parent.name in classes]
+    return len(known), sum(each.best(classes) == each.path.parent.name for each in known)

@@ -1,0 +1,155 @@
+"""Reading and checking of YAML: a fault is one line with the key, the value found and what is allowed."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+import reprlib
+import types
+import typing
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+import yaml
+from annotated_types import Ge, Le
+from pydantic import (
+    AfterValidator,
+    Field,
+    Strict,
+    StrictBool,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from parashot.errors import ParamsError, one_line
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+
+
+def _distinct(items: tuple[Item, ...]) -> tuple[Item, ...]:
+    if len(set(items)) < len(items):
+        raise ValueError("an item comes twice")
+    return items
+
+
+# Strict, since YAML has types: neither "4" nor true is a number.
+Whole = Annotated[int, Strict()]
+Number = Annotated[float, Strict()]
+Switch = StrictBool
+Text = Annotated[str, StringConstraints(strict=True, pattern=r"\S")]
+Distinct = Annotated[tuple[Item, ...], Field(min_length=1), AfterValidator(_distinct)]
+
+_SHOWN = reprlib.Repr()
+_SHOWN.maxstring = _SHOWN.maxother = 100
+_UNKNOWN = {"unexpected_keyword_argument", "invalid_key"}
+"""Pydantic's errors for a key that no field has."""
+
+
+def read_yaml(path: Path) -> object:
+    """Read a YAML file as plain data. Raises `ParamsError` in one line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = one_line(error)
+        raise ParamsError(f"{path}: cannot be read ({reason}); try `git checkout {path.name}`") from error
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except Exception as error:
+        # Beside its own errors, PyYAML lets through what Python raises over a value unfit for its tag.
+        where, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        line = f" at line {where.line + 1}" if where else ""
+        reason = f" ({problem})" if problem else ""
+        raise ParamsError(f"{path.name}: not valid YAML{line}{reason}; correct it there") from error
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1, but a key stands once in its section, and 1e-05 is a number as in YAML 1.2 and for DVC."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                problem = f"the key {key.value!r} comes twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
+
+def parse(kind: type[T], value: object, key: str = "") -> T:
+    """Turn plain YAML data into a `kind`, a record like those of this file. Raises `ParamsError`.
+
+    `key` is the place of `value` in params.yaml, for the message.
+    """
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_context=False)
+        unknown = [each for each in faults if each["type"] in _UNKNOWN]
+        raise ParamsError(_message(kind, value, key, (unknown or faults)[0])) from None
+
+
+def _message(kind: Any, found: Any, key: str, fault: ErrorDetails) -> str:
+    """Say in one line what is wrong with `found`, the value at `key`; `fault` names the place within it."""
+    place, section, hint = [key] if key else [], kind, kind
+    for part in fault["loc"]:
+        if not dataclasses.is_dataclass(hint):  # the index of a list item, or the branch of a union
+            break
+        section, hint = hint, keys(hint).get(str(part))
+        found = found.get(part) if isinstance(found, Mapping) else None
+        place.append(str(part))
+    where = ".".join(place) or "params.yaml"
+    if fault["type"] in _UNKNOWN:
+        known = list(keys(section))
+        near = difflib.get_close_matches(place[-1], known, n=1)
+        advice = f"did you mean {near[0]}? " if near else ""
+        return f"{where}: unknown key; {advice}known here: {', '.join(known)}"
+    if fault["type"] == "missing":
+        return f"{where}: missing; it must be {allowed(hint)}"
+    if dataclasses.is_dataclass(hint):
+        return f"{where}: {_SHOWN.repr(found)} found, a section with keys is needed"
+    advice = ""
+    if isinstance(found, str) and re.fullmatch(r"[-+]?[0-9.]+([eE][-+]?[0-9]+)?", found):
+        advice = " (it was read as text; YAML wants numbers like 0.001 or 1.0e-3, without quotes)"
+    return f"{where}: {_SHOWN.repr(found)} is not allowed; it must be {allowed(hint)}{advice}"
+
+
+def keys(section: Any) -> dict[str, Any]:
+    """Return the keys of a section with their types; a field with a default is no key."""
+    hints = typing.get_type_hints(section, include_extras=True)
+    needed = (each for each in dataclasses.fields(section) if each.default_factory is dataclasses.MISSING)
+    return {each.name: hints[each.name] for each in needed}
+
+
+def allowed(hint: Any) -> str:
+    """Say in words what `hint` admits."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        base, *metadata = arguments
+        bounds = [each for info in metadata if isinstance(info, FieldInfo) for each in info.metadata]
+        low = next((each.ge for each in bounds if isinstance(each, Ge)), None)
+        high = next((each.le for each in bounds if isinstance(each, Le)), None)
+        least = f" at least {low:g}" if low is not None else ""
+        return allowed(base) + (least if high is None else f" from {low:g} to {high:g}")
+    if origin in {Union, types.UnionType}:
+        return " or ".join(map(allowed, arguments))
+    if origin is Literal:
+        return " | ".join(arguments)
+    if origin is tuple:
+        return f"a list of different values, each {allowed(arguments[0])}"
+    if dataclasses.is_dataclass(hint):
+        return "a section with keys"
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
+    return names[hint]

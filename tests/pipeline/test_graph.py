@@ -1,0 +1,81 @@
+"""dvc.yaml in a real DVC repository: which stages a turned knob or an edited file runs again.
+
+Every command is replaced by one that only writes what its stage declares, so a study takes seconds.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from checkouts import ROOT, Checkout, copy_project, new_repository
+
+from parashot.parallel.registry import STRATEGIES
+
+ALWAYS = {"hardware", "source", "publish"}
+TRAININGS = {f"train-{name}" for name in STRATEGIES}
+THE_SAME_AGAIN = {"hardware.json", "source.json", "results/choices.json"}
+"""Outs that come out the same each time; all others differ, so whatever depends on them runs again too."""
+
+KNOBS = {
+    "evaluate.test_episodes=77": {"evaluate", "summarize"},
+    "train.batchsz=60": {"tune", "strategy-bench", *TRAININGS, "evaluate", "summarize"},
+    "loader.workers=3": {"batchsz", "warmup", *TRAININGS, "evaluate", "summarize"},
+    "parallel.dp.enabled=false": {"strategy-bench", "train-dp", "evaluate", "summarize"},
+    "batchsz_study.sizes=[2,30]": {"batchsz", "summarize"},
+}
+PAGE = "src/parashot/report/page.py"
+COMPUTES_NOTHING = ("src/parashot/errors.py", "src/parashot/data/__pycache__/pack.cpython-311.pyc")
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A finished study without its code."""
+    root = tmp_path_factory.mktemp("graph")
+    copy_project(root, (".dvc", ".dvcignore", ".gitignore", "params.yaml"))
+    text = (ROOT / "dvc.yaml").read_text(encoding="utf-8")
+    stages = yaml.safe_load(text)["stages"]
+    for stage in stages.values():
+        command = writing([*stage.get("outs", []), *stage.get("plots", [])])
+        text = text.replace(f"cmd: {stage['cmd']}\n", f"cmd: {command}\n")
+        for code in (each for each in stage.get("deps", []) if each.startswith(("src/", "stages/"))):
+            write(root / (code if code.endswith(".py") else f"{code}/code.py"), "code")
+    (root / "dvc.yaml").write_text(text, encoding="utf-8")
+    checkout = new_repository(root)
+    assert checkout.repro() == set(stages)
+    return checkout
+
+
+def writing(outs: list[str]) -> str:
+    """A command that writes each of `outs`, a file or a folder of one."""
+    files = {out: out if Path(out).suffix else f"{out}/file" for out in outs}
+    text = {out: "the same" if out in THE_SAME_AGAIN else "$(date +%s%N)" for out in outs}
+    commands = [f"mkdir -p {Path(files[out]).parent} && echo {text[out]} > {files[out]}" for out in outs]
+    return " && ".join(commands) or "echo nothing"
+
+
+def write(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+@pytest.mark.parametrize("setting", KNOBS)
+def test_a_knob_runs_again_what_depends_on_it(repository: Checkout, setting: str) -> None:
+    repository.turn(setting)
+    assert repository.repro() == KNOBS[setting] | ALWAYS
+
+
+def test_a_file_runs_again_what_uses_it(repository: Checkout) -> None:
+    for name in (PAGE, *COMPUTES_NOTHING):
+        write(repository.root / name, "edited")
+    assert repository.repro() == {"summarize"} | ALWAYS
+
+
+def test_the_baseline_is_a_commit_of_dvc_lock_alone(repository: Checkout) -> None:
+    def baseline() -> str:
+        return repository.run("python", "-m", "stages.baseline", PYTHONPATH=str(ROOT)).stdout
+
+    assert "dvc.lock committed" in baseline()
+    assert repository.run("git", "show", "--format=", "--name-only").stdout.split() == ["dvc.lock"]
+    assert baseline() == ""

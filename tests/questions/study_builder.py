@@ -1,0 +1,392 @@
+"""A small study whose every answer is known: synthetic records, shaped like those of a machine with 2 cores.
+
+Round r of any timing is `seconds × (1 + jitter × offset[r])`: all settings of a round are slowed alike, as on
+a real machine, plus a little noise of their own where `own` is above 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+
+from parashot.data.images import encode_png
+from parashot.params import ClaimsParams, Params, parse, read_yaml
+from parashot.questions.accuracy.records import Confusion, EvaluateResult, ShownScore
+from parashot.questions.batchsz.records import BatchszBlock, BatchszRun
+from parashot.questions.loader.records import LoaderBlock
+from parashot.questions.results import (
+    BatchszResults,
+    Evaluation,
+    LoaderResults,
+    Training,
+    ShownEpisode,
+    StrategyResults,
+    StudyResults,
+    Training,
+    TuneResults,
+)
+from parashot.questions.scaling.records import CostMessage, CostStep
+from parashot.questions.step.records import TuneBlock
+from parashot.questions.strategies.records import StepTrace, StepShares, StrategyBlock, StrategyVariant
+from parashot.recipes import DEFAULT, apply, load_recipe
+from parashot.records import Hardware
+from parashot.train.records import (
+    Choices,
+    EpisodeAccuracy,
+    HistoryRow,
+    TrainResult,
+    HistoryRow,
+    TaskAccuracy,
+    TrainResult,
+)
+
+ROUNDS = 9
+MIB = 2**20
+HARDWARE = Hardware("Test CPU @ 2.00GHz <fast>", 2, 2, 8, (), "Linux-x86_64", "3.11.9", "2.15.0", None)
+STEPS = {"serial": 0.40, "serial-all-cores": 0.22, "dp": 0.205, "ddp": 0.19}
+WAYS = {("split", "fp32"): 0.3, ("concat", "fp32"): 0.4, ("split", "bf16"): 0.15, ("concat", "bf16"): 0.2}
+LOADER = {
+    "jpeg": {0: 0.20, 1: 0.22, 2: 0.11, 4: 0.125, 7: 0.16},
+    "packed": {0: 0.004, 1: 0.006, 2: 0.005, 4: 0.006, 7: 0.008},
+}
+
+
+FIXED, PER_EPISODE, CONTENTION = 0.004, 0.02475, 1.05
+"""Seconds of one replica's step, and how many times as long beside another one."""
+
+HOP_SECONDS, BYTES_PER_SECOND = 50e-6, 1e9
+"""Of the link between two replicas."""
+
+SHARES = {"dp": (0.2, 0.0, 0.2), "ddp": (0.05, 0.15, 0.02)}
+"""Exposed and hidden communication and idle time, by variant."""
+
+
+def params() -> Params:
+    """The default study's, whatever recipe was run here, with what these records rely on held fast."""
+    turned = read_yaml(Path(__file__).parents[2] / "params.yaml")
+    assert isinstance(turned, dict)
+    defaults = parse(Params, apply(turned, load_recipe(DEFAULT).settings))
+    return replace(
+        defaults,
+        data=replace(defaults.data, source="synthetic"),
+        train=replace(defaults.train, episodes=1600, batchsz=16, batch_per="global"),
+        parallel=replace(defaults.parallel, device="auto"),
+        loader=replace(defaults.loader, backend="packed"),
+        batchsz_study=replace(defaults.batchsz_study, sizes=(2, 30, 60), baseline=30),
+        claims=ClaimsParams(accuracy_margin=0.02, confidence=0.95, resamples=500),
+    )
+
+
+def slow_rounds(rounds: int = ROUNDS) -> np.ndarray:
+    """How much each round slows everything that runs in it."""
+    return 1 + 0.08 * np.abs(np.sin(np.arange(rounds) * 1.7))
+
+
+def own_noise(key: str, rounds: int = ROUNDS, own: float = 0.01) -> np.ndarray:
+    """Noise that belongs to one setting; the same in every call."""
+    return 1 + own * np.random.default_rng(crc32(key.encode())).standard_normal(rounds)
+
+
+def timed(seconds: float, key: str, own: float = 0.01) -> list[tuple[int, float]]:
+    """Every round with its time of one setting."""
+    times = seconds * slow_rounds() * own_noise(key, own=own)
+    return [(number, float(each)) for number, each in enumerate(times)]
+
+
+def tune_results(steps: Mapping[tuple[str, str], float] = WAYS) -> TuneResults:
+    """Blocks of a step by pairing and precision; split in bf16 is chosen."""
+    blocks = [
+        TuneBlock(number, pairing, precision, "none", each)
+        for (pairing, precision), seconds in steps.items()
+        for number, each in timed(seconds, pairing + precision)
+    ]
+    return TuneResults(Choices("split", "bf16", "none"), tuple(blocks))
+
+
+def loader_results(
+    seconds: Mapping[str, Mapping[int, float]] = LOADER,
+    *,
+    memory_per_worker: float = 60 * MIB,
+    own: float = 0.01,
+) -> LoaderResults:
+    """Blocks of `seconds` per batch by backend and workers; 24 batches of 30 episodes each."""
+    blocks = []
+    for backend, settings in seconds.items():
+        for workers, per_batch in settings.items():
+            memory = (20 * MIB + memory_per_worker * workers) * own_noise(f"m{backend}{workers}")
+            first = 0.03 + 0.4 * min(workers, 1)
+            blocks += [
+                LoaderBlock(number, backend, workers, 30, 24, 24 * each, first, int(memory[number]))
+                for number, each in timed(per_batch, f"{backend}{workers}", own)
+            ]
+    return LoaderResults(tuple(blocks))
+
+
+def strategy_results(
+    steps: Mapping[str, float] = STEPS,
+    *,
+    skipped: Mapping[str, str] | None = None,
+    replicas: int = 2,
+    own: float = 0.01,
+) -> StrategyResults:
+    """Blocks of 4 steps of batchsz 16; `skipped` maps a variant to its reason."""
+    skipped = skipped or {}
+    names = (*steps, *(set(skipped) - set(steps)))
+    ran = [name for name in steps if name not in skipped]
+    seen = {
+        "serial": _anatomy("serial", processes=1, threads=1),
+        "dp": _anatomy("dp", processes=1, threads=replicas, bytes_sent=1_380_000),
+        "ddp": _anatomy("ddp", processes=replicas, threads=replicas, bytes_sent=460_000, all_reduces=3),
+    }
+    anatomy = tuple(each for name, each in seen.items() if name in ran)
+    return StrategyResults(
+        tuple(_variant(name, replicas, skipped.get(name)) for name in names),
+        tuple(
+            StrategyBlock(number, name, 4, 4 * each)
+            for name in ran
+            for number, each in timed(steps[name], name, own)
+        ),
+        anatomy,
+        tuple(
+            StepShares(each.variant, rank, step, 0.2, *(SHARES.get(each.variant) or (0.0, 0.0, 0.1)))
+            for each in anatomy
+            for rank in range(each.processes)
+            for step in range(3)
+        ),
+        cost_steps(own=own) if anatomy else (),
+        cost_messages(own=own) if anatomy else (),
+    )
+
+
+def cost_steps(
+    sizes: Sequence[int] = (2, 4, 8, 16), busy: Sequence[int] = (1, 2), own: float = 0.01
+) -> tuple[CostStep, ...]:
+    """Blocks of 3 steps of one replica, alone and beside another one."""
+    return tuple(
+        CostStep(number, count, size, 3, 3 * (CONTENTION if count > 1 else 1) * each)
+        for count in busy
+        for size in sizes
+        for number, each in timed(FIXED + PER_EPISODE * size, f"{count}{size}", own)
+    )
+
+
+def cost_messages(ranks: int = 2, own: float = 0.01) -> tuple[CostMessage, ...]:
+    """Blocks of 5 all-reduces by a ring."""
+    hops = 2 * (ranks - 1)
+    return tuple(
+        CostMessage(number, ranks, size, 5, 5 * hops * each)
+        for size in (2**12, 2**16, 2**20, 2**24)
+        for number, each in timed(HOP_SECONDS + size / ranks / BYTES_PER_SECOND, f"m{size}", own)
+    )
+
+
+def _anatomy(variant: str, **counts: int) -> StepTrace:
+    """What a step was seen to do; counts that are not given are 0."""
+    zeros = dict.fromkeys((each.name for each in fields(StepTrace)), 0)
+    return StepTrace(**{**zeros, "gradient_bytes": 460_000, **counts, "variant": variant})  # type: ignore[arg-type]
+
+
+def _variant(name: str, replicas: int, reason: str | None) -> StrategyVariant:
+    alone = name.startswith("serial")
+    return StrategyVariant(
+        variant=name,
+        strategy="serial" if alone else name,
+        status="skipped" if reason else "ok",
+        reason=reason or "",
+        replicas=1 if alone else replicas,
+        threads_per_replica=2 if name == "serial-all-cores" else 1,
+        batchsz=16,
+    )
+
+
+def training(
+    strategy: str,
+    *,
+    accuracy: float = 0.45,
+    shift: Sequence[float] | None = None,
+    seconds: float = 21.0,
+    episodes: int = 600,
+    **changes: object,
+) -> Training:
+    """One finished training. Episode accuracies are the same for all strategies, plus `shift` per episode."""
+    base = np.random.default_rng(7).normal(accuracy, 0.1, episodes).round(3)
+    accuracies = base + (0 if shift is None else np.asarray(shift))
+    mean = float(accuracies.mean())
+    half = 1.96 * float(accuracies.std(ddof=1)) / episodes**0.5
+    replicas = 1 if strategy == "serial" else 2
+    result = TrainResult(
+        strategy=strategy,
+        status="ok",
+        reason="",
+        device="cpu",
+        how=f"{replicas} replicas of {strategy} (CPU)",
+        replicas=replicas,
+        threads_per_replica=1,
+        batchsz=16,
+        batch_per="global",
+        steps=100,
+        episodes=1600,
+        seconds=seconds,
+        seconds_per_step=seconds / 100,
+        data_share=0.02,
+        val_accuracy=mean,
+        val_accuracy_ci95=half,
+        val_episodes=episodes,
+        peak_memory_bytes=400 * MIB * replicas,
+        ranks_identical=True if strategy == "ddp" else None,
+        parameters=115_000,
+    )
+    history = [
+        HistoryRow(
+            step=step,
+            episodes=16 * step,
+            seconds=seconds * step / 100,
+            step_seconds=seconds / 100,
+            data_seconds=0.001,
+            loss=1.6 - 0.004 * step + 0.02 * float(np.sin(step)),
+            train_accuracy=0.2 + 0.0025 * step,
+            val_accuracy=0.2 + 0.0025 * step if step % 25 == 0 else None,
+            val_accuracy_ci95=0.018 if step % 25 == 0 else None,
+        )
+        for step in range(1, 101)
+    ]
+    rows = tuple(EpisodeAccuracy(number, float(each)) for number, each in enumerate(accuracies))
+    return Training(replace(result, **changes), tuple(history), rows)  # type: ignore[arg-type]
+
+
+def skipped_training(strategy: str, reason: str) -> Training:
+    """A training that could not run."""
+    return Training(TrainResult(strategy, "skipped", reason))
+
+
+def pretraining(accuracies: Sequence[float] = (0.4, 0.45, 0.46), seconds: float = 30.0) -> Training:
+    """Finished pretraining of an epoch of two steps for each of `accuracies`, all as long."""
+    steps = 2 * len(accuracies)
+    history = []
+    for step in range(1, steps + 1):
+        tried = accuracies[step // 2 - 1] if step % 2 == 0 else None
+        ci95 = None if tried is None else 0.01
+        row = HistoryRow(step, 128 * step, seconds * step / steps, 4 - 0.1 * step, 0.1 * step, tried, ci95)
+        history.append(row)
+    result = TrainResult(
+        status="ok",
+        reason="",
+        device="cpu",
+        classes=64,
+        epochs=len(accuracies),
+        steps=steps,
+        images=128 * steps,
+        seconds=seconds,
+        train_accuracy=0.5,
+        val_accuracy=accuracies[-1],
+        val_accuracy_ci95=0.01,
+        val_episodes=600,
+    )
+    return Training(result, tuple(history))
+
+
+def batchsz_results(
+    per_episode: Mapping[int, float] | None = None,
+    *,
+    stopped: Sequence[int] = (2,),
+    share: float | Mapping[int, float] = 0.2,
+    own: float = 0.01,
+    accuracies: Mapping[int, float] | None = None,
+    ci95: float = 0.01,
+) -> BatchszResults:
+    """Runs of 600 episodes and blocks of 60, at `per_episode` seconds; without the exchange `share` less."""
+    per_episode = per_episode or {2: 0.050, 30: 0.0125, 60: 0.0105}
+    accuracies = accuracies or {}
+    limit = 600 * per_episode[30]
+    runs, blocks = [], []
+    for size, seconds in per_episode.items():
+        whole, halted = 600 * seconds, size in stopped
+        done = int(600 * limit / whole) if halted else 600
+        runs.append(
+            BatchszRun(
+                batchsz=size,
+                status="stopped" if halted else "ok",
+                reason="it reached the time of batchsz 30" if halted else "",
+                replicas=2,
+                seconds=limit if halted else whole,
+                limit_seconds=None if size == 30 else limit,
+                episodes=done,
+                episodes_budget=600,
+                projected_seconds=whole,
+                val_accuracy=0.3 if halted else accuracies.get(size, 0.4),
+                val_accuracy_ci95=ci95,
+            )
+        )
+        for synchronised in (True, False):
+            part = share if isinstance(share, float) else share[size]
+            whole_block = 60 * seconds * (1 if synchronised else 1 - part)
+            blocks += [
+                BatchszBlock(number, size, synchronised, 60, -(-60 // size), each)
+                for number, each in timed(whole_block, f"{size}{synchronised}", own)
+            ]
+    return BatchszResults(tuple(runs), tuple(blocks))
+
+
+def evaluation() -> Evaluation:
+    """DDP's model on 1000 test episodes."""
+    accuracies = np.random.default_rng(11).normal(0.44, 0.1, 1000).round(3)
+    half = 1.96 * float(accuracies.std(ddof=1)) / 1000**0.5
+    result = EvaluateResult("ddp", "validation accuracy", 5, 1, 15, 1000, float(accuracies.mean()), half)
+    rows = tuple(EpisodeAccuracy(i, float(each)) for i, each in enumerate(accuracies))
+    shown = (shown_episode(0), shown_episode(1))
+    return Evaluation(result, rows, confusion_counts(), shown, (task(1, 0.02), task(5, 0.004)))
+
+
+def task(k_shot: int, margin: float) -> TaskAccuracy:
+    """1000 episodes on which the relation head is worth `margin`, give or take 0.01."""
+    ours, half = 0.44 + 0.04 * k_shot, 0.006
+    others = (ours - margin, half, ours - 0.1, half, margin, 0.01)
+    return TaskAccuracy(5, k_shot, 15, 1000, ours, half, *others, 100, ours + 0.03, 0.02)
+
+
+def confusion_counts() -> tuple[Confusion, ...]:
+    """Six classes; `class 1` is taken for `class <2>` half as often as for itself, others for none."""
+    names = [f"class <{number}>" if number == 2 else f"class {number}" for number in range(6)]
+    taken = {(own, own): 240 for own in names} | {("class 1", "class <2>"): 120}
+    return tuple(
+        Confusion(own, other, 240 if own != "class 5" or own == other else 0, taken.get((own, other), 0))
+        for own in names
+        for other in names
+    )
+
+
+def shown_episode(number: int) -> ShownEpisode:
+    """Three classes of plain colours with one support image and two queries each, 8 pixels wide."""
+    mosaic = np.random.default_rng(number).integers(0, 256, (3 * 8, 3 * 8, 3)).astype(np.uint8)
+    scores = tuple(
+        ShownScore(number, 3, 1, actual, query, offered, 0.9 if actual == offered else 0.1 * query)
+        for actual in range(3)
+        for query in range(2)
+        for offered in range(3)
+    )
+    return ShownEpisode(scores, encode_png(mosaic))
+
+
+def study(**parts: object) -> StudyResults:
+    """The whole study; a part can be replaced by keyword."""
+    wiggle = 0.004 * np.random.default_rng(3).standard_normal(600)
+    whole = StudyResults(
+        hardware=HARDWARE,
+        tune=tune_results(),
+        loader=loader_results(),
+        strategies=strategy_results(),
+        pretraining=Training(TrainResult("skipped", "pretrain.epochs is 0")),
+        training={
+            "serial": training("serial", seconds=41.0),
+            "dp": training("dp", shift=wiggle, seconds=21.5),
+            "ddp": training("ddp", shift=-wiggle, seconds=20.1),
+        },
+        batchsz=batchsz_results(),
+        warmup=(),
+        evaluate=evaluation(),
+    )
+    return replace(whole, **parts)  # type: ignore[arg-type]

@@ -1,0 +1,227 @@
+"""The model of cost keeps its promises for every machine, and finds again what was planted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import study_builder as build
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parashot.errors import RecordError, UsageError
+from parashot.questions.scaling.cost_model import Cluster, Replica, Wire, exposed, fit_line, step_seconds
+from parashot.questions.scaling.links import LINKS, Link, parse_link
+from parashot.questions.scaling.rows import Predictor, ScalingRow, checked_rows, shown_rows
+from parashot.questions.statistics import Interval, Resampling
+
+FEW = Resampling(0.95, 40)
+IDEAL = "inf,0"
+MIB = 2**20
+
+seconds = st.floats(1e-6, 10)
+ranks = st.integers(1, 512)
+sizes = st.floats(0, 1e10)
+wires = st.builds(lambda a, b: Wire(np.asarray(a), np.asarray(b)), st.floats(0, 1e-2), st.floats(0, 1e-7))
+replicas = st.builds(
+    lambda a, b, c: Replica(np.asarray(a), np.asarray(b), np.asarray(c)), seconds, seconds, st.floats(1, 5)
+)
+shares = st.floats(0, 1)
+
+
+def predictor(own: float = 0.0, **changes: object) -> Predictor:
+    bench = replace(build.strategy_results(own=own), **changes)  # type: ignore[arg-type]
+    return Predictor.of(bench, FEW)
+
+
+def by_devices(rows: list[ScalingRow], mode: str) -> dict[int, ScalingRow]:
+    return {row.devices: row for row in rows if row.mode == mode}
+
+
+# --- the formulas -----------------------------------------------------------------------------------
+
+
+def test_a_ring_by_hand() -> None:
+    """Four ranks, 6 hops: each carries a quarter of 8 GB at 2 GB/s, and waits 10 µs in each of 3 messages."""
+    wire = Wire.of(Link("any", 2, 10))
+    assert wire.ring(4, 8e9, 3) == pytest.approx(6 * (1.0 + 3e-5))
+
+
+@given(wires, ranks, sizes)
+def test_a_ring_never_shrinks_with_its_ranks(wire: Wire, count: int, size: float) -> None:
+    assert wire.ring(1, size, 7) == 0
+    assert wire.ring(count + 1, size) >= wire.ring(count, size) * (1 - 1e-12)
+
+
+@given(replicas, wires, wires, ranks, st.integers(1, 16), st.integers(1, 60), sizes, shares)
+def test_no_exchange_makes_a_step_shorter(
+    replica: Replica,
+    within: Wire,
+    between: Wire,
+    count: int,
+    on_node: int,
+    episodes: int,
+    size: float,
+    hidden: float,
+) -> None:
+    cluster = Cluster(count, on_node, within, between)
+    step = step_seconds(replica, cluster, episodes, size, 3, hidden)
+    assert step >= replica.seconds(episodes, crowded=False) * (1 - 1e-12)
+
+
+@given(replicas, wires, ranks, st.integers(1, 16), sizes, shares, st.floats(0, 1))
+def test_more_bandwidth_is_never_slower(
+    replica: Replica, wire: Wire, count: int, on_node: int, size: float, hidden: float, part: float
+) -> None:
+    faster = Wire(wire.latency, wire.seconds_per_byte * part)
+    slow, fast = (
+        step_seconds(replica, Cluster(count, on_node, wire, each), 4, size, 2, hidden)
+        for each in (wire, faster)
+    )
+    assert fast <= slow * (1 + 1e-12)
+
+
+@given(st.floats(0, 100), shares, st.floats(0, 100))
+def test_what_is_hidden_ends_with_the_backward_pass(exchange: float, hidden: float, backward: float) -> None:
+    left = exposed(np.asarray(exchange), hidden, np.asarray(backward))
+    assert max(0.0, exchange - backward) - 1e-9 <= left <= exchange
+
+
+@given(seconds, seconds, st.integers(3, 8))
+def test_a_line_is_found_again(intercept: float, slope: float, count: int) -> None:
+    x = 2.0 ** np.arange(count)
+    found = fit_line(x, intercept + slope * x)
+    assert intercept + slope == pytest.approx(found[0] + found[1], rel=1e-6)
+    assert found[1] == pytest.approx(slope, rel=1e-4, abs=1e-9 * intercept)
+
+
+@given(st.lists(seconds, min_size=3, max_size=6))
+def test_a_fit_is_never_below_nothing(times: list[float]) -> None:
+    intercept, slope = fit_line(np.arange(1, len(times) + 1), times)
+    assert intercept >= 0 and slope >= 0 and intercept + slope > 0
+
+
+@given(st.integers(2, 64), st.floats(1e-6, 1e-3), st.floats(0.01, 500))
+def test_a_link_is_found_again(count: int, latency: float, bandwidth: float) -> None:
+    wire = Wire.of(Link("planted", bandwidth, 1e6 * latency))
+    messages = 2.0 ** np.arange(12, 26, 2)
+    found = Wire.fitted(count, messages, [wire.ring(count, size) for size in messages])
+    assert found.latency == pytest.approx(wire.latency, rel=1e-6)
+    assert found.seconds_per_byte == pytest.approx(wire.seconds_per_byte, rel=1e-6)
+
+
+# --- a study ------------------------------------------------------------------------------------------
+
+
+def test_planted_numbers_come_back_from_noiseless_blocks() -> None:
+    """All settings of a round are slowed alike: the fit is of the median round."""
+    found, slow = predictor(), np.median(build.slow_rounds())
+    assert found.replica.fixed[0] == pytest.approx(slow * build.FIXED)
+    assert found.replica.per_episode[0] == pytest.approx(slow * build.PER_EPISODE)
+    assert found.replica.contention == pytest.approx(build.CONTENTION)
+    assert found.here
+    assert found.here.latency[0] == pytest.approx(slow * build.HOP_SECONDS)
+    assert 1 / found.here.seconds_per_byte[0] == pytest.approx(build.BYTES_PER_SECOND / slow)
+    assert found.hidden and found.hidden.value == pytest.approx(0.75)
+    assert (found.messages, found.gradient_bytes, found.per_node, found.batchsz) == (3, 460_000, 2, 16)
+
+
+def test_one_device_is_the_base() -> None:
+    for row in predictor(own=0.05).rows("ethernet-1g", [1]):
+        assert row.speedup == row.efficiency == Interval(1, 1, 1)
+        assert (row.nodes, row.replicas, row.batchsz) == (1, 1, 16)
+
+
+@given(st.sampled_from([*LINKS, "here", "0.001,5000"]), st.lists(st.integers(1, 300), min_size=1, max_size=4))
+def test_efficiency_is_at_most_ideal(link: str, devices: list[int]) -> None:
+    for row in predictor(own=0.02).rows(link, devices):
+        assert row.efficiency.high <= 1 + 1e-9
+        assert row.seconds_per_step.low <= row.seconds_per_step.value <= row.seconds_per_step.high
+        assert row.replicas <= row.batchsz
+
+
+def test_a_link_that_costs_nothing_is_ideal() -> None:
+    """Weak scaling over nodes of one device: nothing is shared, nothing is waited for."""
+    rows = by_devices(predictor().rows(IDEAL, [2, 64, 1000], per_node=1), "weak")
+    assert [row.efficiency.value for row in rows.values()] == pytest.approx([1, 1, 1])
+
+
+def test_strong_scaling_ends_at_what_does_not_shrink() -> None:
+    """A step of 16 episodes has work for 16 replicas: one episode each, and the fixed part."""
+    found = predictor()
+    rows = by_devices(found.rows(IDEAL, [16, 64, 4096], per_node=1), "strong")
+    least = found.replica.fixed[0] + found.replica.per_episode[0]
+    assert [row.seconds_per_step.value for row in rows.values()] == pytest.approx([least] * 3)
+    assert [row.replicas for row in rows.values()] == [16] * 3
+    assert rows[4096].efficiency.value < rows[64].efficiency.value < 1
+
+
+def test_nodes_are_filled_first() -> None:
+    rows = by_devices(predictor().rows("ethernet-10g", [1, 2, 3, 64], per_node=8), "weak")
+    assert [row.nodes for row in rows.values()] == [1, 1, 1, 8]
+    slow = by_devices(predictor().rows("0.001,1000", [2, 8, 9], per_node=8), "weak")
+    assert slow[9].efficiency.value < 0.8 * slow[8].efficiency.value
+
+
+def test_noise_widens_the_interval() -> None:
+    still, noisy = (predictor(own=own).rows("here", [2])[0].seconds_per_step for own in (0.0, 0.1))
+    assert noisy.high / noisy.low > still.high / still.low
+
+
+def test_an_overlap_that_was_not_seen_is_none_at_best_all() -> None:
+    unseen = predictor(shares=())
+    row, known = (each.rows("ethernet-1g", [2], per_node=1)[1] for each in (unseen, predictor()))
+    assert unseen.hidden is None
+    assert row.seconds_per_step.low < known.seconds_per_step.low
+    assert row.seconds_per_step.value > known.seconds_per_step.value
+
+
+def test_one_replica_predicts_over_named_links_alone() -> None:
+    alone = predictor(cost_steps=build.cost_steps(busy=(1,)), cost_messages=())
+    assert alone.per_node == 1 and alone.here is None
+    assert {row.link for row in shown_rows(alone)} == {"ethernet-10g", "infiniband-hdr"}
+    with pytest.raises(UsageError, match="'here' was not measured"):
+        alone.rows("here", [2])
+
+
+def test_predictions_are_checked_against_blocks() -> None:
+    bench = build.strategy_results(own=0.0)
+    serial, ddp = checked_rows(Predictor.of(bench, FEW), bench)
+    assert (serial.variant, serial.devices, ddp.variant, ddp.devices) == ("serial", 1, "ddp", 2)
+    assert serial.error == pytest.approx(0, abs=1e-9)
+    computing = build.CONTENTION * (build.FIXED + 8 * build.PER_EPISODE)
+    waiting = 0.25 * 2 * (3 * build.HOP_SECONDS + 230_000 / build.BYTES_PER_SECOND)
+    assert ddp.error == pytest.approx((computing + waiting) / build.STEPS["ddp"] - 1)
+    bench = build.strategy_results(skipped={"ddp": "switched off"})
+    assert [row.variant for row in checked_rows(Predictor.of(bench, FEW), bench)] == ["serial"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"cost_steps": ()}, "steps of several sizes"),
+        ({"cost_steps": build.cost_steps(sizes=(8, 16))}, "at least 3 numbers of episodes"),
+        ({"cost_steps": build.cost_steps()[:-1]}, "every size in every round"),
+        ({"cost_steps": tuple(each for each in build.cost_steps() if each.round == 0)}, "at least 2 rounds"),
+    ],
+)
+def test_too_little_is_said_with_its_remedy(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(RecordError, match=f"{words}.*dvc repro"):
+        predictor(**changes)
+
+
+# --- links ----------------------------------------------------------------------------------------------
+
+
+def test_links_by_name_and_by_number() -> None:
+    assert parse_link("nvlink4") is LINKS["nvlink4"]
+    assert parse_link("12.5,20") == Link("12.5 GB/s, 20 µs", 12.5, 20)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "nvlink9", "1", "1,2,3", "a,b", "0,1", "-1,1", "1,-1", "1,inf", "nan,1"]
+)
+def test_a_link_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="link"):
+        parse_link(text)

@@ -1,0 +1,109 @@
+"""What the stages wrote is what the analysis reads."""
+
+from __future__ import annotations
+
+import shutil
+import typing
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+import study_builder as build
+
+from parashot.errors import RecordError
+from parashot.questions.accuracy.records import ShownScore, WarmupRun
+from parashot.questions.results import StudyResults, load_results
+from parashot.questions.step.records import TuneBlock
+from parashot.questions.study import analyse
+from parashot.records import write_result, write_rows
+from parashot.train.records import SeedAccuracy
+
+STRATEGIES = ("serial", "dp", "ddp")
+
+
+def write_folder(folder: Path, part: object, without: Sequence[str] = ()) -> None:
+    """Write each field of a part of the results to a file of its name."""
+    hints = typing.get_type_hints(type(part))
+    for name in {each.name for each in fields(part)} - {*without}:  # type: ignore[arg-type]
+        if typing.get_origin(hints[name]) is tuple:
+            write_rows(folder / f"{name}.csv", typing.get_args(hints[name])[0], getattr(part, name))
+        else:
+            write_result(folder / f"{name}.json", getattr(part, name))
+
+
+def write_study(root: Path, study: StudyResults) -> None:
+    """Write a study as the stages do."""
+    folder = root / "results"
+    assert study.tune and study.evaluate
+    write_result(root / "hardware.json", study.hardware)
+    write_result(folder / "choices.json", study.tune.choices)
+    write_rows(folder / "tune/blocks.csv", TuneBlock, study.tune.blocks)
+    write_rows(folder / "warmup/runs.csv", WarmupRun, study.warmup or ())
+    write_folder(folder / "loader", study.loader)
+    write_folder(folder / "strategies", study.strategies)
+    write_folder(folder / "pretrain", study.pretraining)
+    write_folder(folder / "batchsz", study.batchsz)
+    for name, training in study.training.items():
+        write_folder(folder / "train" / name, training)
+    write_folder(folder / "evaluate", study.evaluate, without=("shown",))
+    shown = [score for each in study.evaluate.shown for score in each.scores]
+    write_rows(folder / "evaluate/shown.csv", ShownScore, shown)
+    for number, each in enumerate(study.evaluate.shown):
+        (folder / f"evaluate/episode_{number}.png").write_bytes(each.images)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    write_study(tmp_path, build.study())
+    return tmp_path
+
+
+def test_a_study_survives_its_files(tmp_path: Path) -> None:
+    """With further seeds of one training, and another training that was skipped."""
+    seeds = tuple(SeedAccuracy(seed, episode, 0.25) for seed in range(3) for episode in range(4))
+    study = build.study()
+    several = replace(study.training["dp"], seeds=seeds)
+    skipped = build.skipped_training("ddp", "one GPU")
+    study = replace(study, training={**study.training, "dp": several, "ddp": skipped})
+    write_study(tmp_path, study)
+    assert load_results(tmp_path, STRATEGIES) == study
+    assert set(load_results(tmp_path, ("dp",)).training) == {"dp"}
+
+
+def test_tables_that_a_study_may_lack_are_empty(root: Path) -> None:
+    for name in ("strategies/cost_steps.csv", "strategies/cost_messages.csv", "train/dp/seeds.csv"):
+        (root / "results" / name).unlink()
+    results = load_results(root, STRATEGIES)
+    assert results.strategies and results.strategies.cost_steps == results.strategies.cost_messages == ()
+    assert analyse(results, build.params()).scaling == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "part"),
+    [
+        ("hardware.json", "hardware"),
+        ("results/tune", "tune"),
+        ("results/loader", "loader"),
+        ("results/train/dp", "train/dp"),
+        ("results/batchsz/blocks.csv", "batchsz"),
+        ("results/warmup", "warmup"),
+        ("results/evaluate/episode_1.png", "evaluate"),
+    ],
+)
+def test_a_missing_part_is_one_line_or_left_out(root: Path, path: str, part: str) -> None:
+    target = root / path
+    shutil.rmtree(target) if target.is_dir() else target.unlink()
+    with pytest.raises(RecordError, match="dvc repro") as error:
+        load_results(root, STRATEGIES)
+    assert "\n" not in str(error.value)
+    results = load_results(root, STRATEGIES, partial=True)
+    assert list(results.missing) == [part]
+    assert str(root) not in results.missing[part] and "dvc repro" in results.missing[part]
+    assert analyse(results, build.params()).missing == results.missing
+
+
+def test_a_malformed_file_is_named(root: Path) -> None:
+    (root / "results/loader/blocks.csv").write_text("round,backend\n0,jpeg\n")
+    with pytest.raises(RecordError, match=r"loader/blocks\.csv: not a LoaderBlock"):
+        load_results(root, STRATEGIES)

@@ -1,0 +1,168 @@
+"""Rows of the tables, against numbers computed by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import study_builder as build
+
+from parashot.errors import RecordError
+from parashot.questions.accuracy.compare import compare
+from parashot.questions.accuracy.tasks import task_rows
+from parashot.questions.batchsz.records import BatchszBlock, BatchszRun
+from parashot.questions.batchsz.rows import BatchszResults, batchsz_rows
+from parashot.questions.loader.records import LoaderBlock
+from parashot.questions.loader.rows import loader_rows
+from parashot.questions.statistics import Resampling
+from parashot.questions.strategies.records import StrategyBlock
+from parashot.questions.strategies.rows import StrategyResults, StrategyRow, strategy_rows
+from parashot.questions.study import analyse
+
+RESAMPLING = Resampling(0.95, 500)
+
+
+def loader_blocks(workers: int, seconds: list[float], backend: str = "jpeg") -> list[LoaderBlock]:
+    return [
+        LoaderBlock(number, backend, workers, 30, 10, each, 0.1 * (number + 1), 1000 + number)
+        for number, each in enumerate(seconds)
+    ]
+
+
+def test_loader_row_by_hand() -> None:
+    none, four, packed = loader_rows(
+        loader_blocks(0, [4.0, 4.2, 4.4])
+        + loader_blocks(4, [2.0, 2.1, 2.2])
+        + loader_blocks(4, [1, 1, 1], "packed"),
+        RESAMPLING,
+    )
+    assert (none.backend, none.workers, four.workers, packed.backend) == ("jpeg", 0, 4, "packed")
+    assert none.speedup and none.speedup.value == 1 and none.efficiency and none.efficiency.value == 1
+    assert four.seconds_per_batch.value == pytest.approx(0.21)
+    assert four.episodes_per_second.low == pytest.approx(30 / four.seconds_per_batch.high)
+    assert four.speedup and four.efficiency
+    assert (four.speedup.low, four.speedup.value, four.speedup.high) == pytest.approx((2, 2, 2))
+    assert four.efficiency.value == pytest.approx(0.5)
+    assert four.first_batch_seconds == pytest.approx(0.2) and four.memory_bytes == 1002 and four.blocks == 3
+    assert packed.speedup is None and packed.efficiency is None, "its base case was not measured"
+
+
+def test_a_lone_block_is_an_error_in_one_line() -> None:
+    with pytest.raises(RecordError, match=r"one block of jpeg with 3 workers.*loader-bench"):
+        loader_rows(loader_blocks(3, [1.0]), RESAMPLING)
+    bench = replace(build.strategy_results(), blocks=(StrategyBlock(0, "dp", 4, 1.0),))
+    with pytest.raises(RecordError, match=r"one block of dp.*strategy-bench"):
+        strategy_rows(bench, {}, RESAMPLING)
+
+
+def rows(bench: StrategyResults | None, **trainings: object) -> dict[str, StrategyRow]:
+    found = strategy_rows(bench, trainings or build.study().training, RESAMPLING)  # type: ignore[arg-type]
+    return {row.variant: row for row in found}
+
+
+def test_strategy_rows_by_hand() -> None:
+    bench = build.strategy_results()
+    found = rows(bench)
+    assert list(found) == ["serial", "serial-all-cores", "dp", "ddp"]
+    ddp, serial = (
+        np.median([block.seconds / block.steps for block in bench.blocks if block.variant == name])
+        for name in ("ddp", "serial")
+    )
+    row = found["ddp"]
+    assert row.seconds_per_step and row.episodes_per_second and row.speedup and row.efficiency
+    assert row.seconds_per_step.value == pytest.approx(ddp)
+    assert row.episodes_per_second.value == pytest.approx(16 / ddp)
+    assert row.speedup.value == pytest.approx(serial / ddp)
+    assert row.efficiency.value == pytest.approx(serial / ddp / 2)
+    assert row.base == "serial" and row.blocks == build.ROUNDS
+    assert (row.communication_exposed, row.communication_hidden, row.idle) == pytest.approx(
+        (0.05, 0.15, 0.02)
+    )
+    assert row.training_seconds == 20.1 and row.training_status == "ok" and row.ranks_identical is True
+    alone = found["serial-all-cores"]
+    assert (alone.training_status, alone.val_accuracy, alone.threads_per_replica) == ("", None, 2)
+    assert alone.speedup and alone.efficiency and alone.efficiency.value == alone.speedup.value / 2
+
+
+def test_a_slower_strategy_says_where_the_time_goes() -> None:
+    found = rows(build.strategy_results({"serial": 0.1, "dp": 0.2, "ddp": 0.09}))
+    assert "20.0% in messages not hidden and 20.0% idle" in found["dp"].why_slow
+    assert found["ddp"].why_slow == found["serial"].why_slow == ""
+
+
+def test_skipped_strategies_keep_their_reason_and_no_numbers() -> None:
+    skipped = build.skipped_training("ddp", "one GPU")
+    row = rows(build.strategy_results(skipped={"ddp": "one GPU"}), ddp=skipped)["ddp"]
+    assert (row.status, row.reason, row.training_status) == ("skipped", "one GPU", "skipped")
+    assert row.seconds_per_step is row.speedup is row.val_accuracy is row.training_seconds is None
+    ddp = rows(build.strategy_results(skipped={"serial": "switched off"}))["ddp"]
+    assert ddp.seconds_per_step and ddp.speedup is None and ddp.efficiency is None
+
+
+def test_trainings_without_a_timed_step_have_rows() -> None:
+    [row] = rows(None, dp=build.training("dp")).values()
+    assert (row.variant, row.status, row.training_status) == ("dp", "skipped", "ok")
+    assert row.val_accuracy and "not timed" in row.reason
+
+
+def batchsz_blocks(size: int, seconds: list[float], synchronised: bool = True) -> list[BatchszBlock]:
+    return [
+        BatchszBlock(number, size, synchronised, 60, 60 // size, each) for number, each in enumerate(seconds)
+    ]
+
+
+def test_batchsz_rows_by_hand() -> None:
+    runs = (
+        BatchszRun(30, "ok", "", 2, 8.0, None, 600, 600, 8.0, 0.4, 0.01),
+        BatchszRun(2, "stopped", "over 8 s", 2, 8.0, 8.0, 150, 600, 32.0, None, None),
+        BatchszRun(60, "skipped", "one GPU", 0, 0, None, 0, 600, 0, None, None),
+    )
+    blocks = (
+        batchsz_blocks(30, [0.60, 0.66, 0.72])
+        + batchsz_blocks(30, [0.45, 0.495, 0.54], synchronised=False)
+        + batchsz_blocks(2, [2.4, 2.64, 2.88])
+    )
+    small, base, skipped = batchsz_rows(BatchszResults(runs, tuple(blocks)), 30, RESAMPLING)
+    assert (small.batchsz, base.batchsz) == (2, 30)
+    assert base.seconds_per_episode and base.seconds_per_episode.value == pytest.approx(0.011)
+    assert base.communication_share and base.communication_share.value == pytest.approx(0.25)
+    assert base.speedup and base.speedup.value == 1 and base.run_speedup == 1
+    assert small.speedup and small.speedup.value == pytest.approx(0.25)
+    assert small.run_speedup == pytest.approx(0.25), "8 s of the baseline over 32 s projected"
+    assert small.communication_share is None, "its blocks without exchange are missing"
+    assert small.limit_seconds == 8.0 and small.reason == "over 8 s"
+    assert (skipped.status, skipped.reason) == ("skipped", "one GPU")
+    assert skipped.seconds is skipped.projected_seconds is skipped.run_speedup is skipped.speedup is None
+
+
+def test_a_negative_share_of_communication_is_kept() -> None:
+    runs = (BatchszRun(30, "ok", "", 2, 8.0, None, 600, 600, 8.0, None, None),)
+    blocks = batchsz_blocks(30, [0.60, 0.60]) + batchsz_blocks(30, [0.66, 0.66], synchronised=False)
+    (row,) = batchsz_rows(BatchszResults(runs, tuple(blocks)), 30, RESAMPLING)
+    assert row.communication_share and row.communication_share.value == pytest.approx(-0.1)
+
+
+def test_accuracy_is_compared_episode_by_episode() -> None:
+    shifted, dp = build.training("ddp", shift=np.full(600, 0.05)), build.training("dp")
+    outcome = compare(shifted, dp, 0.02, 0.95)
+    assert outcome and outcome.verdict == "different" and outcome.episodes == 600 and outcome.seeds == 1
+    assert outcome.difference.value == pytest.approx(0.05)
+    assert outcome.difference.high - outcome.difference.low < 1e-9, "what both share cancels out"
+    assert compare(replace(shifted, val_episodes=()), dp, 0.02, 0.95) is None
+
+
+def test_every_training_is_compared_with_serial_and_ddp_with_dp() -> None:
+    found = analyse(build.study(), build.params()).accuracy
+    assert [(row.first, row.second) for row in found] == [("dp", "serial"), ("ddp", "serial"), ("ddp", "dp")]
+    assert all(row.verdict == "equivalent" and row.episodes == 600 for row in found)
+
+
+def test_what_is_mistaken_most_often_comes_first() -> None:
+    (worst,) = analyse(build.study(), build.params()).confusion
+    assert (worst.actual, worst.taken_for, worst.share) == ("class 1", "class <2>", 0.5)
+
+
+def test_only_an_interval_above_zero_is_a_gain() -> None:
+    found = task_rows([build.task(1, margin) for margin in (0.02, 0.004, -0.02)])
+    assert [row.verdict for row in found] == ["gain", "no gain", "loss"]

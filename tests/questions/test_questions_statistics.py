@@ -1,0 +1,176 @@
+"""Intervals cover what they claim to cover, and the equivalence test decides as it should."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from parashot.questions.statistics import (
+    Interval,
+    Resampling,
+    equivalence,
+    mean_interval,
+    median_interval,
+    paired,
+    ratio_interval,
+    repeated_equivalence,
+    repeated_interval,
+    slope_interval,
+    tied,
+    tied_with_best,
+)
+
+FEW, ENOUGH = Resampling(0.95, 300), Resampling(0.95, 1500)
+positive = st.floats(1e-3, 1e3)
+blocks = arrays(np.float64, st.integers(2, 15), elements=positive)
+
+
+@given(blocks)
+def test_a_median_interval_surrounds_the_median_within_the_data(values: np.ndarray) -> None:
+    interval = median_interval(values, FEW)
+    assert interval.value == np.median(values)
+    assert values.min() <= interval.low <= interval.value <= interval.high <= values.max()
+
+
+@given(blocks, positive)
+def test_a_ratio_of_paired_rounds_cancels_what_slows_both(values: np.ndarray, factor: float) -> None:
+    ratio = ratio_interval(values * factor, values, FEW)
+    assert ratio.low == pytest.approx(factor) and ratio.high == pytest.approx(factor)
+
+
+def test_intervals_repeat_and_depend_on_the_seed() -> None:
+    values = np.random.default_rng(0).lognormal(size=40)
+    assert median_interval(values, FEW) == median_interval(values, FEW)
+    assert median_interval(values, FEW) != median_interval(values, Resampling(0.95, 300, seed=1))
+
+
+@pytest.mark.parametrize("rounds", [7, 15])
+def test_a_median_interval_covers_the_true_median_of_skewed_times(rounds: int) -> None:
+    samples = np.random.default_rng(rounds).lognormal(sigma=0.3, size=(400, rounds))  # true median 1
+    hits = [i.low <= 1 <= i.high for i in (median_interval(each, ENOUGH) for each in samples)]
+    assert 0.93 <= np.mean(hits) <= 1
+
+
+def test_a_ratio_interval_covers_the_true_ratio_of_interleaved_blocks() -> None:
+    generator = np.random.default_rng(5)
+    drift = generator.lognormal(sigma=0.3, size=(400, 9))
+    noise = generator.lognormal(sigma=0.05, size=(2, 400, 9))
+    found = (
+        ratio_interval(1.5 * a, b, ENOUGH) for a, b in zip(drift * noise[0], drift * noise[1], strict=True)
+    )
+    assert 0.93 <= np.mean([each.low <= 1.5 <= each.high for each in found]) <= 1
+
+
+def test_mean_intervals_by_hand() -> None:
+    """By the normal quantile over episodes, by Student's t (2.7764) over repetitions."""
+    half = 1.96 * 0.2 / math.sqrt(3)  # std with n - 1 is 0.2
+    found = mean_interval([0.2, 0.4, 0.6])
+    assert (found.low, found.value, found.high) == pytest.approx((0.4 - half, 0.4, 0.4 + half))
+    half = 2.7764 * math.sqrt(0.02) / math.sqrt(5)
+    found = repeated_interval([0.2, 0.4, 0.6, 0.4, 0.4], 0.95)
+    assert (found.low, found.value, found.high) == pytest.approx((0.4 - half, 0.4, 0.4 + half), 1e-4)
+
+
+def test_too_few_values_have_no_interval() -> None:
+    for call in (
+        lambda each: median_interval(each, FEW),
+        mean_interval,
+        lambda each: equivalence(each, 0.02),
+    ):
+        with pytest.raises(ValueError, match="at least 2"):
+            call([1.0])
+    with pytest.raises(ValueError, match="at least 3"):
+        repeated_equivalence([0.2, 0.4], 0.02, 0.95)
+    with pytest.raises(ValueError, match="paired rounds"):
+        ratio_interval([1.0, 2.0], [1.0, 2.0, 3.0], FEW)
+
+
+def test_slope_by_hand() -> None:
+    slope = slope_interval([0, 1, 2, 4], [[10, 13, 16, 22], [11, 14, 17, 23]], FEW)
+    assert (slope.value, slope.low, slope.high) == pytest.approx((3, 3, 3))
+
+
+def differences(mean: float, std: float, count: int = 400) -> np.ndarray:
+    """Differences with exactly this mean and standard deviation."""
+    wave = np.tile([1.0, -1.0], count // 2) * math.sqrt((count - 1) / count)
+    return mean + std * wave
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "verdict"),
+    [
+        (0.0, 0.1, "equivalent"),  # 90% half width 0.0082
+        (0.011, 0.1, "equivalent"),  # upper end 0.0192
+        (0.0125, 0.1, "undecided"),  # upper end 0.0207
+        (0.0285, 0.1, "undecided"),  # 95% half width 0.0098: lower end 0.0187
+        (0.031, 0.1, "different"),  # lower end 0.0212
+        (0.0, 1.0, "undecided"),  # too noisy to say
+        (0.0, 0.0, "equivalent"),
+    ],
+)
+def test_equivalence_decides_by_the_margin(mean: float, std: float, verdict: str) -> None:
+    for sign in (1, -1):
+        outcome = equivalence(sign * differences(mean, std), 0.02)
+        assert outcome.verdict == verdict
+        assert outcome.difference.value == pytest.approx(sign * mean)
+        assert outcome.difference.high - sign * mean == pytest.approx(1.959964 * std / 20)
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ((-0.01, 0.0, 0.01), "equivalent"),  # 90% half width 2.920 · 0.01 / √3 = 0.0169
+        ((-0.012, 0.0, 0.012), "undecided"),  # 0.0202
+        ((0.05, 0.06, 0.07), "different"),  # 95% half width 4.303 · 0.01 / √3 = 0.0248
+        ((0.03, 0.04, 0.05), "undecided"),
+    ],
+)
+def test_equivalence_of_a_few_repetitions(values: tuple[float, ...], verdict: str) -> None:
+    outcome = repeated_equivalence(values, 0.02, 0.95)
+    assert outcome.verdict == verdict and outcome.difference.value == pytest.approx(sum(values) / 3)
+
+
+def test_equivalence_rarely_errs_at_the_margin() -> None:
+    """A true difference as large as the margin is called equivalent in about 5% of studies, not more."""
+    samples = np.random.default_rng(2).normal(0.02, 0.1, size=(600, 200))
+    assert 0.01 < np.mean([equivalence(each, 0.02).verdict == "equivalent" for each in samples]) < 0.09
+
+
+def test_rounds_of_both_are_paired_in_order() -> None:
+    first, second = paired({2: 20.0, 0: 0.5, 1: 10.0}, {1: 1.0, 2: 2.0, 5: 5.0})
+    assert first.tolist() == [10.0, 20.0] and second.tolist() == [1.0, 2.0]
+
+
+def test_the_fastest_and_its_ties() -> None:
+    times = {
+        "slow": dict(enumerate([2.0, 2.1, 2.2, 2.0, 2.1, 2.3, 2.0])),
+        "fast": dict(enumerate([1.0, 1.1, 1.2, 1.0, 1.1, 1.3, 1.0])),
+        "same": dict(enumerate([1.1, 1.0, 1.3, 0.9, 1.2, 1.2, 1.1])),
+    }
+    best, ratios = tied_with_best(times, FEW)
+    assert best == "fast" and tied(ratios) == ["same"] and ratios["slow"].side_of(1) == "above"
+
+
+def test_ratios_to_a_best_of_many_hold_together() -> None:
+    """Each interval is as wide as the number of comparisons asks (Bonferroni)."""
+    table = np.random.default_rng(3).lognormal(size=(6, 15))
+    times = {number: dict(enumerate(row)) for number, row in enumerate(table)}
+    best, ratios = tied_with_best(times, ENOUGH)
+    assert ENOUGH.simultaneous(5).confidence == pytest.approx(0.99)
+    for other, ratio in ratios.items():
+        alone = ratio_interval(table[other], table[best], ENOUGH)
+        assert ratio.low < alone.low and ratio.high > alone.high
+
+
+def test_interval_arithmetic() -> None:
+    interval = Interval(2.0, 1.0, 4.0)
+    assert interval.scaled(0.5) == Interval(1.0, 0.5, 2.0)
+    assert interval.reciprocal(8) == Interval(4.0, 2.0, 8.0)
+    assert interval.complement() == Interval(-1.0, -3.0, 0.0)
+    sides = [interval.side_of(point) for point in (0.5, 1.0, 4.0, 5.0)]
+    assert sides == ["above", "around", "around", "below"]
