@@ -4,40 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import cast
+from typing import Any
 
 import pytest
 import torch
+from small_tasks import alone
 from torch import nn
 
-from parashot.data.batches import Batch, Plan
-from parashot.parallel.context import Context, Placement
-from parashot.parallel.strategy import Strategy
+from parashot.task import Batch, Plan
 from parashot.train import loop
 from parashot.train.loop import Trace, train_steps
 
 LOADING, STEPPING, VALIDATING = 1.0, 4.0, 1000.0
 LOSS, ACCURACY = 0.25, 0.75
-PLAN = Plan(episodes=14, batchsz=3)  # 5 steps, the last of 2 episodes
+PLAN = Plan(items=14, batchsz=3)  # 5 steps, the last of 2 items
+TOTALS = [3, 3, 3, 3, 2]
 
 
 class World:
-    """A fake strategy and its batches, whose work advances a fake clock."""
+    """A strategy, its task and its batches, whose work advances the clock."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan, self.now, self.fetched, self.stepped = plan, 0.0, 0, 0
-        self.context = Context(0, 1, 0, 1, Placement("cpu", 1, 1, 1))
+    context = alone()
+    options = SimpleNamespace(skip_nonfinite=False)
+
+    def __init__(self) -> None:
+        self.now, self.fetched, self.stepped = 0.0, 0, 0
         self.network = nn.Linear(1, 1).eval()
+        self.task = SimpleNamespace(learning_rates=lambda steps: lambda step: 0.5**step)
         self.rates: list[float] = []
 
     def perf_counter(self) -> float:
         return self.now
 
     def batches(self) -> Iterator[Batch]:
-        for step in range(self.plan.steps):
+        for step in range(PLAN.steps):
             self.now += LOADING
             self.fetched += 1
-            yield Batch(torch.zeros(1), torch.zeros(1), torch.arange(1), self.plan.total(step), 1)
+            yield Batch(torch.zeros(1), PLAN.total(step))
 
     def set_learning_rate(self, rate: float) -> None:
         assert len(self.rates) == self.stepped
@@ -51,32 +54,29 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    world = World(PLAN)
-    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=world.perf_counter))
+def world(monkeypatch: pytest.MonkeyPatch) -> Any:
+    world = World()
+    monkeypatch.setattr(loop, "time", world)
     return world
 
 
 def train(
-    world: World, pause_every: int, on_pause: Callable[[int, Trace], bool] = lambda done, trace: True
+    world: Any, pause_every: int, on_pause: Callable[[int, Trace], bool] = lambda done, trace: True
 ) -> Trace:
-    strategy = cast(Strategy, world)
     return train_steps(
-        strategy,
+        world,
         world.batches(),
-        world.plan,
-        learning_rate=lambda step: 0.5**step,
+        PLAN,
         pauses=lambda done: done % pause_every == 0,
         on_pause=on_pause,
     )
 
 
-@pytest.mark.parametrize(
-    ("pause_every", "expected"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (5, [5]), (9, [5])]
-)
+@pytest.mark.parametrize(("pause_every", "expected"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (9, [5])])
 def test_it_pauses_at_every_interval_and_after_the_last_step(
-    world: World, pause_every: int, expected: list[int]
+    world: Any, pause_every: int, expected: list[int]
 ) -> None:
+    """Each step has a rate of its own, and the means of its items, as plain numbers."""
     pauses = []
 
     def note(done: int, trace: Trace) -> bool:
@@ -84,48 +84,33 @@ def test_it_pauses_at_every_interval_and_after_the_last_step(
         assert len(trace.losses) == len(trace.accuracies) == len(trace.times.step_seconds) == done
         return True
 
-    train(world, pause_every, note)
+    trace = train(world, pause_every, note)
     assert pauses == expected
+    assert trace.losses == pytest.approx([LOSS + index / total for index, total in enumerate(TOTALS)])
+    assert trace.accuracies == pytest.approx([ACCURACY + index / total for index, total in enumerate(TOTALS)])
+    assert {type(value) for value in (*trace.losses, *trace.accuracies)} == {float}  # so no graph is kept
+    assert world.rates == [1, 0.5, 0.25, 0.125, 0.0625]
+    assert world.network.training
 
 
-def test_the_clock_stands_still_in_pauses(world: World) -> None:
+def test_the_clock_stands_still_in_pauses(world: Any) -> None:
     def validate(done: int, trace: Trace) -> bool:
         world.now += VALIDATING
         return True
 
-    trace = train(world, 2, validate)
-    assert trace.times.data_seconds == [LOADING] * 5
-    assert trace.times.step_seconds == [LOADING + STEPPING] * 5
-    assert trace.times.seconds == 5 * (LOADING + STEPPING)
+    times = train(world, 2, validate).times
+    assert times.data_seconds == [LOADING] * 5
+    assert times.step_seconds == [LOADING + STEPPING] * 5
+    assert times.seconds == 5 * (LOADING + STEPPING)
 
 
-def test_a_pause_can_end_the_training(world: World) -> None:
+def test_a_pause_can_end_the_training(world: Any) -> None:
     trace = train(world, 2, lambda done, trace: done < 4)
-    assert len(trace.losses) == 4
-    assert (world.fetched, world.stepped) == (4, 4)
+    assert len(trace.losses) == world.fetched == world.stepped == 4
     assert trace.times.seconds == 4 * (LOADING + STEPPING)
 
 
-@pytest.mark.parametrize("pause_every", [1, 2, 9])
-def test_losses_are_means_over_the_episodes_of_each_step(world: World, pause_every: int) -> None:
-    trace = train(world, pause_every)
-    totals = [3, 3, 3, 3, 2]
-    assert trace.losses == pytest.approx([LOSS + index / total for index, total in enumerate(totals)])
-    assert trace.accuracies == pytest.approx([ACCURACY + index / total for index, total in enumerate(totals)])
-
-
-def test_a_trace_holds_plain_numbers_and_so_no_graph(world: World) -> None:
-    trace = train(world, 2)
-    values = [*trace.losses, *trace.accuracies, *trace.times.step_seconds, *trace.times.data_seconds]
-    assert len(values) == 4 * PLAN.steps
-    assert {type(value) for value in values} == {float}
-
-
-def test_each_step_has_its_own_learning_rate(world: World) -> None:
+def test_a_task_without_rates_leaves_those_of_its_optimizer(world: Any) -> None:
+    world.task = SimpleNamespace(learning_rates=lambda steps: None)
     train(world, 2)
-    assert world.rates == [1, 0.5, 0.25, 0.125, 0.0625]
-
-
-def test_the_network_is_in_training_mode(world: World) -> None:
-    train(world, 2)
-    assert world.network.training
+    assert world.rates == []
