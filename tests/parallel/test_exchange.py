@@ -110,7 +110,7 @@ class UnusedTask(Float64Task):
 
     def network(self) -> RelationNetwork:
         network = super().network()
-        network.spare = nn.Linear(2, 2, dtype=torch.float64)
+        network.spare = nn.Parameter(torch.ones(2, dtype=torch.float64))
         return network
 
 

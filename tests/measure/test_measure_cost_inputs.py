@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from standing_ranks import StandingRanks
+from small_tasks import VectorTask, alone
 from tiny_data import tiny_params
 
-from parashot.parallel.context import Context, Placement, control_group
+from parashot.parallel.context import Context, control_group
+from parashot.parallel.strategy import StepOptions
 from parashot.questions.scaling.measure import (
     MESSAGE_BYTES,
     CostBlocks,
@@ -21,16 +21,18 @@ from parashot.questions.scaling.measure import (
 SIZES, ROUNDS = (1, 2, 4), 2
 
 
-def _measure(context: Context, packed: Path) -> CostBlocks:
-    params, control = tiny_params({"train.batchsz": SIZES[-1]}), control_group(context)
-    sizes, messages, blocks = ready_sizes(context, params, packed), new_messages(context), CostBlocks()
+def _measure(context: Context) -> CostBlocks:
+    control, blocks = control_group(context), CostBlocks()
+    task = VectorTask(batchsz=SIZES[-1])
+    sizes = ready_sizes(context, task, StepOptions(), tiny_params().parallel)
+    messages = new_messages(context)
     for number in range(ROUNDS):
         blocks.add(time_round(context, sizes, messages, number, control))
     return blocks
 
 
-def test_a_lone_replica_sends_nothing(tiny_packed: Path) -> None:
-    blocks = _measure(Context(0, 1, 0, 1, Placement("cpu", 1, 1, 1)), tiny_packed)
+def test_a_lone_replica_sends_nothing() -> None:
+    blocks = _measure(alone())
     assert blocks.messages == []
     assert [(each.round, each.busy, each.episodes) for each in blocks.steps] == [
         (number, 1, size) for number in range(ROUNDS) for size in SIZES
@@ -38,8 +40,8 @@ def test_a_lone_replica_sends_nothing(tiny_packed: Path) -> None:
     assert all(each.seconds > 0 for each in blocks.steps)
 
 
-def test_two_replicas_step_alone_and_together_and_send(ranks: StandingRanks, tiny_packed: Path) -> None:
-    blocks = ranks(2, _measure, tiny_packed)
+def test_two_replicas_step_alone_and_together_and_send(ranks: StandingRanks) -> None:
+    blocks = ranks(2, _measure)
     assert [(each.round, each.episodes, each.busy) for each in blocks.steps] == [
         (number, size, busy) for number in range(ROUNDS) for size in SIZES for busy in (1, 2)
     ]

@@ -7,25 +7,26 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_tasks import alone
 from standing_ranks import StandingRanks
 from tiny_data import tiny_params
 from torch.autograd import DeviceType
 from torch.autograd.profiler_util import FunctionEvent
 
-from parashot.parallel.context import Context, Placement, control_group
-from parashot.parallel.registry import STRATEGIES
+from parashot.parallel.context import Context, control_group
+from parashot.parallel.registry import STRATEGIES, step_options
 from parashot.questions.strategies.records import StepShares
 from parashot.questions.strategies.shares import (
-    all_shares,
     length,
+    merge_shares,
     merged,
+    profile_shares,
     shares_of,
-    watch_shares,
     within,
     without,
 )
-from parashot.questions.timed import TimedStrategy
-from parashot.train.assemble import new_strategy, ready_batches
+from parashot.questions.timed import timed_strategy
+from parashot.tasks.relation import RelationTask
 
 SPANS = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 10)).map(lambda s: (s[0], s[0] + s[1])))
 
@@ -65,20 +66,19 @@ def test_what_the_host_annotated_is_no_work_of_a_gpu() -> None:
     assert share.idle == pytest.approx(0.2)
 
 
-def watched(context: Context, name: str, packed: Path) -> list[StepShares]:
-    params = tiny_params({"model.embedding": "bottleneck", "train.batchsz": 4})
-    strategy = new_strategy(name, params, context)
-    timed = TimedStrategy(strategy, ready_batches(params, packed, strategy, 4, 1), 1)
-    shares = all_shares(name, watch_shares(timed), context, control_group(context))
-    strategy.close()
+def profiled(context: Context, name: str, packed: Path) -> list[StepShares]:
+    params = tiny_params({"model.embedding": "bottleneck"})
+    task = RelationTask(params, packed)
+    timed = timed_strategy(name, task, step_options(params.train), context, params.parallel, batchsz=4)
+    shares = merge_shares(name, profile_shares(timed), context, control_group(context))
+    timed.strategy.close()
     return shares
 
 
 @pytest.mark.parametrize("name", ["serial", "dp", "ddp", "allreduce", "layer_split"])
 def test_a_real_step_is_shared_out(name: str, ranks: StandingRanks, tiny_packed: Path) -> None:
     single = STRATEGIES[name].processes(2) == 1
-    alone = Context(0, 1, 0, 1, Placement("cpu", 2, 1, 2))
-    shares = watched(alone, name, tiny_packed) if single else ranks(2, watched, name, tiny_packed)
+    shares = profiled(alone(2), name, tiny_packed) if single else ranks(2, profiled, name, tiny_packed)
     assert {each.rank for each in shares} == ({0} if single else {0, 1})
     assert len(shares) == (3 if single else 6)
     for each in shares:

@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tiny_data import EVALUATED, PACKED_EPISODES, tiny_params
+from tiny_data import EVALUATED, PACKED_EPISODES, SEED, tiny_params
 
-from parashot.data.packed import PackedSplit
 from parashot.errors import RecordError
 from parashot.model.network import build_network
 from parashot.model.weights import save_weights
 from parashot.parallel.registry import STRATEGIES
 from parashot.questions.accuracy.measure import evaluate_chosen
 from parashot.questions.accuracy.records import Confusion, EvaluateResult, ShownScore
-from parashot.records import read_json, read_result, read_rows, read_runs, write_result
-from parashot.train.evaluate import EpisodeSet, episode_accuracies, mean_and_ci95
+from parashot.records import Provenance, read_json, read_result, read_rows, read_runs, write_result
+from parashot.task import mean_and_ci95
+from parashot.tasks.evaluation import draw_split, episode_accuracies
 from parashot.train.records import EpisodeAccuracy, TaskAccuracy, TrainResult
 
 pytestmark = pytest.mark.usefixtures("one_core")
@@ -30,7 +30,7 @@ def make_trainings(folder: Path, val_accuracies: dict[str, float]) -> Path:
         result = TrainResult(name, "skipped", "it is switched off")
         if name in val_accuracies:
             result = TrainResult(name, "ok", "", val_accuracy=val_accuracies[name])
-            save_weights(folder / name / "model.pt", model, build_network(model, seed).state_dict())
+            save_weights(folder / name / "model.safetensors", model, build_network(model, seed).state_dict())
         write_result(folder / name / "result.json", result)
     return folder
 
@@ -47,11 +47,11 @@ def test_the_best_on_validation_is_measured_on_test(
     tiny_packed: Path, tmp_path: Path, val_accuracies: dict[str, float], chosen: str
 ) -> None:
     trainings, out = make_trainings(tmp_path / "train", val_accuracies), tmp_path / "out"
-    evaluate_chosen(tiny_params(), tiny_packed, trainings, out, {"source": "tiny"})
+    evaluate_chosen(tiny_params(), tiny_packed, trainings, out, Provenance({}, {"source": "tiny"}))
 
-    split = PackedSplit(tiny_packed, "test")
+    episodes = draw_split(tiny_packed, "test", EVALUATED, PACKED_EPISODES, SEED)
     network = build_network(tiny_params().model, list(STRATEGIES).index(chosen))
-    expected = episode_accuracies(network, EpisodeSet(split, EVALUATED, split.episodes))
+    expected = episode_accuracies(network, episodes)
     rows = read_rows(EpisodeAccuracy, out / "test_episodes.csv")
     assert [each.episode for each in rows] == list(range(PACKED_EPISODES))
     np.testing.assert_allclose([each.accuracy for each in rows], expected)
@@ -68,7 +68,9 @@ def test_the_best_on_validation_is_measured_on_test(
         result.test_accuracy_ci95,
     )
     assert (three.k_shot, three.episodes, three.transductive_episodes) == (3, PACKED_EPISODES, 2)
-    assert read_json(out / "metrics.json")["test_accuracy"] == result.test_accuracy
+    metrics = read_json(out / "metrics.json")
+    assert set(metrics) == {"test_1_shot", "test_3_shot"}
+    assert metrics["test_1_shot"]["accuracy"] == result.test_accuracy
     confused = read_rows(Confusion, out / "confusion.csv")
     own = sum(each.taken for each in confused if each.actual == each.taken_for)
     assert own == round(float(expected.sum()) * 2 * 3)
@@ -76,19 +78,19 @@ def test_the_best_on_validation_is_measured_on_test(
     shown = read_rows(ShownScore, out / "shown.csv")
     assert len(shown) == 2 * (2 * 2) * 2  # two episodes, two queries of each of two classes, two scores each
     with Image.open(out / "episode_0.png") as picture:
-        assert np.array_equal(np.asarray(picture)[:16, :16], split.images[split.episodes[0, 0, 0]])
-        assert np.array_equal(np.asarray(picture)[16:, 32:], split.images[split.episodes[0, 1, 2]])
-    (record,) = read_runs(out / "records.jsonl")
-    assert (record.stage, record.artifacts) == (
-        "evaluate",
-        ("result.json", "tasks.csv", "test_episodes.csv", "confusion.csv"),
-    )
+        assert np.array_equal(np.asarray(picture)[:16, :16], episodes.split.images[episodes.rows[0, 0, 0]])
+        assert np.array_equal(np.asarray(picture)[16:, 32:], episodes.split.images[episodes.rows[0, 1, 2]])
+    parent, *children = read_runs(out / "records.jsonl")
+    tables = ("tasks.csv", "test_episodes.csv", "confusion.csv", "shown.csv")
+    assert (parent.stage, parent.artifacts) == ("evaluate", ("result.json", *tables))
+    assert [each.name for each in children] == ["evaluate test_1_shot", "evaluate test_3_shot"]
+    assert all(each.tags["source"] == "tiny" for each in (parent, *children))
 
 
 def test_nothing_trained_is_refused_in_one_line(tiny_packed: Path, tmp_path: Path) -> None:
     trainings = make_trainings(tmp_path / "train", {})
     with pytest.raises(RecordError, match=r"no strategy was trained; enable one") as error:
-        evaluate_chosen(tiny_params(), tiny_packed, trainings, tmp_path / "out", {})
+        evaluate_chosen(tiny_params(), tiny_packed, trainings, tmp_path / "out", Provenance())
     assert "\n" not in str(error.value)
     assert not (tmp_path / "out").exists()
 
@@ -97,4 +99,4 @@ def test_a_training_that_is_not_there_is_named(tiny_packed: Path, tmp_path: Path
     trainings = make_trainings(tmp_path / "train", {"serial": 0.5})
     (trainings / "ddp" / "result.json").unlink()
     with pytest.raises(RecordError, match=r"ddp/result\.json: cannot be read"):
-        evaluate_chosen(tiny_params(), tiny_packed, trainings, tmp_path / "out", {})
+        evaluate_chosen(tiny_params(), tiny_packed, trainings, tmp_path / "out", Provenance())
