@@ -94,7 +94,11 @@ class Float64Task(RelationTask):
 
 
 def build_relation(
-    context: Context, name: str, settings: Settings = (), kind: type[RelationTask] = Float64Task, **options: Any
+    context: Context,
+    name: str,
+    settings: Settings = (),
+    kind: type[RelationTask] = Float64Task,
+    **options: Any,
 ) -> Strategy:
     """A strategy that trains the Relation Network on this rank."""
     params = tiny_params(dict(settings))
@@ -103,11 +107,13 @@ def build_relation(
 
 
 def episode_batch(strategy: Strategy, count: int, kind: str = "float64") -> Batch:
-    """This rank's share of a step of `count` random episodes, of 16 pixels; kind: float64, float32 or uint8."""
+    """This rank's share of a step of `count` random episodes; kind: float64, float32 or uint8."""
     plan, generator = strategy.plan(count, count, strategy.context), torch.Generator().manual_seed(7)
     reads = plan.reads(0)
     images = [
-        torch.randn(count, *shape, 3, 16, 16, dtype=torch.float64, generator=generator)[reads.start : reads.stop]
+        torch.randn(count, *shape, 3, 16, 16, dtype=torch.float64, generator=generator)[
+            reads.start : reads.stop
+        ]
         for shape in ((2, 1), (4,))
     ]
     if kind == "uint8":

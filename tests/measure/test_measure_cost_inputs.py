@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from standing_ranks import StandingRanks
 from small_tasks import VectorTask, alone
+from standing_ranks import StandingRanks
 from tiny_data import tiny_params
 
 from parashot.parallel.context import Context, control_group

@@ -84,7 +84,9 @@ def test_a_parent_holds_a_run_of_every_setting(benched: Path, blocks: list[Loade
     assert all(each.tags["source"] == "tiny" for each in (parent, *children))
     for each in children:
         mine = [block for block in blocks if (block.backend, block.workers) == setting(each)]
-        series = [(metric.step, metric.value) for metric in each.metrics if metric.key == "seconds_per_batch_block"]
+        series = [
+            (metric.step, metric.value) for metric in each.metrics if metric.key == "seconds_per_batch_block"
+        ]
         assert series == [(block.round, block.seconds / block.batches) for block in mine]
 
 

@@ -109,7 +109,7 @@ def test_every_way_is_a_run(tuned: Path) -> None:
     assert parent.stage == "tune" and {each.parent for each in children} == {parent.uuid}
     assert sum(each.params["chosen"] == "True" for each in children) == 1
     metrics = read_json(tuned / "tune/metrics.json")
-    assert [f"tune {name}" for name in metrics] == [each.name for each in children]
+    assert {f"tune {name}" for name in metrics} == {each.name for each in children}
     assert all(each["seconds_per_step"] > 0 for each in metrics.values())
 
 
@@ -151,11 +151,11 @@ def test_a_long_training_is_compiled_where_that_pays(
     [
         (
             {"train.precision": "bf16"},
-            "train.precision: bf16 is not possible on cpu here; it can be fp32 | auto",
+            "train.precision: bf16 is not possible on cpu here; it can be fp32",
         ),
         (
             {"train.compile": "reduce-overhead"},
-            "train.compile: reduce-overhead is not possible on cpu here; it can be none | auto",
+            "train.compile: reduce-overhead is not possible on cpu here; it can be none",
         ),
     ],
 )

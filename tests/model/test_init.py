@@ -11,7 +11,7 @@ from torch import nn
 from parashot.model.init import INITIALISERS, initialise
 
 
-def _filled(name: str, seed: int = 0) -> nn.Sequential:
+def filled(name: str, seed: int = 0) -> nn.Sequential:
     network = nn.Sequential(
         nn.Conv2d(32, 64, 3), nn.BatchNorm2d(64), nn.Linear(300, 200), nn.BatchNorm1d(200)
     )
@@ -32,34 +32,23 @@ def _filled(name: str, seed: int = 0) -> nn.Sequential:
     ],
 )
 def test_spread(name: str, conv_std: float, linear_std: float) -> None:
-    conv, _, linear, _ = _filled(name)
+    conv, _, linear, _ = filled(name)
     assert conv.weight.std().item() == pytest.approx(conv_std, rel=0.03)
     assert linear.weight.std().item() == pytest.approx(linear_std, rel=0.03)
     assert abs(linear.weight.mean().item()) < linear_std / 50
+    if name == "orthogonal":
+        torch.testing.assert_close(linear.weight @ linear.weight.T, torch.eye(200), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("name", INITIALISERS)
-def test_biases_are_zero_and_norms_the_identity(name: str) -> None:
-    network = _filled(name)
-    assert not network[0].bias.any()
-    assert not network[2].bias.any()
-    for norm in (network[1], network[3]):
-        assert norm.weight.eq(1).all()
-        assert not norm.bias.any()
-        assert not norm.running_mean.any()
-
-
-@pytest.mark.parametrize("name", INITIALISERS)
-def test_numbers_come_from_the_generator_alone(name: str) -> None:
-    network = _filled(name)
+def test_numbers_come_from_the_generator_alone_and_norms_are_the_identity(name: str) -> None:
+    network, again, other = filled(name), filled(name), filled(name, seed=1)
     before = torch.get_rng_state()
     initialise(network, name, torch.Generator().manual_seed(0))
     assert torch.equal(before, torch.get_rng_state())
-    first, again, other = _filled(name), _filled(name), _filled(name, seed=1)
-    assert torch.equal(first[0].weight, again[0].weight)
-    assert not torch.equal(first[0].weight, other[0].weight)
-
-
-def test_orthogonal_filters() -> None:
-    weight = _filled("orthogonal")[2].weight
-    torch.testing.assert_close(weight @ weight.T, torch.eye(200), atol=1e-5, rtol=0)
+    assert torch.equal(network[0].weight, again[0].weight)
+    assert not torch.equal(network[0].weight, other[0].weight)
+    assert not network[0].bias.any() and not network[2].bias.any()
+    for norm in (network[1], network[3]):
+        assert norm.weight.eq(1).all()
+        assert not norm.bias.any() and not norm.running_mean.any()

@@ -101,9 +101,9 @@ def test_a_loss_too_many_ends_in_one_line(tmp_path: Path) -> None:
 
 def test_a_message_that_does_not_arrive_is_a_lost_peer() -> None:
     two = Context(1, 2, 1, 2, TWO)
-    with pytest.raises(PeerError, match=r"^rank 1 lost a peer: .*PARASHOT_TIMEOUT_SECONDS 600 .*reset\)$"):
-        with lost_peers_named(two):
-            raise RuntimeError("[gloo/transport/tcp/pair.cc:547]\n Connection reset")
+    said = r"^rank 1 lost a peer: .*PARASHOT_TIMEOUT_SECONDS 600 .*reset\)$"
+    with pytest.raises(PeerError, match=said), lost_peers_named(two):
+        raise RuntimeError("[gloo/transport/tcp/pair.cc:547]\n Connection reset")
     for context, said in ((two, "shapes do not match"), (alone(), "Connection reset")):
         with pytest.raises(RuntimeError, match=said), lost_peers_named(context):
             raise RuntimeError(said)

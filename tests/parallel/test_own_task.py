@@ -123,7 +123,10 @@ def test_its_steps_are_timed_beside_each_other() -> None:
     assert measured is not None
     able = [each.variant for each in variants if each.status == "ok"]
     assert {*able} - {ALL_CORES} == {*SHARING, PER_PARAMETER}
-    assert {each.strategy for each in variants if each.status == "skipped"} == {"layer_split", "channel_split"}
+    assert {each.strategy for each in variants if each.status == "skipped"} == {
+        "layer_split",
+        "channel_split",
+    }
     assert [(each.round, each.variant) for each in measured.blocks] == [
         (number, variant) for number in range(7) for variant in able
     ]

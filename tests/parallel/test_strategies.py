@@ -32,7 +32,9 @@ class Case:
     settings: Settings = ()
 
     def __str__(self) -> str:
-        return " ".join([self.strategy, f"{self.replicas}x{self.batchsz}", *(f"{k}={v}" for k, v in self.settings)])
+        return " ".join(
+            [self.strategy, f"{self.replicas}x{self.batchsz}", *(f"{k}={v}" for k, v in self.settings)]
+        )
 
 
 def case(strategy: str, replicas: int, batchsz: int = 5, **settings: Value) -> Case:
@@ -129,7 +131,7 @@ AUGMENTED = (("augment.crop", 0.5), ("augment.flip", True), ("augment.jitter", 0
 
 
 def trained(context: Context, name: str, settings: Settings) -> tuple[list[float], bool, int]:
-    """Losses of steps on pixels, the first in eval mode; whether states come and go; batch norms that moved."""
+    """Losses of steps, the first in eval mode; whether states come and go; batch norms that moved."""
     strategy = build_relation(context, name, (*AUGMENTED, *settings), RelationTask)
     strategy.set_learning_rate(0.01)
     batch, losses = episode_batch(strategy, 4, "uint8"), []
@@ -172,7 +174,8 @@ def test_half_precision_trains(name: str) -> None:
 def test_scores_stay_in_full_precision_where_the_network_computes_in_half() -> None:
     seen: list[torch.dtype] = []
     half, full = (
-        build_relation(alone(), "serial", (("train.precision", each),), RelationTask) for each in ("bf16", "fp32")
+        build_relation(alone(), "serial", (("train.precision", each),), RelationTask)
+        for each in ("bf16", "fp32")
     )
     half.network.get_submodule("embedding.3.0").register_forward_hook(
         lambda module, args, output: seen.append(output.dtype)

@@ -194,7 +194,9 @@ def test_nonfinite_stops_in_one_line(tiny_packed: Path, tmp_path: Path) -> None:
     broken = job(
         tmp_path, tiny_packed, pretrain__learning_rate=10, pretrain__weight_decay=1, pretrain__epochs=400
     )
-    with pytest.raises(NonfiniteError, match=r"^pretrain: NaN or infinity in step \d+ of 1600 \(images ") as error:
+    with pytest.raises(
+        NonfiniteError, match=r"^pretrain: NaN or infinity in step \d+ of 1600 \(images "
+    ) as error:
         pretrain(broken)
     assert str(error.value).endswith("; set a smaller pretrain.learning_rate")
     assert broken.model is not None and not broken.model.exists()

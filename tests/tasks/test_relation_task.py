@@ -15,7 +15,8 @@ from parashot.tasks.relation import RelationTask, augmentation
 
 
 def task(**train: Value) -> RelationTask:
-    return RelationTask(tiny_params({f"train.{key}": value for key, value in train.items()}), NOWHERE)
+    settings = {f"train.{key}": value for key, value in train.items()}
+    return RelationTask(tiny_params({"train.episodes": 100, **settings}), NOWHERE)
 
 
 def rates(steps: int, **train: Value) -> list[float]:

@@ -146,7 +146,9 @@ def test_a_killed_training_ends_with_the_same_bytes(
         out, scratch = tmp_path / name / "out", tmp_path / "scratch"
         if kind != "pretrain":
             return train(episode_job(kind, params, tiny_packed, out, scratch=scratch))
-        job = pretraining_job(params, tiny_packed, tmp_path / name / "model.safetensors", out, scratch=scratch)
+        job = pretraining_job(
+            params, tiny_packed, tmp_path / name / "model.safetensors", out, scratch=scratch
+        )
         return train_on_all_cores(job)
 
     real, count = Strategy.step, 0
@@ -166,7 +168,11 @@ def test_a_killed_training_ends_with_the_same_bytes(
     saved = killed_after >= 3
     assert (result.resumed, result.seconds is None, calm.resumed) == (int(saved), saved, 0)
     disturbed_files, calm_files = (
-        {path.name: path.read_bytes() for path in (tmp_path / name).rglob("*") if path.suffix in {".safetensors"}}
+        {
+            path.name: path.read_bytes()
+            for path in (tmp_path / name).rglob("*")
+            if path.suffix in {".safetensors"}
+        }
         for name in ("disturbed", "calm")
     )
     assert disturbed_files == calm_files and len(calm_files) == 1

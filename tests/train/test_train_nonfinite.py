@@ -160,9 +160,7 @@ def test_a_stopped_training_keeps_its_last_good_state_and_goes_on_without_the_st
 
     def job(answer: str, out: str, scratch: Path | None = scratch) -> Job:
         every: dict[str, Value] = {"train.checkpoint_every": 1, "train.validate_every": 1}
-        params = tiny_params(
-            {**SETTINGS, **every, "tracking.live_seconds": 0, "train.on_nonfinite": answer}
-        )
+        params = tiny_params({**SETTINGS, **every, "tracking.live_seconds": 0, "train.on_nonfinite": answer})
         described = episode_job(
             strategy, params, tiny_packed, tmp_path / out, live=seen.append, scratch=scratch
         )
