@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from standing_ranks import StandingRanks
 from tiny_data import tiny_params
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from parashot.model.network import RelationNetwork
 from parashot.parallel.context import Context, Placement
-from parashot.parallel.registry import build_strategy, step_options
+from parashot.parallel.registry import STRATEGIES, build_strategy, step_options
 from parashot.parallel.strategy import Strategy
 from parashot.recipes import Value
 from parashot.task import Batch, Plan, Task
@@ -31,6 +32,13 @@ State = dict[str, Tensor]
 def alone(replicas: int = 1) -> Context:
     """One process, which drives `replicas` replicas where the strategy is `dp`."""
     return Context(0, 1, 0, 1, Placement("cpu", replicas, 1, 2))
+
+
+def on_ranks(ranks: StandingRanks, name: str, function: Callable[..., Any], *args: object) -> Any:
+    """Call `function(context, name, *args)` where strategy `name` has two replicas: in 1 or 2 processes."""
+    if STRATEGIES[name].processes(2) == 1:
+        return function(alone(2), name, *args)
+    return ranks(2, function, name, *args)
 
 
 @dataclass(frozen=True)

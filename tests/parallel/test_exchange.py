@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 import torch
-from small_tasks import Float64Task, Settings, State, alone, assert_equal, build_relation, episode_batch
+from small_tasks import (
+    Float64Task,
+    Settings,
+    State,
+    alone,
+    assert_equal,
+    build_relation,
+    episode_batch,
+    on_ranks,
+)
 from standing_ranks import StandingRanks
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -127,9 +136,7 @@ def stepped(context: Context, name: str, kind: type[Float64Task], settings: Sett
 @pytest.mark.parametrize("name", ["dp", "ddp", "allreduce", "channel_split"])
 def test_frozen_parameters_stay_and_the_others_move(name: str, ranks: StandingRanks) -> None:
     expected = stepped(alone(), "serial", FrozenTask, ())
-    found = (
-        stepped(alone(2), name, FrozenTask, ()) if name == "dp" else ranks(2, stepped, name, FrozenTask, ())
-    )
+    found = on_ranks(ranks, name, stepped, FrozenTask, ())
     assert_equal(found, expected)
     first = build_relation(alone(), "serial", kind=FrozenTask).state_dict()
     assert torch.equal(found["embedding.0.0.weight"], first["embedding.0.0.weight"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_tasks import State, VectorTask, alone
+from small_tasks import NOWHERE, State, VectorTask, alone
 from standing_ranks import StandingRanks
 from tiny_data import tiny_params
 
@@ -21,6 +21,7 @@ from parashot.questions.strategies.measure import ALL_CORES, PER_PARAMETER, Benc
 from parashot.recipes import Value
 from parashot.records import read_json, read_result, read_rows, read_runs
 from parashot.task import Task
+from parashot.tasks.relation import RelationTask
 from parashot.train.job import Job
 from parashot.train.loop import train_steps
 from parashot.train.records import HistoryRow, TrainResult
@@ -139,19 +140,15 @@ def test_its_steps_are_timed_beside_each_other() -> None:
 # --- what cannot run --------------------------------------------------------------------------------------
 
 
+def said(
+    name: str, replicas: int = 2, mode: str = "none", gpus: int | None = None, head: str = "relation"
+) -> str:
+    task = RelationTask(tiny_params({"model.head": head}), NOWHERE)
+    placement = Placement("cpu" if gpus is None else "cuda", replicas, 1, 2)
+    return unsupported_reason(name, task, StepOptions(compile=mode), placement, parallel(), gpus or 0)
+
+
 def test_what_a_strategy_cannot_train_is_said_in_words() -> None:
-    from small_tasks import NOWHERE
-
-    from parashot.tasks.relation import RelationTask
-
-    def said(
-        name: str, replicas: int = 2, compiled: str = "none", gpus: int | None = None, **model: Value
-    ) -> str:
-        task = RelationTask(tiny_params({f"model.{key}": value for key, value in model.items()}), NOWHERE)
-        placement = Placement("cpu" if gpus is None else "cuda", replicas, 1, 2)
-        options = StepOptions(compile=compiled)
-        return unsupported_reason(name, task, options, placement, parallel(), gpus or 0)
-
     assert [said(name) for name in STRATEGIES] == [""] * len(STRATEGIES)
     assert "2 or more devices" in said("fsdp", 1)
     assert "parallel.replicas=2" in said("layer_split", 3)
@@ -159,7 +156,7 @@ def test_what_a_strategy_cannot_train_is_said_in_words() -> None:
     assert "model.head=relation" in said("channel_split", head="residual")
     assert "2 replicas need as many GPUs" in said("ddp", gpus=1)
     compiling = {name for name, strategy in STRATEGIES.items() if strategy.compiles}
-    assert {name for name in STRATEGIES if not said(name, compiled="default")} == compiling
+    assert {name for name in STRATEGIES if not said(name, mode="default")} == compiling
     synced = parallel(ddp__sync_batch_norm=True)
     assert "GPUs only" in unsupported_reason("ddp", TASK, OPTIONS, Placement("cpu", 2, 1, 2), synced, 0)
     assert set(parallel().strategies) == set(STRATEGIES)

@@ -10,7 +10,16 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from small_tasks import TOLERANCE, Settings, State, alone, assert_equal, build_relation, episode_batch
+from small_tasks import (
+    TOLERANCE,
+    Settings,
+    State,
+    alone,
+    assert_equal,
+    build_relation,
+    episode_batch,
+    on_ranks,
+)
 from standing_ranks import StandingRanks
 from torch import distributed as dist
 
@@ -156,8 +165,7 @@ def trained(context: Context, name: str, settings: Settings) -> tuple[list[float
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_it_trains_and_its_state_comes_and_goes_as_plain_tensors(name: str, ranks: StandingRanks) -> None:
     """All see the same augmented images, which are a function of the episodes."""
-    single = STRATEGIES[name].processes(2) == 1
-    losses, sound, moved = trained(alone(2), name, ()) if single else ranks(2, trained, name, ())
+    losses, sound, moved = on_ranks(ranks, name, trained, ())
     assert losses[0] == pytest.approx(trained(alone(), "serial", ())[0][0], rel=1e-5)
     assert losses[-1] < losses[1]
     assert sound

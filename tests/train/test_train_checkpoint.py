@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_tasks import VectorTask, alone
+from small_tasks import VectorTask, alone, on_ranks
 from standing_ranks import StandingRanks
 from tiny_data import tiny_params
 
@@ -55,11 +55,7 @@ def save_and_resume(context: Context, name: str, packed: Path, folder: Path) -> 
 def test_any_strategy_goes_on_from_its_saved_state_bit_for_bit(
     name: str, ranks: StandingRanks, tiny_packed: Path, tmp_path: Path
 ) -> None:
-    args = (name, tiny_packed, tmp_path / "saved")
-    if STRATEGIES[name].processes(2) == 1:
-        assert save_and_resume(alone(2), *args)
-    else:
-        assert ranks(2, save_and_resume, *args)
+    assert on_ranks(ranks, name, save_and_resume, tiny_packed, tmp_path / "saved")
     assert not list(tmp_path.iterdir())
 
 
