@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from parashot.tasks.relation import RelationTask
 
 TOLERANCE, RATE = 1e-10, 1e-3
 NOWHERE = Path("no packed data")
-Settings = Sequence[tuple[str, Value]]
 State = dict[str, Tensor]
 
 
@@ -104,12 +103,12 @@ class Float64Task(RelationTask):
 def build_relation(
     context: Context,
     name: str,
-    settings: Settings = (),
+    settings: dict[str, Value] | None = None,
     kind: type[RelationTask] = Float64Task,
     **options: Any,
 ) -> Strategy:
     """A strategy that trains the Relation Network on this rank."""
-    params = tiny_params(dict(settings))
+    params = tiny_params(settings)
     task = kind(params, NOWHERE, **options)
     return build_strategy(name, task, step_options(params.train), context, params.parallel)
 

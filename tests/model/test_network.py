@@ -1,4 +1,4 @@
-"""The Relation Network and its heads: what they compute, and that pairing, memory order and company do not."""
+"""The Relation Network and its heads: scores, whatever the pairing, the memory order and the company."""
 
 from __future__ import annotations
 

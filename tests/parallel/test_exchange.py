@@ -9,7 +9,6 @@ import pytest
 import torch
 from small_tasks import (
     Float64Task,
-    Settings,
     State,
     alone,
     assert_equal,
@@ -25,10 +24,11 @@ from parashot.model.network import RelationNetwork
 from parashot.parallel.context import Context
 from parashot.parallel.strategy import Strategy
 from parashot.questions.strategies.trace import BytesSent, CollectiveCount
+from parashot.recipes import Value
 from parashot.tasks.relation import RelationTask
 
 
-def messages(context: Context, name: str, settings: Settings) -> tuple[dict[str, int], float, int]:
+def messages(context: Context, name: str, settings: dict[str, Value]) -> tuple[dict[str, int], float, int]:
     """Collectives of a rank in its third step, the bytes it sends, and those of all parameters."""
     strategy = build_relation(context, name, settings, RelationTask)
     batch = episode_batch(strategy, 6, "float32")
@@ -42,7 +42,7 @@ def messages(context: Context, name: str, settings: Settings) -> tuple[dict[str,
 
 def test_each_strategy_exchanges_what_it_says(ranks: StandingRanks) -> None:
     def of(name: str, **settings: Any) -> tuple[dict[str, int], float, int]:
-        turned = [(f"parallel.{name}.{key}", value) for key, value in settings.items()]
+        turned = {f"parallel.{name}.{key}": value for key, value in settings.items()}
         found: tuple[dict[str, int], float, int] = ranks(2, messages, name, turned)
         return found
 
@@ -61,7 +61,7 @@ def test_each_strategy_exchanges_what_it_says(ranks: StandingRanks) -> None:
 
 
 def test_what_a_rank_sends_grows_with_the_ring(ranks: StandingRanks) -> None:
-    _, sent, gradient_bytes = ranks(3, messages, "allreduce", ())
+    _, sent, gradient_bytes = ranks(3, messages, "allreduce", {})
     assert sent == pytest.approx(4 / 3 * gradient_bytes)
 
 
@@ -69,7 +69,7 @@ def test_what_a_rank_sends_grows_with_the_ring(ranks: StandingRanks) -> None:
 def test_gradients_are_exchanged_once_per_step_however_many_parts_it_has(
     name: str, ranks: StandingRanks
 ) -> None:
-    once, thrice = (ranks(2, messages, name, [("train.accumulate", parts)]) for parts in (1, 3))
+    once, thrice = (ranks(2, messages, name, {"train.accumulate": parts}) for parts in (1, 3))
     for kind in ("allreduce_", "_reduce_scatter_base_"):
         assert once[0].get(kind) == thrice[0].get(kind)
 
@@ -123,7 +123,7 @@ class UnusedTask(Float64Task):
         return network
 
 
-def stepped(context: Context, name: str, kind: type[Float64Task], settings: Settings) -> State:
+def stepped(context: Context, name: str, kind: type[Float64Task], settings: dict[str, Value]) -> State:
     strategy = build_relation(context, name, settings, kind)
     for _ in range(2):
         strategy.step(episode_batch(strategy, 5))
@@ -135,8 +135,8 @@ def stepped(context: Context, name: str, kind: type[Float64Task], settings: Sett
 
 @pytest.mark.parametrize("name", ["dp", "ddp", "allreduce", "channel_split"])
 def test_frozen_parameters_stay_and_the_others_move(name: str, ranks: StandingRanks) -> None:
-    expected = stepped(alone(), "serial", FrozenTask, ())
-    found = on_ranks(ranks, name, stepped, FrozenTask, ())
+    expected = stepped(alone(), "serial", FrozenTask, {})
+    found = on_ranks(ranks, name, stepped, FrozenTask, {})
     assert_equal(found, expected)
     first = build_relation(alone(), "serial", kind=FrozenTask).state_dict()
     assert torch.equal(found["embedding.0.0.weight"], first["embedding.0.0.weight"])
@@ -145,15 +145,15 @@ def test_frozen_parameters_stay_and_the_others_move(name: str, ranks: StandingRa
 
 def refused(context: Context, name: str) -> str:
     try:
-        stepped(context, name, UnusedTask, ())
+        stepped(context, name, UnusedTask, {})
     except RuntimeError as error:
         return str(error)
     return ""
 
 
 def test_ddp_steps_over_unused_parameters_where_told_to_look_for_them(ranks: StandingRanks) -> None:
-    found = ranks(2, stepped, "ddp", UnusedTask, [("parallel.ddp.find_unused_parameters", True)])
-    by_hand = ranks(2, stepped, "allreduce", UnusedTask, ())
+    found = ranks(2, stepped, "ddp", UnusedTask, {"parallel.ddp.find_unused_parameters": True})
+    by_hand = ranks(2, stepped, "allreduce", UnusedTask, {})
     assert_equal(found, by_hand)
     assert "find_unused_parameters" in ranks(2, refused, "ddp")
 
@@ -173,7 +173,7 @@ class _HostReads(TorchDispatchMode):
 
 
 def test_no_step_reads_a_number_from_the_device() -> None:
-    settings = (("train.precision", "bf16"), ("augment.crop", 0.5), ("augment.flip", True))
+    settings: dict[str, Value] = {"train.precision": "bf16", "augment.crop": 0.5, "augment.flip": True}
     strategy: Strategy = build_relation(alone(), "serial", settings, RelationTask)
     batch = episode_batch(strategy, 2, "uint8")
     strategy.step(batch)

@@ -6,13 +6,12 @@ its gradient, so states equal to 1e-10 after two steps are gradients equal to 1e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
 from small_tasks import (
     TOLERANCE,
-    Settings,
     State,
     alone,
     assert_equal,
@@ -28,63 +27,43 @@ from parashot.parallel.registry import STRATEGIES
 from parashot.recipes import Value
 from parashot.tasks.relation import RelationTask
 
-Stepped = tuple[State, torch.Tensor, State]
+Case = tuple[str, int, int, dict[str, Value]]
+"""Strategy, replicas, items of a step, and what differs from the usual params."""
 
-
-@dataclass(frozen=True)
-class Case:
-    """One way to take a step: `replicas` of a strategy, and what differs from the usual params."""
-
-    strategy: str
-    replicas: int
-    batchsz: int = 5
-    settings: Settings = ()
-
-    def __str__(self) -> str:
-        return " ".join(
-            [self.strategy, f"{self.replicas}x{self.batchsz}", *(f"{k}={v}" for k, v in self.settings)]
-        )
-
-
-def case(strategy: str, replicas: int, batchsz: int = 5, **settings: Value) -> Case:
-    return Case(
-        strategy, replicas, batchsz, tuple((key.replace("__", "."), value) for key, value in settings.items())
-    )
-
-
-CASES = [
-    case("dp", 1),
-    case("dp", 2, parallel__dp__loss_in_replica=False),
-    case("dp", 3, train__accumulate=2),
-    case("dp", 3, 2),
-    case("dp", 3, 2, parallel__dp__loss_in_replica=False),
-    case("ddp", 2, 6),
-    case("ddp", 3),
-    case("ddp", 3, 1),
-    case("ddp", 2, train__accumulate=2, parallel__ddp__bucket_mb=0.01),
-    case("ddp", 2, parallel__ddp__static_graph=True, parallel__ddp__gradient_as_bucket_view=False),
-    case("allreduce", 2),
-    case("allreduce", 3, 2, train__accumulate=2),
-    case("allreduce", 2, parallel__allreduce__flat=False),
-    case("fsdp", 2),
-    case("fsdp", 3, 2),
-    case("fsdp", 2, 2, model__embedding="bottleneck", train__accumulate=2),
-    case("layer_split", 2),
-    case("layer_split", 2, parallel__layer_split__micro_batches=5),
-    case("layer_split", 2, 1, model__embedding="resnet12", model__pairing="concat"),
-    case("channel_split", 2),
-    case("channel_split", 3, model__pairing="concat", train__accumulate=2),
-    case("channel_split", 3, 1, model__embedding="bottleneck", model__pairing="concat"),
-    case("channel_split", 3, 1, model__embedding="resnet12"),
-    *(case(name, 2, model__head="residual") for name in ("ddp", "fsdp", "layer_split")),
+CASES: list[Case] = [
+    ("dp", 1, 5, {}),
+    ("dp", 2, 5, {"parallel.dp.loss_in_replica": False}),
+    ("dp", 3, 5, {"train.accumulate": 2}),
+    ("dp", 3, 2, {}),
+    ("dp", 3, 2, {"parallel.dp.loss_in_replica": False}),
+    ("ddp", 2, 6, {}),
+    ("ddp", 3, 5, {}),
+    ("ddp", 3, 1, {}),
+    ("ddp", 2, 5, {"train.accumulate": 2, "parallel.ddp.bucket_mb": 0.01}),
+    ("ddp", 2, 5, {"parallel.ddp.static_graph": True, "parallel.ddp.gradient_as_bucket_view": False}),
+    ("allreduce", 2, 5, {}),
+    ("allreduce", 3, 2, {"train.accumulate": 2}),
+    ("allreduce", 2, 5, {"parallel.allreduce.flat": False}),
+    ("fsdp", 2, 5, {}),
+    ("fsdp", 3, 2, {}),
+    ("fsdp", 2, 2, {"model.embedding": "bottleneck", "train.accumulate": 2}),
+    ("layer_split", 2, 5, {}),
+    ("layer_split", 2, 5, {"parallel.layer_split.micro_batches": 5}),
+    ("layer_split", 2, 1, {"model.embedding": "resnet12", "model.pairing": "concat"}),
+    ("channel_split", 2, 5, {}),
+    ("channel_split", 3, 5, {"model.pairing": "concat", "train.accumulate": 2}),
+    ("channel_split", 3, 1, {"model.embedding": "bottleneck", "model.pairing": "concat"}),
+    ("channel_split", 3, 1, {"model.embedding": "resnet12"}),
+    *((name, 2, 5, {"model.head": "residual"}) for name in ("ddp", "fsdp", "layer_split")),
 ]
 
 
-def stepped(context: Context, case: Case) -> Stepped:
+def stepped(
+    context: Context, name: str, batchsz: int, settings: dict[str, Value]
+) -> tuple[State, torch.Tensor, State]:
     """State after two steps, their sums over all ranks, and the state of the whole network."""
-    settings = [("train.batchsz", case.batchsz), *case.settings]
-    strategy = build_relation(context, case.strategy, settings)
-    batch = episode_batch(strategy, case.batchsz)
+    strategy = build_relation(context, name, {"train.batchsz": batchsz, **settings})
+    batch = episode_batch(strategy, batchsz)
     sums = torch.stack([strategy.step(batch) for _ in range(2)])
     if context.world_size > 1:
         dist.all_reduce(sums)
@@ -94,34 +73,20 @@ def stepped(context: Context, case: Case) -> Stepped:
     return state, sums, whole
 
 
-def run(case: Case, ranks: StandingRanks) -> Stepped:
-    if STRATEGIES[case.strategy].processes(case.replicas) == 1:
-        return stepped(alone(case.replicas), case)
-    result: Stepped = ranks(case.replicas, stepped, case)
-    return result
-
-
-@pytest.fixture(scope="module")
-def by_serial(ranks: StandingRanks) -> dict[Case, Stepped]:
-    """Two steps of serial for every case: they differ in the network and the number of episodes alone."""
-    return {each: run(each, ranks) for each in {serial_of(case) for case in CASES}}
-
-
-def serial_of(case: Case) -> Case:
-    model = tuple(each for each in case.settings if each[0].startswith("model."))
-    return replace(case, strategy="serial", replicas=1, settings=model)
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize(("name", "replicas", "batchsz", "settings"), CASES)
 def test_a_step_is_the_one_that_serial_takes(
-    case: Case, by_serial: dict[Case, Stepped], ranks: StandingRanks
+    name: str, replicas: int, batchsz: int, settings: dict[str, Value], ranks: StandingRanks
 ) -> None:
-    state, sums, whole = run(case, ranks)
-    expected, expected_sums, _ = by_serial[serial_of(case)]
+    model = {key: value for key, value in settings.items() if key.startswith("model.")}
+    expected, expected_sums, _ = stepped(alone(), "serial", batchsz, model)
+    if name == "dp":
+        state, sums, whole = stepped(alone(replicas), name, batchsz, settings)
+    else:
+        state, sums, whole = ranks(replicas, stepped, name, batchsz, settings)
     assert_equal(state, expected)
     assert_equal(whole, expected)
     torch.testing.assert_close(sums, expected_sums, rtol=0, atol=TOLERANCE)
-    first = build_relation(alone(), "serial", serial_of(case).settings).state_dict()
+    first = build_relation(alone(), "serial", model).state_dict()
     assert sum(not torch.equal(value, first[name]) for name, value in expected.items()) > 10
 
 
@@ -136,12 +101,12 @@ def test_an_error_in_a_replica_thread_reaches_the_caller() -> None:
 
 # --- in training mode -------------------------------------------------------------------------------------
 
-AUGMENTED = (("augment.crop", 0.5), ("augment.flip", True), ("augment.jitter", 0.3))
+AUGMENTED: dict[str, Value] = {"augment.crop": 0.5, "augment.flip": True, "augment.jitter": 0.3}
 
 
-def trained(context: Context, name: str, settings: Settings) -> tuple[list[float], bool, int]:
+def trained(context: Context, name: str, settings: dict[str, Value]) -> tuple[list[float], bool, int]:
     """Losses of steps, the first in eval mode; whether states come and go; batch norms that moved."""
-    strategy = build_relation(context, name, (*AUGMENTED, *settings), RelationTask)
+    strategy = build_relation(context, name, {**AUGMENTED, **settings}, RelationTask)
     strategy.set_learning_rate(0.01)
     batch, losses = episode_batch(strategy, 4, "uint8"), []
     for number in range(9):
@@ -165,8 +130,8 @@ def trained(context: Context, name: str, settings: Settings) -> tuple[list[float
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_it_trains_and_its_state_comes_and_goes_as_plain_tensors(name: str, ranks: StandingRanks) -> None:
     """All see the same augmented images, which are a function of the episodes."""
-    losses, sound, moved = on_ranks(ranks, name, trained, ())
-    assert losses[0] == pytest.approx(trained(alone(), "serial", ())[0][0], rel=1e-5)
+    losses, sound, moved = on_ranks(ranks, name, trained, {})
+    assert losses[0] == pytest.approx(trained(alone(), "serial", {})[0][0], rel=1e-5)
     assert losses[-1] < losses[1]
     assert sound
     assert moved == 6  # every batch norm of the network has moved, wherever it lies
@@ -174,7 +139,7 @@ def test_it_trains_and_its_state_comes_and_goes_as_plain_tensors(name: str, rank
 
 @pytest.mark.parametrize("name", ["serial", "dp"])
 def test_half_precision_trains(name: str) -> None:
-    losses, sound, _ = trained(alone(2), name, (("train.precision", "bf16"),))
+    losses, sound, _ = trained(alone(2), name, {"train.precision": "bf16"})
     assert losses[-1] < losses[1]
     assert sound
 
@@ -182,7 +147,7 @@ def test_half_precision_trains(name: str) -> None:
 def test_scores_stay_in_full_precision_where_the_network_computes_in_half() -> None:
     seen: list[torch.dtype] = []
     half, full = (
-        build_relation(alone(), "serial", (("train.precision", each),), RelationTask)
+        build_relation(alone(), "serial", {"train.precision": each}, RelationTask)
         for each in ("bf16", "fp32")
     )
     half.network.get_submodule("embedding.3.0").register_forward_hook(

@@ -14,7 +14,7 @@ from parashot.parallel.context import Context
 def stepped(context: Context, name: str, parts: int, training: bool = False) -> tuple[State, torch.Tensor]:
     """State after a step of 7 episodes, and the step's sums over all ranks."""
     strategy = build_relation(
-        context, name, [("train.batchsz", 7), ("train.accumulate", parts)], training=training
+        context, name, {"train.batchsz": 7, "train.accumulate": parts}, training=training
     )
     sums = strategy.step(episode_batch(strategy, 7))
     if context.world_size > 1:

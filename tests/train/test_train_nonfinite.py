@@ -76,7 +76,7 @@ def test_one_value_among_all_is_seen(
 
 
 def test_an_endless_gradient_under_a_finite_loss_is_seen() -> None:
-    strategy = build_relation(alone(), "serial", [("train.on_nonfinite", "skip")])
+    strategy = build_relation(alone(), "serial", {"train.on_nonfinite": "skip"})
     before = strategy.state_dict()
     list(strategy.network.parameters())[-1].register_hook(lambda gradient: gradient * math.inf)
     sums = strategy.step(episode_batch(strategy, 3))

@@ -1,20 +1,26 @@
-"""The test split is measured once, on the model that validation chose."""
+"""The accuracy question: the chosen model on test, what it mistakes for what, and warm-ups."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 from tiny_data import EVALUATED, PACKED_EPISODES, SEED, tiny_params
 
+from parashot.data.episodes import EpisodeSpec, draw_rows
 from parashot.errors import RecordError
 from parashot.model.network import build_network
 from parashot.model.weights import save_weights
 from parashot.parallel.registry import STRATEGIES
+from parashot.questions.accuracy.confusion import confusions
 from parashot.questions.accuracy.measure import evaluate_chosen
-from parashot.questions.accuracy.records import Confusion, EvaluateResult, ShownScore
+from parashot.questions.accuracy.records import Confusion, EvaluateResult, ShownScore, WarmupRun
+from parashot.questions.accuracy.warmup import study_warmup
 from parashot.records import Provenance, read_json, read_result, read_rows, read_runs, write_result
 from parashot.task import mean_and_ci95
 from parashot.tasks.evaluation import draw_split, episode_accuracies
@@ -100,3 +106,78 @@ def test_a_training_that_is_not_there_is_named(tiny_packed: Path, tmp_path: Path
     (trainings / "ddp" / "result.json").unlink()
     with pytest.raises(RecordError, match=r"ddp/result\.json: cannot be read"):
         evaluate_chosen(tiny_params(), tiny_packed, trainings, tmp_path / "out", Provenance())
+
+
+@given(
+    sizes=st.lists(st.integers(4, 9), min_size=2, max_size=6),
+    n_way=st.integers(2, 4),
+    k_query=st.integers(1, 3),
+    episodes=st.integers(1, 12),
+    seed=st.integers(0, 2**31),
+)
+@settings(max_examples=60, deadline=None)
+def test_counts_are_those_of_a_plain_loop(
+    sizes: list[int], n_way: int, k_query: int, episodes: int, seed: int
+) -> None:
+    n_way = min(n_way, len(sizes))
+    class_sizes = np.array(sizes)
+    spec = EpisodeSpec(n_way, 1, k_query)
+    rows = draw_rows(seed, "test", np.arange(episodes), class_sizes, spec)
+    scores = np.random.default_rng(seed).standard_normal((episodes, n_way * k_query, n_way))
+    names = [f"c{number}" for number in range(len(sizes))]
+    label = np.repeat(np.arange(len(sizes)), sizes)
+    taken: dict[tuple[str, str], int] = {}
+    offered: dict[tuple[str, str], int] = {}
+    for episode in range(episodes):
+        classes = [names[label[rows[episode, position, 0]]] for position in range(n_way)]
+        for query in range(n_way * k_query):
+            own = classes[query // k_query]
+            found = classes[int(scores[episode, query].argmax())]
+            taken[own, found] = taken.get((own, found), 0) + 1
+            for other in classes:
+                offered[own, other] = offered.get((own, other), 0) + 1
+    for each in confusions(scores, rows, class_sizes, names):
+        assert each.taken == taken.pop((each.actual, each.taken_for), 0)
+        assert each.offered == offered.pop((each.actual, each.taken_for), 0)
+    assert not taken and not offered
+
+
+def test_every_size_is_trained_with_and_without_by_every_seed(tiny_packed: Path, tmp_path: Path) -> None:
+    params = tiny_params(
+        {
+            "seed": 7,
+            "train.lr_batchsz": 2,
+            "train.learning_rate": 0.001,
+            "warmup_study.enabled": True,
+            "warmup_study.sizes": [2, 4],
+            "warmup_study.episodes": 8,
+            "warmup_study.warmup_share": 0.5,
+            "warmup_study.seeds": 3,
+        }
+    )
+    study_warmup(params, tiny_packed, tmp_path / "out", Provenance({"warmup_study.seeds": "3"}))
+    runs = read_rows(WarmupRun, tmp_path / "out/runs.csv")
+    assert Counter((each.batchsz, each.warmup_steps, each.steps) for each in runs) == {
+        (2, 0, 4): 3,
+        (2, 2, 4): 3,
+        (4, 0, 2): 3,
+        (4, 1, 2): 3,
+    }
+    assert {each.seed for each in runs} == {7, 8, 9}
+    assert {each.batchsz: each.learning_rate for each in runs} == {2: 0.001, 4: 0.002}
+    assert len({each.val_accuracy for each in runs}) > 1
+    parent, *children = read_runs(tmp_path / "out/records.jsonl")
+    assert [each.params["warmup_steps"] for each in children] == ["0", "2", "0", "1"]
+    assert {each.parent for each in children} == {parent.uuid}
+    assert parent.params["warmup_study.seeds"] == "3"
+    metrics = read_json(tmp_path / "out/metrics.json")
+    mine = [each.val_accuracy for each in runs if (each.batchsz, each.warmup_steps) == (4, 1)]
+    assert metrics["batchsz4_warmup1"]["val_accuracy_mean"] == pytest.approx(sum(mine) / 3)
+
+
+def test_switched_off_it_says_so(tiny_packed: Path, tmp_path: Path) -> None:
+    study_warmup(tiny_params(), tiny_packed, tmp_path / "out", Provenance())
+    assert read_rows(WarmupRun, tmp_path / "out/runs.csv") == []
+    assert read_json(tmp_path / "out/metrics.json") == {"warm-up": {}}
+    _, skipped = read_runs(tmp_path / "out/records.jsonl")
+    assert (skipped.status, skipped.tags["reason"]) == ("skipped", "warmup_study.enabled is false")
