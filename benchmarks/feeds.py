@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import torch
+from parashot.parallel.allocator import keep_freed_memory
 
 from benchmarks.limits import BEYOND_CACHE
 from benchmarks.turns import Block, fitting
@@ -26,7 +27,6 @@ from parashot.data.packed import PackedSplit
 from parashot.data.pixels import prepare
 from parashot.errors import DeviceError
 from parashot.hardware import usable_cores
-from parashot.parallel.allocator import keep_freed_memory
 
 _ROUNDS_OF_WORKERS = 2
 """Workers deliver in turn: a shorter block would measure a burst, or the wait for one."""

@@ -12,17 +12,18 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 import torch
+from parashot.data.batches import Batch, Plan
+from parashot.parallel.allocator import keep_freed_memory
+from parashot.train.assemble import new_strategy
 
 from benchmarks.checkout import ROOT
 from benchmarks.images import pack_noise
 from benchmarks.outcome import ratio_of
 from benchmarks.turns import BLOCKS, interleaved
-from parashot.data.batches import Batch, Plan
 from parashot.data.episodes import EpisodeSpec
 from parashot.data.loaders import Backend, EpisodeDataset, episode_loader
 from parashot.data.packed import PackedSplit
 from parashot.hardware import usable_cores
-from parashot.parallel.allocator import keep_freed_memory
 from parashot.parallel.context import Context, Placement, alone, control_group, wait_for_all
 from parashot.parallel.launch import launch
 from parashot.parallel.strategy import Strategy
@@ -33,7 +34,6 @@ from parashot.questions.strategies.measure import bench_strategies
 from parashot.questions.text import counted
 from parashot.questions.timed import TimedStrategy
 from parashot.recipes import Value, apply
-from parashot.train.assemble import new_strategy
 from parashot.train.job import Job
 from parashot.train.run import train
 

@@ -7,18 +7,25 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_tasks import NOWHERE, alone
 from tiny_data import tiny_params
 
 from parashot.errors import DeviceError
-from parashot.params import Compile, Params
+from parashot.parallel import abilities
+from parashot.parallel.abilities import compile_modes, precisions
+from parashot.params import Compile
+from parashot.questions.batchsz.measure import study_batch_sizes
 from parashot.questions.statistics import Resampling
 from parashot.questions.step import measure as module
-from parashot.questions.step.measure import choose, open_modes, open_ways, tune
+from parashot.questions.step.measure import TuneMeasurement, choose, open_modes, open_ways, tune
 from parashot.questions.step.records import TuneBlock
 from parashot.questions.step.rows import step_rows
-from parashot.records import read_json, read_result, read_rows, read_runs
-from parashot.train.choices import settle
+from parashot.questions.strategies.measure import bench_strategies
+from parashot.records import Provenance, read_json, read_result, read_rows, read_runs
+from parashot.train.choices import resolve_auto
+from parashot.train.job import episode_job
 from parashot.train.records import Choices
+from parashot.train.run import train
 
 RESAMPLING = Resampling(resamples=300)
 FP32, BF16 = Choices("split", "fp32", "none"), Choices("split", "bf16", "none")
@@ -31,10 +38,7 @@ def test_all_that_is_open_is_tried_the_plainest_first(monkeypatch: pytest.Monkey
     assert ways == [FP32, CONCAT, BF16, Choices("concat", "bf16", "none")]
     fixed = {"model.pairing": "concat", "train.precision": "bf16", "train.compile": "default"}
     assert open_ways(tiny_params(fixed), "cpu") == [Choices("concat", "bf16", "default")]
-
-
-def test_auto_never_asks_for_what_the_device_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "precisions", lambda device: ["fp32"])
+    monkeypatch.setattr(module, "precisions", lambda device: ["fp32"])  # all the device can do
     assert {way.precision for way in open_ways(tiny_params(), "cpu")} == {"fp32"}
 
 
@@ -67,59 +71,49 @@ def test_a_network_is_compiled_only_where_nothing_stands_against_it() -> None:
     assert open_modes(tiny_params(free), ["none"]) == []
 
 
-def test_settling_fills_in_what_is_open_and_leaves_the_rest() -> None:
+def test_resolving_fills_in_what_is_open_and_leaves_the_rest() -> None:
     choices = Choices("concat", "bf16", "default")
-    settled = settle(tiny_params(), choices)
-    assert (settled.model.pairing, settled.train.precision, settled.train.compile) == (
+    resolved = resolve_auto(tiny_params(), choices)
+    assert (resolved.model.pairing, resolved.train.precision, resolved.train.compile) == (
         "concat",
         "bf16",
         "default",
     )
     fixed = tiny_params({"model.pairing": "split", "train.precision": "fp32", "train.compile": "none"})
-    assert settle(fixed, choices) == fixed
+    assert resolve_auto(fixed, choices) == fixed
 
 
-@pytest.fixture(scope="module")
-def tuned(tiny_packed: Path, tmp_path_factory: pytest.TempPathFactory, one_core: None) -> Path:
-    root = tmp_path_factory.mktemp("tuned")
-    tune(tiny_params(), tiny_packed, root / "choices.json", root / "tune", {"source": "tiny"})
-    return root
-
-
-def test_the_choice_is_one_that_was_measured(tuned: Path) -> None:
-    blocks = read_rows(TuneBlock, tuned / "tune/blocks.csv")
-    chosen = read_result(Choices, tuned / "choices.json")
-    ways = {Choices(each.pairing, each.precision, each.compile) for each in blocks}
-    assert chosen in ways and len(ways) >= 2
-    assert {each.round for each in blocks} == set(range(tiny_params().parallel.bench.blocks))
+def test_what_is_chosen_was_measured_and_every_way_is_a_run(
+    tiny_packed: Path, tmp_path: Path, one_core: None
+) -> None:
+    out = tmp_path / "tune"
+    tune(tiny_params(), tiny_packed, tmp_path / "choices.json", out, Provenance({"seed": "3"}))
+    blocks, chosen = read_rows(TuneBlock, out / "blocks.csv"), read_result(Choices, tmp_path / "choices.json")
     rows = step_rows(blocks, chosen, RESAMPLING)
-    assert [row.chosen for row in rows].count(True) == 1
-    assert rows[0].speedup.value == 1
-    assert [row.seconds_per_step.value for row in rows] == sorted(
-        (row.seconds_per_step.value for row in rows), reverse=True
-    )
-
-
-def test_every_way_is_a_run(tuned: Path) -> None:
-    parent, *children = read_runs(tuned / "tune/records.jsonl")
-    assert parent.stage == "tune" and {each.parent for each in children} == {parent.uuid}
+    assert len(rows) >= 2 and [row.chosen for row in rows].count(True) == 1
+    assert {each.round for each in blocks} == set(range(tiny_params().parallel.bench.blocks))
+    parent, *children = read_runs(out / "records.jsonl")
+    assert (parent.stage, parent.params) == ("tune", {"seed": "3"})
+    assert {each.parent for each in children} == {parent.uuid}
     assert sum(each.params["chosen"] == "True" for each in children) == 1
-    assert all(value > 0 for value in read_json(tuned / "tune/metrics.json").values())
+    metrics = read_json(out / "metrics.json")
+    assert {f"tune {name}" for name in metrics} == {each.name for each in children}
+    assert all(each["seconds_per_step"] > 0 for each in metrics.values())
 
 
 def test_nothing_is_measured_where_nothing_is_open(tiny_packed: Path, tmp_path: Path, one_core: None) -> None:
     fixed = {"model.pairing": "concat", "train.precision": "fp32", "train.compile": "none"}
-    tune(tiny_params(fixed), tiny_packed, tmp_path / "choices.json", tmp_path / "tune", {})
+    tune(tiny_params(fixed), tiny_packed, tmp_path / "choices.json", tmp_path / "tune", Provenance())
     assert read_rows(TuneBlock, tmp_path / "tune/blocks.csv") == []
     assert read_result(Choices, tmp_path / "choices.json") == CONCAT
 
 
 @pytest.mark.parametrize(("compiled", "mode"), [(0.5, "default"), (1.5, "none")])
 def test_a_long_training_is_compiled_where_that_pays(
-    monkeypatch: pytest.MonkeyPatch, tiny_packed: Path, one_core: None, compiled: float, mode: str
+    monkeypatch: pytest.MonkeyPatch, compiled: float, mode: str
 ) -> None:
     """With a clock that knows how long each way takes, and a first step that compiles for 60 s."""
-    measured = module.Measured({FP32: [1.0] * 9}, chosen=FP32)
+    measured = TuneMeasurement({FP32: [1.0] * 9}, chosen=FP32)
     times = {FP32: 1.0, Choices("split", "fp32", "default"): compiled}
 
     class Clocked:
@@ -130,63 +124,39 @@ def test_a_long_training_is_compiled_where_that_pays(
             first, self.used = not self.used, True
             return 60.0 if first and self.way.compile != "none" else times[self.way]
 
-    monkeypatch.setattr(module, "_timed", lambda context, params, batches, way: Clocked(way))
+    monkeypatch.setattr(module, "_timed", lambda context, params, packed, way: Clocked(way))
     params = tiny_params({"train.episodes": 3000, "parallel.dp.enabled": False})
-    module._try_compiling(None, params, [], ["default"], measured)  # type: ignore[arg-type]
+    module._try_compiling(alone(), params, NOWHERE, ["default"], measured)
     assert measured.chosen.compile == mode
-    assert measured.compiling_seconds == {"default": 60.0}
     short = tiny_params({"train.episodes": 90, "parallel.dp.enabled": False})
-    again = module.Measured({FP32: [1.0] * 9}, chosen=FP32)
-    module._try_compiling(None, short, [], ["default"], again)  # type: ignore[arg-type]
+    again = TuneMeasurement({FP32: [1.0] * 9}, chosen=FP32)
+    module._try_compiling(alone(), short, NOWHERE, ["default"], again)
     assert again.chosen == FP32  # 30 steps never win back a minute
 
 
 @pytest.mark.parametrize(
-    ("settings", "line"),
-    [
-        (
-            {"train.precision": "bf16"},
-            "train.precision: bf16 is not possible on cpu here; it can be fp32 | auto",
-        ),
-        (
-            {"train.compile": "reduce-overhead"},
-            "train.compile: reduce-overhead is not possible on cpu here; it can be none | auto",
-        ),
-    ],
+    ("key", "value", "able"),
+    [("train.precision", "bf16", "fp32"), ("train.compile", "reduce-overhead", "none")],
 )
 def test_what_the_device_cannot_do_is_refused_before_anything_is_written(
-    monkeypatch: pytest.MonkeyPatch,
-    tiny_packed: Path,
-    tmp_path: Path,
-    one_core: None,
-    settings: dict[str, str],
-    line: str,
+    monkeypatch: pytest.MonkeyPatch, tiny_packed: Path, tmp_path: Path, key: str, value: str, able: str
 ) -> None:
-    from parashot.parallel import abilities
-    from parashot.questions.batchsz.measure import study_batch_sizes
-    from parashot.questions.strategies.measure import bench_strategies
-    from parashot.train.job import Job
-    from parashot.train.run import train
-
     monkeypatch.setattr(abilities, "precisions", lambda device: ["fp32"])
     monkeypatch.setattr(abilities, "compile_modes", lambda device: ["none"])
-    params: Params = tiny_params({**settings})
-    out = tmp_path / "out"
+    params, out, none = tiny_params({key: value}), tmp_path / "out", Provenance()
     for attempt in (
-        lambda: tune(params, tiny_packed, tmp_path / "choices.json", out, {}),
-        lambda: train(Job("serial", params, tiny_packed, out)),
-        lambda: bench_strategies(params, tiny_packed, out, {}),
-        lambda: study_batch_sizes(params, tiny_packed, out, {}),
+        lambda: tune(params, tiny_packed, tmp_path / "choices.json", out, none),
+        lambda: train(episode_job("serial", params, tiny_packed, out)),
+        lambda: bench_strategies(params, tiny_packed, out, none),
+        lambda: study_batch_sizes(params, tiny_packed, out, none),
     ):
         with pytest.raises(DeviceError) as refused:
             attempt()
-        assert str(refused.value) == line
+        assert str(refused.value) == f"{key}: {value} is not possible on cpu here; it can be {able}"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_this_machine_can_do_the_least() -> None:
-    from parashot.parallel.abilities import compile_modes, precisions
-
     assert precisions("cpu")[0] == "fp32"
     assert compile_modes("cpu")[0] == "none"
     assert "reduce-overhead" not in compile_modes("cpu")

@@ -6,7 +6,6 @@ import multiprocessing
 from itertools import product
 from pathlib import Path
 from statistics import median
-from types import SimpleNamespace
 
 import pytest
 from tiny_data import tiny_params
@@ -14,7 +13,7 @@ from tiny_data import tiny_params
 from parashot.questions.loader import measure as loader_bench
 from parashot.questions.loader.measure import bench_loaders, worker_counts
 from parashot.questions.loader.records import LoaderBlock
-from parashot.records import Run, read_json, read_rows, read_runs
+from parashot.records import Provenance, Run, read_json, read_rows, read_runs
 
 ROUNDS, BACKENDS, WORKERS = range(7), ("jpeg", "packed"), (0, 2)
 SETTINGS = [*product(BACKENDS, WORKERS), ("resident", 0)]
@@ -27,7 +26,7 @@ SETTINGS = [*product(BACKENDS, WORKERS), ("resident", 0)]
 def test_auto_follows_the_hardware_threads(
     monkeypatch: pytest.MonkeyPatch, threads: int, counts: list[int]
 ) -> None:
-    monkeypatch.setattr(loader_bench, "inspect_hardware", lambda: SimpleNamespace(threads=threads))
+    monkeypatch.setattr(loader_bench, "usable_threads", lambda: threads)
     params = tiny_params({"loader.bench.workers": "auto"})
     assert worker_counts(params, "jpeg") == worker_counts(params, "packed") == counts
     assert worker_counts(params, "resident") == [0]
@@ -41,7 +40,7 @@ def test_a_list_is_taken_as_it_is_in_order() -> None:
 def benched(tiny_packed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """In a process of its own: the memory of a tree is measured, and this one has standing ranks below it."""
     out = tmp_path_factory.mktemp("loader") / "out"
-    arguments = (tiny_params(), tiny_packed, out, {"source": "tiny"})
+    arguments = (tiny_params(), tiny_packed, out, Provenance({}, {"source": "tiny"}))
     process = multiprocessing.get_context("spawn").Process(target=bench_loaders, args=arguments)
     process.start()
     process.join()
@@ -66,22 +65,15 @@ def test_workers_need_memory(blocks: list[LoaderBlock]) -> None:
     assert two > without
 
 
-def test_the_best_setting_of_each_backend_is_reported(benched: Path, blocks: list[LoaderBlock]) -> None:
+def test_metrics_are_nested_by_setting(benched: Path, blocks: list[LoaderBlock]) -> None:
     metrics = read_json(benched / "metrics.json")
-    for backend in BACKENDS:
-        rates = {
-            workers: 2
-            / median(
-                each.seconds / each.batches
-                for each in blocks
-                if (each.backend, each.workers) == (backend, workers)
-            )
-            for workers in WORKERS
-        }
-        best = max(rates, key=lambda workers: rates[workers])
-        assert metrics[f"{backend}_best_workers"] == best
-        assert metrics[f"{backend}_episodes_per_second"] == pytest.approx(rates[best])
-        assert metrics[f"{backend}_speedup"] == pytest.approx(rates[best] / rates[0])
+    assert set(metrics) == {f"{backend}-{workers}" for backend, workers in SETTINGS}
+    for (backend, workers), found in zip(SETTINGS, metrics.values(), strict=True):
+        mine = [each for each in blocks if (each.backend, each.workers) == (backend, workers)]
+        rate = 2 / median(each.seconds / each.batches for each in mine)
+        assert found["episodes_per_second"] == pytest.approx(rate)
+        assert found["episodes_per_second_low"] <= rate <= found["episodes_per_second_high"]
+        assert workers or found["speedup"] == 1
 
 
 def test_a_parent_holds_a_run_of_every_setting(benched: Path, blocks: list[LoaderBlock]) -> None:
@@ -92,7 +84,9 @@ def test_a_parent_holds_a_run_of_every_setting(benched: Path, blocks: list[Loade
     assert all(each.tags["source"] == "tiny" for each in (parent, *children))
     for each in children:
         mine = [block for block in blocks if (block.backend, block.workers) == setting(each)]
-        series = [(metric.step, metric.value) for metric in each.metrics if metric.key == "seconds_per_batch"]
+        series = [
+            (metric.step, metric.value) for metric in each.metrics if metric.key == "seconds_per_batch_block"
+        ]
         assert series == [(block.round, block.seconds / block.batches) for block in mine]
 
 
