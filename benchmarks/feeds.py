@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 import psutil
 import torch
-from parashot.parallel.allocator import keep_freed_memory
 
 from benchmarks.limits import BEYOND_CACHE
 from benchmarks.turns import Block, fitting
 from benchmarks.workload import PREFETCH, Workload, loader_batches
-from parashot.data.loaders import Backend
+from parashot.allocator import keep_freed_memory
+from parashot.data.episode_dataset import Backend
 from parashot.data.packed import PackedSplit
 from parashot.data.pixels import prepare
 from parashot.errors import DeviceError

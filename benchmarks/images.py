@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from parashot.data.images import Pixels, encode_jpeg
-from parashot.data.manifest import VERSION, PackManifest, SplitManifest, write_manifest
+from parashot.data.manifest import PackManifest, SplitManifest, write_manifest
 
 CLASSES = 64
 """As the training split of miniImageNet has."""
@@ -86,5 +86,5 @@ def packed_bytes(images: int, size: int) -> int:
 
 def _write_manifest(out: Path, images: int, size: int) -> None:
     """Write the manifest of the training split, without checksums."""
-    split = SplitManifest(tuple(map(str, range(CLASSES))), images, size, size, episodes=0)
-    write_manifest(out, PackManifest(VERSION, "noise", "made up", 0, None, {"train": split}, {}))
+    split = SplitManifest(tuple(map(str, range(CLASSES))), images, size, size)
+    write_manifest(out, PackManifest({"train": split}, {}))

@@ -93,9 +93,6 @@ def prepare(folder: Path) -> None:
         split,
         folder / "packed",
         pack_size=_SIZE,
-        seed=0,
-        spec=_SPEC,
-        episodes={"val": _VAL_EPISODES, "test": _VAL_EPISODES},
         progress=_silent,
     )
 

@@ -12,29 +12,34 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 import torch
-from parashot.data.batches import Batch, Plan
-from parashot.parallel.allocator import keep_freed_memory
-from parashot.train.assemble import new_strategy
 
 from benchmarks.checkout import ROOT
 from benchmarks.images import pack_noise
 from benchmarks.outcome import ratio_of
 from benchmarks.turns import BLOCKS, interleaved
+from parashot.allocator import keep_freed_memory
+from parashot.data.episode_dataset import Backend, EpisodeDataset, resident_batches, step_batch
 from parashot.data.episodes import EpisodeSpec
-from parashot.data.loaders import Backend, EpisodeDataset, episode_loader
+from parashot.data.loaders import step_loader
 from parashot.data.packed import PackedSplit
+from parashot.data.resident import ResidentSplit
 from parashot.hardware import usable_cores
-from parashot.parallel.context import Context, Placement, alone, control_group, wait_for_all
+from parashot.parallel.context import Context, Placement, control_group, wait_for_all
 from parashot.parallel.launch import launch
+from parashot.parallel.registry import build_strategy, step_options
 from parashot.parallel.strategy import Strategy
-from parashot.params import Params, parse, read_yaml
+from parashot.params import Params
+from parashot.parsing import parse, read_yaml
 from parashot.questions.results import StrategyResults, load_results
 from parashot.questions.statistics import Interval
 from parashot.questions.strategies.measure import bench_strategies
 from parashot.questions.text import counted
 from parashot.questions.timed import TimedStrategy
 from parashot.recipes import Value, apply
-from parashot.train.job import Job
+from parashot.records import Provenance
+from parashot.task import Batch, Plan
+from parashot.tasks.relation import RelationTask
+from parashot.train.job import episode_job
 from parashot.train.run import train
 
 T = TypeVar("T")
@@ -115,13 +120,21 @@ class Workload:
         }
         return params_with({**own, **settings})
 
-    def batch(self, rank: int = 0, ranks: int = 1) -> Batch:
+    def strategy(
+        self, name: str, context: Context, settings: Mapping[str, Value] = MappingProxyType({})
+    ) -> Strategy:
+        """Parashot's strategy `name` around a network of its own."""
+        params = self.params(settings)
+        task, options = RelationTask(params, Path()), step_options(params.train)
+        return build_strategy(name, task, options, context, params.parallel)
+
+    def batch(self, rank: int = 0, world_size: int = 1) -> Batch:
         """A rank's share of a step: random uint8 pixels, in memory as the loaders lay them out."""
-        plan = Plan(self.batchsz, self.batchsz, rank, ranks)
+        plan = Plan(self.batchsz, self.batchsz, rank, world_size)
         shape = (len(plan.reads(0)) * self.spec.images, self.image_size, self.image_size, 3)
         generator = torch.Generator().manual_seed(0)
         pixels = torch.randint(256, shape, dtype=torch.uint8, generator=generator)
-        return Batch.of(pixels.movedim(-1, -3), self.spec, plan, 0)
+        return step_batch(pixels.movedim(-1, -3), self.spec, plan, 0)
 
 
 def device() -> torch.device:
@@ -133,7 +146,7 @@ def serial_strategy(workload: Workload, settings: Mapping[str, Value]) -> Strate
     """Parashot's strategy of one replica, on all cores or the card; from now freed memory is kept."""
     keep_freed_memory()
     placement = Placement(device().type, 1, usable_cores(), usable_cores())
-    return new_strategy("serial", workload.params(settings), Context(0, 1, 0, 1, placement))
+    return workload.strategy("serial", Context(0, 1, 0, 1, placement), settings)
 
 
 def serial_step(workload: Workload, settings: Mapping[str, Value]) -> Callable[[], object]:
@@ -152,8 +165,11 @@ def loader_batches(
 ) -> Iterator[Batch]:
     """Batches of a split by parashot's loader, by default more than any measurement reads."""
     plan, size = Plan(steps * workload.batchsz, workload.batchsz), workload.image_size
+    where = torch.device(device)
+    if backend == "resident":
+        return resident_batches(ResidentSplit(split, where), workload.spec, plan, 0, range(steps))
     dataset = EpisodeDataset(split, workload.spec, plan, 0, backend, size)
-    return episode_loader(dataset, workers, PREFETCH, torch.device(device))
+    return step_loader(dataset, range(steps), workers, PREFETCH, where)
 
 
 def params_with(settings: Mapping[str, Value]) -> Params:
@@ -172,7 +188,7 @@ def whole_training(
     strategy: str, params: Params, packed: Path, out: Path, scratch: Path | None = None
 ) -> None:
     """Train as the stage does: validations, saved states below `scratch`, results in `out`."""
-    train(Job(strategy, params, packed, out, scratch=scratch))
+    train(episode_job(strategy, params, packed, out, scratch=scratch))
 
 
 def strategy_bench(workload: Workload) -> StrategyResults:
@@ -189,7 +205,7 @@ def strategy_bench(workload: Workload) -> StrategyResults:
         home = Path(folder)
         pack_noise(home / "packed", 640, workload.image_size)
         out = home / "results" / "strategies"
-        bench_strategies(workload.params(settings), home / "packed", out, {})
+        bench_strategies(workload.params(settings), home / "packed", out, Provenance())
         results = load_results(home, (), partial=True).strategies
     assert results is not None
     return results
@@ -208,7 +224,7 @@ def in_ranks(function: Callable[..., T], device_type: str, ranks: int, *args: An
 
 
 def _call_in_rank(context: Context, function: Callable[..., T], args: Sequence[Any]) -> T:
-    return function(context.rank, context.ranks, context.device, *args)
+    return function(context.rank, context.world_size, context.device, *args)
 
 
 # --- DDP on two replicas, a thread each -----------------------------------------------------------------
@@ -248,19 +264,19 @@ def measure_replicas(workload: Workload, steps: int, blocks: int) -> Replicas:
 def _measure_rank(context: Context, workload: Workload, steps: int, blocks: int) -> dict[str, list[float]]:
     """Seconds on one rank; only the first one's count. The other sleeps while the first steps alone."""
     control = control_group(context)
-    batch = workload.batch(context.rank, context.ranks)
-    ddp = TimedStrategy(new_strategy("ddp", workload.params(), context), [batch], 1)
-    one = TimedStrategy(new_strategy("serial", workload.params(), alone(context)), [workload.batch()], 1)
+    batch = workload.batch(context.rank, context.world_size)
+    ddp = TimedStrategy(workload.strategy("ddp", context), [batch], 1)
+    one = TimedStrategy(workload.strategy("serial", context.alone()), [workload.batch()], 1)
 
     def block(side: str) -> float:
         wait_for_all(control)
         if side == "serial":
-            return one.seconds(steps) / steps if context.is_first else 0.0
+            return one.seconds(steps) / steps if context.is_main else 0.0
         with ddp.strategy.without_exchange() if side == "apart" else nullcontext():
             return ddp.seconds(steps) / steps
 
     sides = ("serial", "ddp", "apart")
-    seconds = interleaved({side: partial(block, side) for side in sides}, blocks, shown=context.is_first)
+    seconds = interleaved({side: partial(block, side) for side in sides}, blocks, shown=context.is_main)
     wait_for_all(control)
     ddp.strategy.close()
     return seconds
