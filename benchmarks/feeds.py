@@ -61,10 +61,7 @@ def ours(
     batches = loader_batches(split, shape, backend, workers, device)
     feed: Iterator[object] = batches
     if floats:
-        feed = (
-            (prepare(each.support, shape.image_size), prepare(each.query, shape.image_size))
-            for each in batches
-        )
+        feed = ([prepare(each, shape.image_size) for each in batch.tensors[:2]] for batch in batches)
     return _blocks(feed, shape.batchsz, workers, device, block_seconds)
 
 
