@@ -44,7 +44,17 @@ DOORS = {
 ENVIRONMENT = ("parashot.parallel", "parashot.sweep", "parashot.tracking")
 """Packages that handle variables of torchrun, Ray and MLflow; all others are handed what they need."""
 
-COMPUTE_NOTHING = set("params parsing errors files progress plain command lifetime tracking".split())
+COMPUTE_NOTHING = {
+    "command",
+    "errors",
+    "files",
+    "lifetime",
+    "params",
+    "parsing",
+    "plain",
+    "progress",
+    "tracking",
+}
 """Parts of parashot that no result depends on, and so no stage."""
 
 MOST_LINES = 450
