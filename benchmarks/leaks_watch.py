@@ -55,7 +55,12 @@ def watch(command: Sequence[str], moments: Moments) -> Watched:
         process = subprocess.Popen(
             command,
             cwd=ROOT,
-            env={**environment(), "TMPDIR": temporary, "TORCHINDUCTOR_CACHE_DIR": cache},
+            env={
+                **environment(),
+                "TMPDIR": temporary,
+                "TORCHINDUCTOR_CACHE_DIR": cache,
+                "PARASHOT_MAX_RESTARTS": "0",
+            },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -35,7 +35,7 @@ def chromium() -> Iterator[Browser]:
 
 
 def opened(browser: Browser, path: Path, width: int, scheme: Any = "light") -> tuple[Page, Watched]:
-    """A page of `path`, on a screen `width` pixels wide that asks for light or dark."""
+    """Open `path` on a screen `width` pixels wide that asks for light or dark."""
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     watched = Watched(page)
     page.goto(path.as_uri())
@@ -43,7 +43,7 @@ def opened(browser: Browser, path: Path, width: int, scheme: Any = "light") -> t
 
 
 def barriers(page: Page) -> list[str]:
-    """What axe-core, with all its rules, finds in a page that not everyone can see, hear or reach.
+    """Return what axe-core, with all its rules, finds that not everyone can see, hear or reach.
 
     The inside of figures is hidden from it: they are images with a text instead, and it takes long there.
     """
@@ -55,7 +55,7 @@ def barriers(page: Page) -> list[str]:
 
 
 class Watched:
-    """What a page complains of, and what it asks for."""
+    """Errors of a page, and its requests."""
 
     def __init__(self, page: Page) -> None:
         self.complaints: list[str] = []

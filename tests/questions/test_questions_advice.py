@@ -1,4 +1,4 @@
-"""What is advised, by measurements whose answer is known."""
+"""Advice by measurements whose answer is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the stages wrote is what the analysis reads."""
+"""The analysis reads what the stages wrote."""
 
 from __future__ import annotations
 

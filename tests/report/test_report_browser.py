@@ -23,7 +23,7 @@ WIDE = """width => [...document.querySelectorAll("body *")].filter(
     each => !each.closest(".scroll, nav, pre, svg, .skip")
         && each.getBoundingClientRect().right > width + 1
 ).map(each => each.outerHTML.slice(0, 80))"""
-"""What reaches beyond the screen, but for what scrolls sideways on purpose."""
+"""Elements that reach beyond the screen, but for those that scroll sideways on purpose."""
 
 OVERLAPS = """() => {
   const texts = [...document.querySelectorAll("svg")].map(svg => [...svg.querySelectorAll("text")]);

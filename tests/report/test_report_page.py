@@ -28,7 +28,7 @@ VOID = {"meta", "br", "img", "link", "path", "use"}
 
 @dataclass
 class Page(HTMLParser):
-    """What a browser would see: elements, ids, addresses, the cells of each table, the text."""
+    """The page as a browser sees it: elements, ids, addresses, the cells of each table, the text."""
 
     html: str
     tags: Counter[str] = field(default_factory=Counter)

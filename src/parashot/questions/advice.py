@@ -1,4 +1,4 @@
-"""A piece of advice, and how sure it is in words."""
+"""Advice, and words for how sure it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A claim of the study of 2020, and what a judgement of it is.
+"""Claims of the study of 2020 and the verdicts on them.
 
 Verdicts come from statistics alone: "faster" asks for an interval that excludes 1, "the same accuracy" for an
 equivalence test. What the data do not decide is `undecided`; what could not be measured `cannot be tested
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the study, its figure there, what was measured here, and what follows."""
+    """A claim of the study and its figure there, with the measurement and the verdict here."""
 
     id: str
     claim: str
@@ -35,7 +35,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Finding:
-    """What was measured for a claim, what follows, and why."""
+    """Judgement of a claim: the measurement, the verdict, and the reason."""
 
     measured: str
     verdict: Verdict

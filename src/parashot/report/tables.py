@@ -43,7 +43,7 @@ SIGNS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """What a cell shows: a text with bold words before it and small print below it.
+    """Content of a cell: a text with bold words before it and small print below it.
 
     `badge` marks a verdict or a status, which has a sign and a colour of its own.
     """

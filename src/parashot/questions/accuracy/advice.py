@@ -1,4 +1,4 @@
-"""Whether the accuracy survives the strategy that is advised."""
+"""Advice on accuracy: does it survive the strategy that is advised?"""
 
 from __future__ import annotations
 
@@ -23,12 +23,6 @@ _ONE_REPLICA = Advice(
     decided=True,
 )
 
-_SHOWN = {
-    "equivalent": "shown to lie within",
-    "different": "shown to lie outside of",
-    "undecided": "neither shown to lie within nor outside of",
-}
-
 
 def advise_accuracy(study: Study) -> Advice:
     """Compare the advised strategy's accuracy with serial's.
@@ -41,23 +35,22 @@ def advise_accuracy(study: Study) -> Advice:
     outcome = study.comparison(strategy, BASE)
     if outcome is None:
         raise UntestableError(f"{strategy} and {BASE} were not both trained; run `dvc repro`")
-    margin, several = f"± {100 * outcome.margin:g} points", outcome.seeds > 1
-    difference = points(outcome.difference)
-    trainings = f"{outcome.seeds} seeds" if several else "one training each"
+    difference, trainings = points(outcome.difference), outcome.trainings
     if outcome.verdict == "equivalent":
+        margin = f"± {100 * outcome.margin:g} points"
         choice, phrase = "survives", f"the accuracy survives ({margin}, {trainings})"
-    elif outcome.verdict == "different" and several:
+    elif outcome.verdict == "different" and outcome.seeds > 1:
         choice = "suffers" if outcome.difference.value < 0 else "gains"
         phrase = f"the accuracy {choice} ({difference}, {trainings})"
     else:
         choice, phrase = "open", f"{trainings} cannot tell whether the accuracy survives"
-    luck = f"over {outcome.seeds} seeds" if several else "by one training each, whose luck is not in that"
+    luck = "" if outcome.seeds > 1 else ", whose luck is not in that"
     return Advice(
         topic="accuracy",
         choice=choice,
-        setting="" if several else "seeds_study.enabled=true",
+        setting="" if outcome.seeds > 1 else "seeds_study.enabled=true",
         phrase=phrase,
         buys=f"{strategy} minus {BASE}: {difference}",
-        sure=f"{_SHOWN[outcome.verdict]} {margin}, {luck}",
+        sure=f"{outcome.shown}, by {trainings}{luck}",
         decided=choice != "open",
     )

@@ -21,32 +21,23 @@ if TYPE_CHECKING:
 )
 def parity(study: Study) -> Finding:
     """Holds if DP and DDP are equivalent within `claims.accuracy_margin` on the same validation episodes."""
-    said = {}
+    said = []
     for name in ("dp", "ddp"):
         trained = study.trained(name)
         known = trained.val_accuracy is not None
-        said[name] = accuracy(trained.val_accuracy or 0, trained.val_accuracy_ci95) if known else "unknown"
+        said.append(accuracy(trained.val_accuracy or 0, trained.val_accuracy_ci95) if known else "unknown")
     outcome = study.comparison("ddp", "dp")
     if outcome is None:
         raise UntestableError("the two trainings share no validation episodes; run `dvc repro`")
-    several = outcome.seeds > 1
     measured = (
-        f"DP {said['dp']}, DDP {said['ddp']}{' (the first seed)' if several else ''}; "
-        f"DDP minus DP {points(outcome.difference)} over {outcome.episodes} paired episodes"
-        f"{f' of each of {outcome.seeds} seeds' if several else ''}"
+        f"DP {said[0]}, DDP {said[1]}; DDP minus DP {points(outcome.difference)} "
+        f"over {outcome.episodes} paired episodes, {outcome.trainings}"
     )
-    margin = f"± {100 * outcome.margin:g} points"
-    verdicts: dict[str, tuple[Verdict, str]] = {
-        "equivalent": ("holds", f"the two one-sided tests put the difference within {margin}"),
-        "different": ("does not hold", f"the interval of the difference lies outside of {margin}"),
-        "undecided": (
-            "undecided",
-            f"the difference is neither shown to lie within {margin} nor outside of it",
-        ),
-    }
-    verdict, reason = verdicts[outcome.verdict]
-    luck = "one training each, so the luck of a seed is not in the interval (seeds_study.enabled is false)"
-    return Finding(measured, verdict, f"{reason}; {f'over {outcome.seeds} seeds' if several else luck}")
+    verdicts: dict[str, Verdict] = {"equivalent": "holds", "different": "does not hold"}
+    reason = f"the difference is {outcome.shown}"
+    if outcome.seeds == 1:
+        reason += "; the luck of a seed is not in the interval (seeds_study.enabled is false)"
+    return Finding(measured, verdicts.get(outcome.verdict, "undecided"), reason)
 
 
 @claim("warmup-large-only", "Only very large batches need a warm-up of the learning rate.")

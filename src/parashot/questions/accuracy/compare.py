@@ -28,6 +28,21 @@ class AccuracyComparison:
     verdict: str  # equivalent | different | undecided
     seeds: int = 1
 
+    @property
+    def shown(self) -> str:
+        """Outcome of the test of the difference, in words."""
+        words = {
+            "equivalent": "shown to lie within",
+            "different": "shown to lie outside of",
+            "undecided": "neither shown to lie within nor outside of",
+        }
+        return f"{words[self.verdict]} ± {100 * self.margin:g} points"
+
+    @property
+    def trainings(self) -> str:
+        """Number of trainings of each, in words."""
+        return f"{self.seeds} seeds" if self.seeds > 1 else "one training each"
+
 
 def comparisons(
     trainings: Mapping[str, Training], base: str, claims: ClaimsParams

@@ -1,4 +1,4 @@
-"""How many episodes to take per step."""
+"""Advice on the number of episodes per step."""
 
 from __future__ import annotations
 

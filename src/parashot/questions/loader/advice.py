@@ -1,4 +1,4 @@
-"""How to read the images: how many workers, and from what."""
+"""Advice on loading: number of workers, and backend."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def optimum(study: Study) -> Finding:
         return Finding(measured, "holds", f"every setting that can be the fastest lies in {band}")
     if not equals & near:
         return Finding(measured, "does not hold", f"no setting that can be the fastest lies in {band}")
-    return Finding(measured, "undecided", f"settings inside and outside of {band} cannot be told apart")
+    return Finding(measured, "undecided", f"settings inside and outside of {band} are tied")
 
 
 @claim("loader-few", "A few workers are slower than none.", "2 workers: 0.54×")

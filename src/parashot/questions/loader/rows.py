@@ -1,4 +1,4 @@
-"""Loader workers: raw blocks -> the rows of the study's Table 2."""
+"""Loader workers: from timed blocks to the rows of the study's Table 2."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.statistics import Interval, Resampling, median_interval, paired, ratio_interval
 
 Rounds = Mapping[int, float]
-"""What each round measured, by round."""
+"""Measurements of a setting, by round."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What was measured here -> seconds per step, speedup and efficiency on devices that are not here."""
+"""Seconds per step, speedup and efficiency predicted for devices that are not here."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ PREDICTED = "ddp"
 
 DEVICES = (1, 2, 4, 8, 64)
 LINKS_SHOWN = (HERE, "ethernet-10g", "infiniband-hdr")
-"""What the report predicts for: the link measured here, a usual one, and a fast one, between machines such as
-this one."""
+"""Links of the report's predictions, between machines such as this one: measured here, usual, and fast."""
 
 MOST_DEVICES = 1_000_000
 FEWEST_SIZES = 3
@@ -70,7 +69,7 @@ class CheckedRow:
 
 @dataclass(frozen=True)
 class Predictor:
-    """What was measured, fitted: the arrays hold the measurement as it is, then one value per resample."""
+    """The fitted model: its arrays hold the fit to all rounds, then one value per resample."""
 
     replica: Replica
     here: Wire | None  # None: only one replica, so no message was measured

@@ -1,4 +1,4 @@
-"""In which numbers to compute a step."""
+"""Advice on the precision of a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which strategy to train with."""
+"""Advice on the strategy to train with."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Strategies: interleaved blocks, what a step was seen to do, and whole trainings -> one row per variant."""
+"""Strategies: from timed blocks, traced steps and whole trainings to one row per variant."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -91,7 +91,7 @@ def step_seconds(blocks: Iterable[StrategyBlock]) -> dict[str, dict[int, float]]
 
 
 def hidden_share(variant: str, shares: Iterable[StepShares], resampling: Resampling) -> Interval | None:
-    """Of the time that messages of a variant were under way, the share in which its processes computed.
+    """Share of the time that messages of a variant were under way in which its processes computed.
 
     One value per profiled step, the mean over processes; None where no messages were seen.
     """
@@ -126,7 +126,7 @@ def _row(
     seen = next((each for each in bench.anatomy if each.variant == name), None)
     shares = [each for each in bench.shares if each.variant == name]
     return StrategyRow(
-        **vars(variant),
+        **asdict(variant),
         device=trained.device if trained else "",
         how=trained.how if trained else "",
         blocks=len(own or ()),

@@ -37,7 +37,7 @@ def _step(study: Study) -> Drawing:
         axes.barh(0, 0, color=LIGHT[colour], alpha=0.6, hatch=hatch, linewidth=0, label=name)
     for place, (row, seconds) in enumerate(rows):
         left = 0.0
-        for share, (_, colour, hatch) in zip(_shares(row), PARTS, strict=True):
+        for share, colour, hatch in _shares(row):
             width, fill = share * seconds.value, LIGHT[colour]
             axes.barh(place, width, 0.5, left=left, color=fill, alpha=0.6, hatch=hatch, linewidth=0)
             left += width
@@ -65,13 +65,15 @@ def _step(study: Study) -> Drawing:
         "Bars and marks are medians with their interval, dots the interleaved blocks, at the right the "
         "speedup over serial: one replica with as many threads as any replica has. A bar is divided by the "
         "shares that the profiler saw, the mean over steps and processes; it slows steps, and waiting is "
-        "also what it costs itself.",
+        "also what it costs itself. One without parts was not profiled.",
         figure,
     )
 
 
-def _shares(row: StrategyRow) -> tuple[float, float, float, float]:
-    """Return the shares of `PARTS`; what was not profiled counts as computing."""
-    exposed, hidden = row.communication_exposed or 0.0, row.communication_hidden or 0.0
-    idle = row.idle or 0.0
-    return max(0.0, 1 - exposed - hidden - idle), hidden, exposed, idle
+def _shares(row: StrategyRow) -> list[tuple[float, str, str]]:
+    """Return share, colour and hatch of each of `PARTS`, or of the whole where nothing was profiled."""
+    exposed, hidden, idle = row.communication_exposed, row.communication_hidden, row.idle
+    if exposed is None or hidden is None or idle is None:
+        return [(1.0, "line", "")]
+    shares = (max(0.0, 1 - exposed - hidden - idle), hidden, exposed, idle)
+    return [(share, colour, hatch) for share, (_, colour, hatch) in zip(shares, PARTS, strict=True)]
