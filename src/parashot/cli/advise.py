@@ -21,8 +21,8 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "advise",
         help="recommend strategy, loader, batch size and precision for this machine",
-        description="Recommend a strategy, loader, batch size and precision from the measurements of the study "
-        "in this folder, with the gain and the certainty of each.",
+        description="Recommend a strategy, loader, batch size and precision from the measurements of the "
+        "study in this folder, with the gain and the certainty of each.",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_run)

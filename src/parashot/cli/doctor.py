@@ -22,8 +22,8 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "doctor",
         help="check this machine and this checkout, and estimate the duration of a study",
-        description="Check cores, memory, GPUs, PyTorch, DVC, git and MLflow, and time a few steps to estimate "
-        "how long the study of params.yaml takes here without a cache. Exit status 1 if something would stop it.",
+        description="Check cores, memory, GPUs, PyTorch, DVC, git and MLflow, and time a few steps to "
+        "estimate how long the study of params.yaml takes here. Exit status 1 if something would stop it.",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_run)
