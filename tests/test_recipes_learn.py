@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from parashot.pretrain.run import PretrainJob, pretrain
 from tiny_data import IMAGES, SEED, pack_colours
 
 from parashot.params import Params, parse
