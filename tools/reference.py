@@ -84,7 +84,7 @@ def main() -> int:
 
 def _params() -> Iterator[str]:
     yield "## params.yaml"
-    yield "Every knob, its value in the default study, what it may be. A wrong value is refused in one line."
+    yield "Every knob, its value in the default study, and the allowed values. A wrong value is rejected in one line."
     text = (ROOT / "params.yaml").read_text(encoding="utf-8")
     values, comments = dict(_leaves(yaml.safe_load(text))), _comments(text)
     rows = []
@@ -96,7 +96,7 @@ def _params() -> Iterator[str]:
             *(each.replace("|", "\\|") for each in (allowed, comments.get(key, ""))),
         )
         rows.append(f"| {' | '.join(cells)} |")
-    yield "\n".join(["| key | default | may be | what it turns |", "|---|---|---|---|", *rows])
+    yield "\n".join(["| key | default | allowed | meaning |", "|---|---|---|---|", *rows])
 
 
 def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -122,7 +122,7 @@ def _comments(text: str) -> dict[str, str]:
 
 def _stages() -> Iterator[str]:
     yield "## Stages"
-    yield "`dvc repro -s NAME` runs one of them, `dvc dag` draws them."
+    yield "`dvc repro -s NAME` runs one of them, `dvc dag` shows the graph."
     rows = []
     for name, stage in yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"].items():
         made = [*stage.get("outs", []), *stage.get("plots", [])]
@@ -134,8 +134,8 @@ def _stages() -> Iterator[str]:
 def _files() -> Iterator[str]:
     yield "## Files of results"
     yield (
-        "Every result folder also has `metrics.json`, a flat dict for `dvc metrics`, and `records.jsonl`, a "
-        "line for each run that MLflow is told of. Units stand in the names."
+        "Every result folder also has `metrics.json`, numbers for `dvc metrics` (by setting, if a stage measures "
+        "several), and `records.jsonl`, a line per run in MLflow. Names contain units."
     )
     for file, record in RECORDS.items():
         columns = ", ".join(f"`{each.name}`" for each in fields(record))
