@@ -10,7 +10,7 @@ from pathlib import Path
 import study_builder as build
 
 from parashot.plain import printable
-from parashot.questions.accuracy.confused import ConfusionRow
+from parashot.questions.accuracy.rows import ConfusionRow
 from parashot.questions.accuracy.records import Confusion
 from parashot.questions.results import StudyResults
 from parashot.questions.study import analyse

@@ -39,8 +39,7 @@ def add_parser(commands: Commands) -> None:
 def _run(command: argparse.Namespace) -> None:
     from parashot.questions.results import load_results
     from parashot.questions.scaling.rows import Predictor, checked_rows, parse_devices
-    from parashot.questions.statistics import Resampling
-    from parashot.questions.summary import flat
+    from parashot.questions.statistics import Resampling, flat
     from parashot.report.markdown import as_markdown
     from parashot.report.tables import CHECKED, SCALING
 

@@ -5,7 +5,7 @@ A new claim is a function in the `claims.py` of its question and a line here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from parashot.questions.accuracy import claims as accuracy
@@ -66,19 +66,10 @@ def judge_claims(study: Study) -> tuple[Claim, ...]:
 
 def advise(study: Study) -> tuple[Advice, ...]:
     """Advise on every topic, by the measurements alone; what was not measured says what is missing."""
-    return tuple(_advice(topic, study) for topic in TOPICS)
-
-
-def _advice(topic: str, study: Study) -> Advice:
-    try:
-        return TOPICS[topic](study)
-    except UntestableError as reason:
-        return Advice(topic, "", "", "", "", str(reason), False)
-
-
-def answer(advice: Iterable[Advice]) -> str:
-    """The study's answer in one sentence."""
-    phrases = [each.phrase for each in advice if each.phrase]
-    if not phrases:
-        return "Nothing was measured yet: run `dvc repro`."
-    return f"On this machine, {'; '.join(phrases)}."
+    found = []
+    for topic, advise_on in TOPICS.items():
+        try:
+            found.append(advise_on(study))
+        except UntestableError as reason:
+            found.append(Advice(topic, "", "", "", "", str(reason), False))
+    return tuple(found)

@@ -7,12 +7,12 @@ its metrics, under the names of its fields.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from parashot.files import replacing_folder
-from parashot.questions.statistics import Interval
+from parashot.questions.statistics import flat
 from parashot.records import (
     Metric,
     Provenance,
@@ -20,9 +20,12 @@ from parashot.records import (
     Status,
     now_ms,
     write_metrics,
+    write_result,
     write_rows,
     write_runs,
 )
+
+RESULT = "result.json"
 
 Table = tuple[type[Any], Sequence[Any]]
 """Type of record and records of a CSV file."""
@@ -54,18 +57,11 @@ class Setting:
 
 def numbers(row: Any) -> dict[str, float]:
     """Numbers of a dataclass by field; an `Interval` becomes NAME, NAME_low and NAME_high."""
-    found: dict[str, float] = {}
-    for each in fields(row):
-        value = getattr(row, each.name)
-        if isinstance(value, Interval):
-            found |= {
-                each.name: value.value,
-                f"{each.name}_low": value.low,
-                f"{each.name}_high": value.high,
-            }
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            found[each.name] = float(value)
-    return found
+    return {
+        name: float(value)
+        for name, value in flat(row).items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
 
 
 @dataclass(frozen=True)
@@ -83,10 +79,11 @@ class Stage:
         tables: Mapping[str, Table],
         settings: Sequence[Setting],
         files: Mapping[str, bytes] | None = None,
+        result: Any = None,
     ) -> None:
         """Write the folder of results, whole or not at all.
 
-        tables: CSV files by name. files: contents of further files, by name.
+        tables: CSV files by name. files: contents of further files, by name. result: record of result.json.
         """
         with replacing_folder(out) as folder:
             for name, (kind, records) in tables.items():
@@ -94,11 +91,13 @@ class Stage:
             for name, content in (files or {}).items():
                 (folder / name).write_bytes(content)
             write_metrics(folder / "metrics.json", {each.name: each.metrics for each in settings})
-            write_runs(folder / "records.jsonl", self._runs(settings, tuple(tables)))
+            if result is not None:
+                write_result(folder / RESULT, result)
+            artifacts = (*([RESULT] if result is not None else []), *tables)
+            write_runs(folder / "records.jsonl", self._runs(settings, artifacts))
 
     def _runs(self, settings: Sequence[Setting], artifacts: tuple[str, ...]) -> list[Run]:
         """The parent, and a child for each setting."""
-        metrics = {f"{each.name}.{key}": value for each in settings for key, value in each.metrics.items()}
         parent = Run(
             name=self.title,
             stage=self.name,
@@ -107,18 +106,22 @@ class Stage:
             end_ms=now_ms(),
             params=dict(self.provenance.params),
             tags=dict(self.provenance.tags),
-            metrics=tuple(Metric(_name(key), value) for key, value in metrics.items()),
+            metrics=tuple(
+                Metric(f"{each.name}.{key}".replace(",", ""), value)  # MLflow allows no comma
+                for each in settings
+                for key, value in each.metrics.items()
+            ),
             artifacts=artifacts,
         )
         return [parent, *(self._child(each, parent.uuid) for each in settings)]
 
     def _child(self, setting: Setting, parent: str) -> Run:
-        metrics = [
+        blocks = [
             Metric(f"{key}_block", float(value), step, self.start_ms)
             for key, values in setting.series.items()
             for step, value in enumerate(values)
         ]
-        metrics += [Metric(key, value, 0, self.start_ms) for key, value in setting.metrics.items()]
+        means = [Metric(key, value, 0, self.start_ms) for key, value in setting.metrics.items()]
         reason = {"reason": setting.reason} if setting.reason else {}
         return Run(
             name=f"{self.name} {setting.name}",
@@ -128,11 +131,6 @@ class Stage:
             end_ms=now_ms(),
             params={key: str(value) for key, value in setting.options.items()},
             tags={**self.provenance.tags, **setting.tags, **reason},
-            metrics=tuple(metrics),
+            metrics=(*blocks, *means),
             parent=parent,
         )
-
-
-def _name(text: str) -> str:
-    """A name as MLflow allows it for a metric."""
-    return text.replace(",", "")

@@ -9,7 +9,7 @@ from parashot.questions.advice import Advice, Choice
 from parashot.questions.batchsz.rows import BatchszRow, episode_seconds
 from parashot.questions.claim import UntestableError, needed
 from parashot.questions.statistics import Interval, tied_with_best
-from parashot.questions.text import percent, points, ratio, times
+from parashot.questions.text import listed, percent, points, ratio, times
 
 if TYPE_CHECKING:
     from parashot.questions.study import Study
@@ -45,7 +45,7 @@ def advise_batchsz(study: Study) -> Advice:
         most = max(behind, key=lambda each: each.val_accuracy or 0)
         phrase = f": {_learned(row, 'accurate ')} steps ({most.batchsz}: {_learned(most)})"
         against = (f"{points(_difference(row, each))} against batchsz {each.batchsz}" for each in behind)
-        sure += f"; accuracy {', '.join(against)}"
+        sure += f"; accuracy {listed(against)}"
         if row.status == "stopped":
             sure += f", though stopped after {row.episodes} of {row.episodes_budget} episodes"
     elif not learned:

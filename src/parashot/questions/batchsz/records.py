@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from parashot.records import Status, record
 
 
@@ -32,3 +34,11 @@ class BatchszBlock:
     episodes: int
     steps: int
     seconds: float
+
+
+@dataclass(frozen=True)
+class BatchszResults:
+    """`results/batchsz`."""
+
+    runs: tuple[BatchszRun, ...]
+    blocks: tuple[BatchszBlock, ...]

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from parashot.questions.batchsz.records import BatchszBlock, BatchszRun
-from parashot.questions.statistics import Interval, Resampling, median_interval, paired, ratio_interval
-
-
-@dataclass(frozen=True)
-class BatchszResults:
-    """`results/batchsz`."""
-
-    runs: tuple[BatchszRun, ...]
-    blocks: tuple[BatchszBlock, ...]
+from parashot.questions.batchsz.records import BatchszBlock, BatchszResults, BatchszRun
+from parashot.questions.statistics import Interval, Resampling, Rounds, median_interval, paired_ratio
+from parashot.records import Status
 
 
 @dataclass(frozen=True)
@@ -26,7 +19,7 @@ class BatchszRow:
     """
 
     batchsz: int
-    status: str
+    status: Status
     reason: str
     replicas: int
     episodes: int
@@ -64,7 +57,7 @@ def _row(run: BatchszRun, results: BatchszResults, baseline: int, resampling: Re
     ran, blocks = run.status != "skipped", results.blocks
     whole = next((each for each in results.runs if each.batchsz == baseline and each.status == "ok"), None)
     own = episode_seconds(blocks, run.batchsz)
-    computing = _ratio(episode_seconds(blocks, run.batchsz, synchronised=False), own, resampling)
+    rest = _ratio(episode_seconds(blocks, run.batchsz, synchronised=False), own, resampling)
     return BatchszRow(
         batchsz=run.batchsz,
         status=run.status,
@@ -79,13 +72,12 @@ def _row(run: BatchszRun, results: BatchszResults, baseline: int, resampling: Re
         seconds_per_episode=median_interval(list(own.values()), resampling) if len(own) > 1 else None,
         speedup=_ratio(episode_seconds(blocks, baseline), own, resampling),
         baseline=baseline,
-        communication_share=computing.complement() if computing else None,
+        communication_share=Interval(1 - rest.value, 1 - rest.high, 1 - rest.low) if rest else None,
         val_accuracy=run.val_accuracy,
         val_accuracy_ci95=run.val_accuracy_ci95,
     )
 
 
-def _ratio(above: Mapping[int, float], below: Mapping[int, float], resampling: Resampling) -> Interval | None:
+def _ratio(above: Rounds, below: Rounds, resampling: Resampling) -> Interval | None:
     """Ratio over the rounds that measured both, or None where fewer than 2 did."""
-    numerators, denominators = paired(above, below)
-    return ratio_interval(numerators, denominators, resampling) if len(numerators) > 1 else None
+    return paired_ratio(above, below, resampling) if len(above.keys() & below.keys()) > 1 else None

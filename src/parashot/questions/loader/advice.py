@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from parashot.questions.advice import Advice, Choice
 from parashot.questions.claim import UntestableError, needed
-from parashot.questions.loader.rows import LoaderRow, batch_seconds
+from parashot.questions.loader.rows import batch_seconds
 from parashot.questions.statistics import Interval, tied, tied_with_best
 from parashot.questions.text import counted, listed, number, times
 
@@ -19,7 +19,7 @@ def advise_workers(study: Study) -> Advice:
     backend = study.params.loader.backend
     seconds = batch_seconds(needed(study, "loader", study.results.loader).blocks, backend)
     if not seconds:
-        raise UntestableError(f"the backend {backend} was not measured; add it to loader.bench.backends")
+        raise UntestableError(f"loader.bench.backends has no {backend}, the backend of the training")
     best, ratios = tied_with_best(seconds, study.resampling)
     choice = Choice(min([best, *tied(ratios)]), best, ratios)
     workers = choice.choice
@@ -28,16 +28,22 @@ def advise_workers(study: Study) -> Advice:
     if workers and row.speedup:
         buys = f"{times(row.speedup)} the episodes per second of none"
     elif ratios and not choice.others:
-        following, behind = min(ratios.items(), key=lambda each: each[1].value)
+        following, behind = choice.next_best
         buys = f"{times(behind)} the episodes per second of {counted(following, 'worker')}, the next best"
-    noun = f"number of workers with {backend}"
+    sure = choice.how_sure(f"number of workers with {backend}", "; the fewest take the least memory")
+    consumed = [
+        each.episodes_per_second.value for each in study.strategies.values() if each.episodes_per_second
+    ]
+    if consumed:
+        supply = number(row.episodes_per_second.value / max(consumed))
+        sure += f"; it delivers {supply} times what the fastest strategy consumes"
     return Advice(
         topic="loader workers",
         choice=str(workers),
         setting=f"loader.workers={workers}",
         phrase=f"read with {counted(workers, 'worker') if workers else 'no workers'} ({backend})",
         buys=buys,
-        sure=choice.how_sure(noun, "; the fewest take the least memory") + _supply(study, row),
+        sure=sure,
         decided=not choice.others,
     )
 
@@ -67,13 +73,3 @@ def advise_backend(study: Study) -> Advice:
         sure=f"{choice.how_sure('backend')}; each backend with its best number of workers",
         decided=not choice.others,
     )
-
-
-def _supply(study: Study, row: LoaderRow) -> str:
-    """Say how the loader's episodes per second stand to what the fastest strategy consumes."""
-    rates = [each.episodes_per_second.value for each in study.strategies.values() if each.episodes_per_second]
-    if not rates:
-        return ""
-    ratio = row.episodes_per_second.value / max(rates)
-    verb = "about" if ratio > 1 else "only"
-    return f"; it delivers {verb} {number(ratio)} times what the fastest strategy consumes"

@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
-from parashot.questions.statistics import Interval, Resampling, median_interval, paired, ratio_interval
+from parashot.questions.statistics import Interval, Resampling, by_round, median_interval, paired_ratio
 from parashot.questions.step.records import TuneBlock
-from parashot.records import read_result, read_rows
 from parashot.train.records import Choices
-
-
-@dataclass(frozen=True)
-class TuneResults:
-    """`results/choices.json` and `results/tune`; no blocks where params left nothing open."""
-
-    choices: Choices
-    blocks: tuple[TuneBlock, ...]
-
-
-def load_tune(results: Path) -> TuneResults:
-    """Read both from the folder `results`. Raises `RecordError`."""
-    choices = read_result(Choices, results / "choices.json")
-    return TuneResults(choices, tuple(read_rows(TuneBlock, results / "tune/blocks.csv")))
 
 
 @dataclass(frozen=True)
@@ -39,7 +23,7 @@ class StepRow:
     speedup: Interval
 
 
-def step_rows(blocks: Sequence[TuneBlock], chosen: Choices, resampling: Resampling) -> list[StepRow]:
+def step_rows(blocks: Iterable[TuneBlock], chosen: Choices, resampling: Resampling) -> list[StepRow]:
     """Return one row per way, the slowest first."""
     seconds = seconds_by_way(blocks)
     medians = {way: median_interval(list(times.values()), resampling) for way, times in seconds.items()}
@@ -52,7 +36,7 @@ def step_rows(blocks: Sequence[TuneBlock], chosen: Choices, resampling: Resampli
             chosen=way == chosen,
             blocks=len(seconds[way]),
             seconds_per_step=medians[way],
-            speedup=ratio_interval(*paired(seconds[order[0]], seconds[way]), resampling),
+            speedup=paired_ratio(seconds[order[0]], seconds[way], resampling),
         )
         for way in order
     ]
@@ -60,8 +44,6 @@ def step_rows(blocks: Sequence[TuneBlock], chosen: Choices, resampling: Resampli
 
 def seconds_by_way(blocks: Iterable[TuneBlock]) -> dict[Choices, dict[int, float]]:
     """Seconds of a step of each way, by round."""
-    seconds: dict[Choices, dict[int, float]] = {}
-    for block in sorted(blocks, key=lambda each: each.round):
-        way = Choices(block.pairing, block.precision, block.compile)
-        seconds.setdefault(way, {})[block.round] = block.seconds
-    return seconds
+    return by_round(
+        blocks, lambda each: Choices(each.pairing, each.precision, each.compile), lambda each: each.seconds
+    )

@@ -59,9 +59,6 @@ def advise_strategy(study: Study) -> Advice:
 def _worse(study: Study, row: StrategyRow) -> bool:
     """Tell if several seeds show its accuracy to lie below serial's by more than the margin."""
     outcome = study.comparison(row.strategy, BASE)
-    return (
-        outcome is not None
-        and outcome.seeds > 1
-        and outcome.verdict == "different"
-        and outcome.difference.value < 0
-    )
+    if outcome is None or outcome.seeds == 1:
+        return False
+    return outcome.verdict == "different" and outcome.difference.value < 0

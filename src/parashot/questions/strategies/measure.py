@@ -29,8 +29,14 @@ from parashot.questions.runs import Setting, Stage, Table
 from parashot.questions.scaling.measure import CostBlocks, new_messages, ready_sizes, time_round
 from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.statistics import Resampling
-from parashot.questions.strategies.records import StepShares, StepTrace, StrategyBlock, StrategyVariant
-from parashot.questions.strategies.rows import StrategyResults, step_seconds, strategy_rows
+from parashot.questions.strategies.records import (
+    StepShares,
+    StepTrace,
+    StrategyBlock,
+    StrategyResults,
+    StrategyVariant,
+)
+from parashot.questions.strategies.rows import step_seconds, strategy_rows
 from parashot.questions.strategies.shares import merge_shares, profile_shares
 from parashot.questions.strategies.trace import RankTrace, merge_traces, trace_step
 from parashot.questions.timed import TimedStrategy, timed_strategy
@@ -43,6 +49,10 @@ PER_PARAMETER = "allreduce-per-parameter"
 """`allreduce` with a message for each parameter, which shows what joining them is worth."""
 
 ONE_GPU = "two replicas need two GPUs, and one is here; parallel.device=cpu compares them on the CPU"
+
+
+Entries = Mapping[str, TimedStrategy | None]
+"""Variants ready to be timed; None on ranks that take no part in one."""
 
 
 @dataclass(frozen=True)
@@ -122,15 +132,17 @@ def bench_rank(context: Context, bench: Benchmark) -> StrategyMeasurement:
     entries = {each.variant: _ready(context, bench, each) for each in bench.variants}
     measured = StrategyMeasurement()
     _time_rounds(context, bench, entries, control, measured)
-    _trace_steps(context, entries, control, measured)
+    for variant, entry in entries.items():  # steps that are traced and profiled are not timed
+        wait_for_all(control)
+        trace = trace_step(entry) if entry is not None else RankTrace()
+        measured.traces.append(merge_traces(variant, trace, entry, context, control))
+        wait_for_all(control)
+        shares = profile_shares(entry) if entry is not None else []
+        measured.shares += merge_shares(variant, shares, context, control)
     for entry in entries.values():
         if entry is not None:
             entry.strategy.close()
     return measured
-
-
-Entries = Mapping[str, TimedStrategy | None]
-"""Variants ready to be timed; None on ranks that take no part in one."""
 
 
 def _time_rounds(
@@ -158,19 +170,6 @@ def _time_rounds(
             measured.costs.add(costs)
             if context.is_main:
                 progress(number + 1)
-
-
-def _trace_steps(
-    context: Context, entries: Entries, control: dist.ProcessGroup | None, measured: StrategyMeasurement
-) -> None:
-    """Trace and profile steps that are not timed."""
-    for variant, entry in entries.items():
-        wait_for_all(control)
-        trace = trace_step(entry) if entry is not None else RankTrace()
-        measured.traces.append(merge_traces(variant, trace, entry, context, control))
-        wait_for_all(control)
-        shares = profile_shares(entry) if entry is not None else []
-        measured.shares += merge_shares(variant, shares, context, control)
 
 
 def _ready(context: Context, bench: Benchmark, variant: StrategyVariant) -> TimedStrategy | None:
@@ -207,17 +206,11 @@ def _settings(variants: Sequence[StrategyVariant], measured: StrategyMeasurement
     results = StrategyResults(
         tuple(variants), tuple(measured.blocks), tuple(measured.traces), tuple(measured.shares)
     )
-    rows = {row.variant: row for row in strategy_rows(results, {}, Resampling())}
     seconds = step_seconds(measured.blocks)
-    return [
-        Setting(
-            each.variant,
-            {key: value for key, value in asdict(each).items() if key not in {"status", "reason"}},
-            rows[each.variant],
-            {"seconds_per_step": list(seconds.get(each.variant, {}).values())},
-            each.status,
-            each.reason,
-            {"strategy": each.strategy},
-        )
-        for each in variants
-    ]
+    settings = []
+    for row, variant in zip(strategy_rows(results, {}, Resampling()), variants, strict=True):
+        options = {key: value for key, value in asdict(variant).items() if key not in {"status", "reason"}}
+        series = {"seconds_per_step": list(seconds.get(row.variant, {}).values())}
+        tags = {"strategy": row.strategy}
+        settings.append(Setting(row.variant, options, row, series, row.status, row.reason, tags))
+    return settings

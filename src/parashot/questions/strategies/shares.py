@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import distributed as dist
@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from parashot.parallel.context import Context
 from parashot.parallel.strategy import EXCHANGE
 from parashot.questions.strategies.records import StepShares
-from parashot.questions.timed import TimedStrategy
+from parashot.questions.timed import TimedStrategy, from_all_ranks
 from parashot.train.loop import synchronise
 
 STEPS = 3
@@ -25,9 +25,8 @@ Span = tuple[float, float]
 """Begin and end, in microseconds."""
 
 
-@dataclass(frozen=True)
-class Shares:
-    """Of one step on one process."""
+class Shares(NamedTuple):
+    """Seconds of one step on one process, and the shares of them."""
 
     seconds: float
     exposed: float
@@ -67,13 +66,9 @@ def merge_shares(
     variant: str, mine: Sequence[Shares], context: Context, control: dist.ProcessGroup | None
 ) -> list[StepShares]:
     """Combine the shares of all ranks; ranks that took no part have none."""
-    everyone: list[Sequence[Shares]] = [mine]
-    if control is not None:
-        everyone = [[]] * context.world_size
-        dist.all_gather_object(everyone, mine, group=control)
     return [
-        StepShares(variant, rank, step, each.seconds, each.exposed, each.hidden, each.idle)
-        for rank, steps in enumerate(everyone)
+        StepShares(variant, rank, step, *each)
+        for rank, steps in enumerate(from_all_ranks(mine, context, control))
         for step, each in enumerate(steps)
     ]
 

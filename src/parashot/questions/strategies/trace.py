@@ -23,7 +23,7 @@ from parashot.parallel.context import Context
 from parashot.parallel.dp import Dp
 from parashot.parallel.strategy import Strategy
 from parashot.questions.strategies.records import StepTrace
-from parashot.questions.timed import TimedStrategy
+from parashot.questions.timed import TimedStrategy, from_all_ranks
 
 
 @dataclass
@@ -150,10 +150,7 @@ def merge_traces(
     control: dist.ProcessGroup | None,
 ) -> StepTrace:
     """Combine the traces of all ranks; calls are the main rank's."""
-    everyone: list[RankTrace] = [mine]
-    if control is not None:
-        everyone = [RankTrace()] * context.world_size
-        dist.all_gather_object(everyone, mine, group=control)
+    everyone = from_all_ranks(mine, context, control)
     threads = set().union(*(each.threads for each in everyone))
     calls = everyone[0].calls
     whole = timed.strategy.whole_network() if timed else None
