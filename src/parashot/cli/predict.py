@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,7 @@ from parashot.cli.arguments import Commands, at_least
 from parashot.errors import RecordError
 
 if TYPE_CHECKING:
-    pass
+    from parashot.questions.scaling.rows import CheckedRow, ScalingRow
 
 
 def add_parser(commands: Commands) -> None:
@@ -39,20 +41,45 @@ def add_parser(commands: Commands) -> None:
 def _run(command: argparse.Namespace) -> None:
     from parashot.questions.results import load_results
     from parashot.questions.scaling.rows import Predictor, checked_rows, parse_devices
-    from parashot.questions.statistics import Resampling, flat
-    from parashot.report.markdown import as_markdown
-    from parashot.report.tables import CHECKED, SCALING
+    from parashot.questions.statistics import Resampling
 
     devices = parse_devices(command.gpus)
     results = load_results(Path(), (), partial=True)
     if results.strategies is None:
         raise RecordError(results.missing["strategies"])
     predictor = Predictor.of(results.strategies, Resampling())
-    predicted = predictor.rows(command.link, devices, command.per_node, command.within, command.batchsz)
+    rows = predictor.rows(command.link, devices, command.per_node, command.within, command.batchsz)
     checked = checked_rows(predictor, results.strategies)
     if command.json:
-        tree = {"rows": [flat(row) for row in predicted], "checked": [flat(row) for row in checked]}
-        print(json.dumps(tree, indent=2, allow_nan=False))
-        return
-    tables = [table for table in (SCALING.of(predicted), CHECKED.of(checked)) if table.rows]
-    print("\n\n".join(f"{table.caption}.\n\n{as_markdown(table)}" for table in tables))
+        trees = {"rows": [asdict(row) for row in rows], "checked": [asdict(row) for row in checked]}
+        print(json.dumps(trees, indent=2, allow_nan=False))
+    else:
+        print(_tables(rows, checked), end="")
+
+
+def _tables(rows: Sequence[ScalingRow], checked: Sequence[CheckedRow]) -> str:
+    """The predictions, and what the model says of the steps that were measured."""
+    from parashot.plain import aligned
+    from parashot.questions import text
+
+    predicted = [
+        ["link", "scaling", "devices", "nodes", "batchsz", "seconds per step", "speedup", "efficiency"]
+    ]
+    for row in rows:
+        counts = [str(each) for each in (row.devices, row.nodes, row.batchsz)]
+        step, share = row.seconds_per_step, row.efficiency
+        seconds = f"{text.number(step.value)} ({text.number(step.low)} to {text.number(step.high)})"
+        efficiency = f"{share.value:.1%} ({share.low:.1%} to {share.high:.1%})"
+        predicted.append([row.link, row.mode, *counts, seconds, text.times(row.speedup), efficiency])
+    said = f"Predicted, not measured: DDP on more devices such as these.\n\n{aligned(predicted)}"
+    if checked:
+        table = [["strategy", "replicas", "predicted, s per step", "measured", "error"]]
+        for each in checked:
+            figures = (
+                text.number(each.predicted.value),
+                text.number(each.measured.value),
+                f"{each.error:+.1%}",
+            )
+            table.append([each.variant, str(each.devices), *figures])
+        said += f"\nThe model checked here, by steps that were measured.\n\n{aligned(table)}"
+    return said

@@ -53,9 +53,12 @@ def _run(command: argparse.Namespace) -> None:
 
     choices = read_choices(command.choices)
     recipe = load_recipe(command.recipe).settings if command.recipe else {}
-    points = [_resolved(point) for point in grid(read_yaml(Path("params.yaml")), choices, recipe)]
+    tree = read_yaml(Path("params.yaml"))
+    points = [_resolved(point) for point in grid(tree, choices, recipe)]
+    (base,) = grid(tree, {}, recipe)
     nodes = Nodes(command.address, command.cpus_per_run, command.gpus_per_run, command.retries)
-    outcomes = sweep(points, command.strategy, Path("data/packed"), command.out, nodes, tell)
+    seed, packed = base.params.seed, Path("data/packed")
+    outcomes = sweep(points, command.strategy, seed, packed, command.out, nodes, tell)
     if command.json:
         trees = [_tree(each) for each in outcomes]
         print(json.dumps({"runs": trees}, indent=2))
@@ -69,13 +72,13 @@ def _run(command: argparse.Namespace) -> None:
 def _resolved(point: Point) -> Point:
     """The point computed, on every node, as stage `tune` found best on this machine where it has run."""
     from parashot.records import read_result
-    from parashot.train.choices import settle
+    from parashot.train.choices import resolve_auto
     from parashot.train.records import Choices
 
     measured = Path("results/choices.json")
     if not measured.exists():
         return point
-    return replace(point, params=settle(point.params, read_result(Choices, measured)))
+    return replace(point, params=resolve_auto(point.params, read_result(Choices, measured)))
 
 
 def _table(outcomes: Sequence[Outcome], keys: Sequence[str]) -> str:
