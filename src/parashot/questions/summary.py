@@ -21,33 +21,25 @@ def export(study: Study) -> dict[str, Any]:
     number that is not finite.
     """
     predictor = study.predictor
-    parts: dict[str, Any] = {
+    whole = {each.name: getattr(study, each.name) for each in dataclasses.fields(study)}
+    parts = {name: part for name, part in whole.items() if name not in {"results", "predictor", "checked"}}
+    parts |= {
         "answer": study.answer,
         "source": study.params.data.source,
         "synthetic": study.synthetic,
         "short_run": study.short_run,
         "missing": study.missing,
         "hardware": study.hardware,
-        "params": study.params,
         "choices": study.choices,
-        "step": study.step,
-        "loader": study.loader,
-        "strategies": study.strategies,
-        "accuracy": study.accuracy,
         "pretraining": study.pretraining,
-        "time_to_accuracy": study.time_to_accuracy,
+        "evaluate": study.evaluate,
+        "batchsz": tuple(study.batchsz.values()),
         "scaling": {
             "rows": study.scaling,
             "checked": study.checked,
             "hidden": predictor.hidden.value if predictor and predictor.hidden else None,
             "contention": float(predictor.replica.contention[0]) if predictor else None,
         },
-        "batchsz": tuple(study.batchsz.values()),
-        "evaluate": study.evaluate,
-        "tasks": study.tasks,
-        "confusion": study.confusion,
-        "claims": study.claims,
-        "advice": study.advice,
     }
     return {name: _plain(part, f"summary.{name}") for name, part in parts.items()}
 

@@ -61,7 +61,7 @@ def study_batch_sizes(params: Params, packed: Path, out: Path, provenance: Prove
     )
     measured: BatchszMeasurement | None
     if reason:
-        skipped = BatchszRun(0, "skipped", reason, 0, 0.0, None, 0, study.episodes, 0.0, None, None)
+        skipped = BatchszRun(0, "skipped", reason, 0, None, None, 0, study.episodes, None, None, None)
         measured = BatchszMeasurement([replace(skipped, batchsz=size) for size in study.sizes])
     else:
         measured = launch(batchsz_rank, placement, placement.replicas, task)

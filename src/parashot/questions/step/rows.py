@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from parashot.questions.statistics import Interval, Resampling, by_round, median_interval, paired_ratio
 from parashot.questions.step.records import TuneBlock
@@ -11,12 +11,9 @@ from parashot.train.records import Choices
 
 
 @dataclass(frozen=True)
-class StepRow:
+class StepRow(Choices):
     """One way to compute a step of one replica; `speedup` is over the slowest way."""
 
-    pairing: str
-    precision: str
-    compile: str
     chosen: bool
     blocks: int
     seconds_per_step: Interval
@@ -30,9 +27,7 @@ def step_rows(blocks: Iterable[TuneBlock], chosen: Choices, resampling: Resampli
     order = sorted(medians, key=lambda way: -medians[way].value)
     return [
         StepRow(
-            pairing=way.pairing,
-            precision=way.precision,
-            compile=way.compile,
+            **asdict(way),
             chosen=way == chosen,
             blocks=len(seconds[way]),
             seconds_per_step=medians[way],
