@@ -21,6 +21,7 @@ from parashot.data.images import encode_jpeg
 from parashot.data.pack import pack
 from parashot.data.packed import PackedSplit
 from parashot.data.raw import ImageStream, RawImage, write_raw
+from parashot.errors import DeviceError
 from parashot.lifetime import end_in_order, end_with_parent
 from parashot.recipes import Value
 
@@ -62,7 +63,7 @@ _LEAST_BETWEEN = 20
 _RESTARTED_WORKERS, _STEPS, _READS = 2, 6, (6, 2)
 """A loader's workers, its batches, and how many of these are read: all, or some."""
 
-_POLL_SECONDS = 0.005
+_POLL_SECONDS, _PATIENCE_SECONDS = 0.005, 120.0
 
 
 def main() -> int:
@@ -126,7 +127,10 @@ def restart_loaders(folder: Path, count: int) -> None:
     for number in range(count):
         _read_some(folder, backends[number // 2 % 2], _READS[number % 2])
         (saved / f"step-{number + 1}.pt").touch()
+        deadline = time.monotonic() + _PATIENCE_SECONDS
         while not (folder / SEEN).exists() or (folder / SEEN).read_text() != str(number + 1):
+            if time.monotonic() > deadline:
+                raise DeviceError("nobody looks at the loader any more")
             time.sleep(_POLL_SECONDS)
         (saved / f"step-{number + 1}.pt").unlink()
 

@@ -26,12 +26,10 @@ from parashot.questions.batchsz.records import BatchszBlock, BatchszRun
 from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.step.records import TuneBlock
-from parashot.questions.strategies.records import StepAnatomy, StepShares, StrategyBlock, StrategyVariant
+from parashot.questions.strategies.records import StepShares, StepTrace, StrategyBlock, StrategyVariant
 from parashot.train.records import (
     EpisodeAccuracy,
     HistoryRow,
-    PretrainResult,
-    PretrainRow,
     SeedAccuracy,
     TrainResult,
 )
@@ -44,12 +42,12 @@ RECORDS: Mapping[str, Any] = {
     "results/loader/blocks.csv": LoaderBlock,
     "results/strategies/blocks.csv": StrategyBlock,
     "results/strategies/variants.csv": StrategyVariant,
-    "results/strategies/anatomy.csv": StepAnatomy,
+    "results/strategies/anatomy.csv": StepTrace,
     "results/strategies/shares.csv": StepShares,
     "results/strategies/cost_steps.csv": CostStep,
     "results/strategies/cost_messages.csv": CostMessage,
-    "results/pretrain/result.json": PretrainResult,
-    "results/pretrain/history.csv": PretrainRow,
+    "results/pretrain/result.json": TrainResult,
+    "results/pretrain/history.csv": HistoryRow,
     "results/train/NAME/result.json": TrainResult,
     "results/train/NAME/history.csv": HistoryRow,
     "results/train/NAME/val_episodes.csv": EpisodeAccuracy,

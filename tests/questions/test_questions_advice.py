@@ -9,8 +9,9 @@ import pytest
 import study_builder as build
 
 from parashot.params import Params
+from parashot.questions.accuracy.records import Training
 from parashot.questions.advice import Advice
-from parashot.questions.results import StudyResults, Training
+from parashot.questions.results import StudyResults
 from parashot.questions.study import analyse
 from parashot.train.records import SeedAccuracy
 

@@ -160,20 +160,6 @@ def test_what_it_writes_is_a_network_that_compares_by_cosine(pretrained: Path) -
     assert all(not torch.equal(ours, first) for ours, first in pairs if ours.dim() > 1)
 
 
-def test_a_failure_is_seen_where_it_is_watched(tiny_packed: Path, tmp_path: Path) -> None:
-    told: list[Run] = []
-
-    def watch(run: Run) -> None:
-        told.append(run)
-        if len(told) == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        pretrain(replace(job(tmp_path, tiny_packed), live=watch))
-    assert [each.status for each in told] == ["running", "running", "failed"]
-    assert len({each.uuid for each in told}) == 1
-
-
 def test_small_images_come_first(tiny_packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     forward = ImageClassifier.forward

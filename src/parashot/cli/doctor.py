@@ -20,11 +20,11 @@ def add_parser(commands: Commands) -> None:
     """Add `parashot doctor`."""
     parser = commands.add_parser(
         "doctor",
-        help="what this machine has and lacks, and how long a study would take",
-        description="Look at cores, memory, GPUs, PyTorch, DVC, git and MLflow; time a few steps and say how "
-        "long the study of params.yaml takes here from nothing. Exit status 1 where something would stop it.",
+        help="check this machine and this checkout, and estimate the duration of a study",
+        description="Check cores, memory, GPUs, PyTorch, DVC, git and MLflow, and time a few steps to "
+        "estimate how long the study of params.yaml takes here. Exit status 1 if something would stop it.",
     )
-    parser.add_argument("--json", action="store_true", help="print it as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_run)
 
 

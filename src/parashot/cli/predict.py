@@ -20,21 +20,23 @@ def add_parser(commands: Commands) -> None:
     """Add `parashot predict`."""
     parser = commands.add_parser(
         "predict",
-        help="predict the time of a step on devices that are not here",
-        description="Predict DDP's step on more devices such as the study in this folder measured: seconds, "
-        "speedup and efficiency, with intervals. The model: docs/predict.md.",
+        help="predict the time of a DDP step on more devices",
+        description="Predict seconds, speedup and efficiency of DDP's step on more devices like those that "
+        "the study in this folder measured, with intervals. The model: docs/predict.md.",
     )
-    parser.add_argument("--gpus", metavar="N,N,…", default="1,2,4,8,64", help="numbers of devices")
-    link = "between nodes: here, a name such as infiniband-hdr, or GB/s,latency in µs; by default here"
+    parser.add_argument(
+        "--gpus", metavar="N,N,…", default="1,2,4,8,64", help="numbers of devices (1,2,4,8,64)"
+    )
+    link = "link between nodes: here, a name such as infiniband-hdr, or GB/s,latency in µs (here)"
     parser.add_argument("--link", metavar="LINK", default="here", help=link)
-    parser.add_argument("--within", metavar="LINK", help="within a node; by default what was measured here")
+    parser.add_argument("--within", metavar="LINK", help="link within a node; default: as measured here")
     parser.add_argument(
-        "--per-node", metavar="N", type=at_least(1), help="devices of a node; by default as here"
+        "--per-node", metavar="N", type=at_least(1), help="devices of a node; default: as here"
     )
     parser.add_argument(
-        "--batchsz", metavar="N", type=at_least(1), help="episodes per step; by default the study's"
+        "--batchsz", metavar="N", type=at_least(1), help="episodes per step; default: the study's"
     )
-    parser.add_argument("--json", action="store_true", help="print every digit as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON in full precision")
     parser.set_defaults(run=_run)
 
 

@@ -21,26 +21,37 @@ def add_parser(commands: Commands) -> None:
     """Add `parashot sweep`."""
     parser = commands.add_parser(
         "sweep",
-        help="train a grid of params on the machines of a Ray cluster, or on this one",
-        description="Train every combination of the given values on the packed data of this checkout, each "
-        "on an idle node of a Ray cluster. Runs that are there already are not repeated.",
+        help="train a grid of params on this machine or on a Ray cluster",
+        description="Train every combination of the given values on the packed data of this checkout, on "
+        "this machine or on the nodes of a Ray cluster. Runs that have a result are not repeated.",
     )
-    parser.add_argument("-S", dest="choices", metavar="KEY=VALUE[,VALUE…]", action="append", default=[])
-    parser.add_argument("--recipe", metavar="NAME", help="a set of knobs to start from, beside params.yaml")
-    parser.add_argument("--strategy", metavar="NAME", default="serial", help="how a run is spread (serial)")
-    parser.add_argument("--address", metavar="HOST:PORT", help="a running Ray cluster; without, this machine")
     parser.add_argument(
-        "--out", metavar="DIR", type=Path, default=Path("results/sweep"), help="(results/sweep)"
+        "-S",
+        dest="choices",
+        metavar="KEY=VALUE[,VALUE…]",
+        action="append",
+        default=[],
+        help="a knob and its values, written as for `dvc exp run -S`; may be repeated",
+    )
+    parser.add_argument("--recipe", metavar="NAME", help="recipe whose knobs replace those of params.yaml")
+    parser.add_argument("--strategy", metavar="NAME", default="serial", help="strategy of every run (serial)")
+    parser.add_argument("--address", metavar="HOST:PORT", help="a running Ray cluster; default: this machine")
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        type=Path,
+        default=Path("results/sweep"),
+        help="folder of results (results/sweep)",
     )
     for name, low, value, what in (
-        ("cpus-per-run", 1, 1, "hardware threads of a run"),
-        ("gpus-per-run", 0, 0, "GPUs of a run"),
-        ("retries", 0, 3, "how often a lost run is begun again"),
+        ("cpus-per-run", 1, 1, "hardware threads of each run"),
+        ("gpus-per-run", 0, 0, "GPUs of each run"),
+        ("retries", 0, 3, "restarts of a run whose process or node is lost"),
     ):
         parser.add_argument(
             f"--{name}", metavar="N", type=at_least(low), default=value, help=f"{what} ({value})"
         )
-    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_run)
 
 

@@ -161,18 +161,13 @@ def time_to_accuracy(
 ) -> list[TimeToAccuracy]:
     """Return a row for each training that ran to its end."""
     before = pretraining.result if pretraining else None
-    begun = before_training(pretraining)
     rows = []
     for training in trainings:
         result = training.result
         if result.val_accuracy is None:
             continue
         in_one_window = result.seconds is not None and not (before and before.seconds is None)
-        validations = [
-            (begun + row.seconds, row.val_accuracy)
-            for row in training.history
-            if in_one_window and row.val_accuracy is not None
-        ]
+        validated = validations(training, pretraining) if in_one_window else []
         rows.append(
             TimeToAccuracy(
                 result.strategy,
@@ -181,7 +176,7 @@ def time_to_accuracy(
                 (before.items if before else 0) + result.items * images_per_episode,
                 result.val_accuracy,
                 result.val_accuracy_ci95 or 0.0,
-                *(seconds_to(level, validations) for level in LEVELS),
+                *(seconds_to(level, validated) for level in LEVELS),
             )
         )
     return rows
@@ -190,6 +185,14 @@ def time_to_accuracy(
 def before_training(pretraining: Training | None) -> float:
     """Seconds that pretraining took before the first episode; 0 without one."""
     return pretraining.history[-1].seconds if pretraining and pretraining.history else 0.0
+
+
+def validations(training: Training, pretraining: Training | None) -> list[tuple[float, float]]:
+    """Seconds and accuracy of every validation, counted from the first step of pretraining."""
+    begun = before_training(pretraining)
+    return [
+        (begun + row.seconds, row.val_accuracy) for row in training.history if row.val_accuracy is not None
+    ]
 
 
 def seconds_to(level: float, validations: Iterable[tuple[float, float]]) -> float | None:
