@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -42,14 +42,6 @@ Groups = Mapping[int, Context | None]
 """The ranks of each size, which has no more of them than episodes; None on the others."""
 
 
-@dataclass
-class BatchszMeasurement:
-    """Runs and blocks that the ranks bring back."""
-
-    runs: list[BatchszRun] = field(default_factory=list)
-    blocks: list[BatchszBlock] = field(default_factory=list)
-
-
 def study_batch_sizes(params: Params, packed: Path, out: Path, provenance: Provenance) -> None:
     """Run the study of `params.batchsz_study` and write `out`."""
     stage = Stage("batch sizes", "batchsz", provenance)
@@ -59,41 +51,40 @@ def study_batch_sizes(params: Params, packed: Path, out: Path, provenance: Prove
     reason = params.parallel.switched_off("ddp") or unsupported_reason(
         "ddp", task, options, placement, params.parallel, torch.cuda.device_count()
     )
-    measured: BatchszMeasurement | None
+    results: BatchszResults | None
     if reason:
         skipped = BatchszRun(0, "skipped", reason, 0, None, None, 0, study.episodes, None, None, None)
-        measured = BatchszMeasurement([replace(skipped, batchsz=size) for size in study.sizes])
+        results = BatchszResults(tuple(replace(skipped, batchsz=size) for size in study.sizes), ())
     else:
-        measured = launch(batchsz_rank, placement, placement.replicas, task)
-    if measured is None:
+        results = launch(batchsz_rank, placement, placement.replicas, task)
+    if results is None:
         return
     tables: dict[str, Table] = {
-        "runs.csv": (BatchszRun, measured.runs),
-        "blocks.csv": (BatchszBlock, measured.blocks),
+        "runs.csv": (BatchszRun, results.runs),
+        "blocks.csv": (BatchszBlock, results.blocks),
     }
-    results = BatchszResults(tuple(measured.runs), tuple(measured.blocks))
     rows = batchsz_rows(results, study.baseline, Resampling())
-    stage.write(out, tables, [_setting(row, measured.blocks) for row in rows])
+    stage.write(out, tables, [_setting(row, results.blocks) for row in rows])
 
 
-def batchsz_rank(context: Context, task: RelationTask) -> BatchszMeasurement:
+def batchsz_rank(context: Context, task: RelationTask) -> BatchszResults:
     """Measure on one rank; every rank walks through the same sizes in the same order."""
     study = task.params.batchsz_study
     sizes = [study.baseline, *(size for size in study.sizes if size != study.baseline)]
     control = control_group(context)
     groups = {size: context.first_ranks(min(size, context.world_size)) for size in sizes}
-    measured, limit = BatchszMeasurement(), None
+    runs: list[BatchszRun] = []
+    limit = None
     if (group := groups[study.baseline]) is not None:
         # the baseline sets the limit, and must not pay for what comes first
         _ready(group, task, study.baseline).seconds(1)
     for size, group in groups.items():
         if group is not None:
-            measured.runs.append(_train(group, _sized(task, size), limit))
-            limit = limit or measured.runs[-1].seconds
+            runs.append(_train(group, _sized(task, size), limit))
+            limit = limit or runs[-1].seconds
         limit = _from_main(limit, context.world_size, control)
-    measured.blocks = _interleaved_blocks(context, control, groups, task)
-    measured.runs.sort(key=lambda run: run.batchsz)
-    return measured
+    blocks = _interleaved_blocks(context, control, groups, task)
+    return BatchszResults(tuple(sorted(runs, key=lambda run: run.batchsz)), tuple(blocks))
 
 
 def _sized(task: RelationTask, size: int) -> RelationTask:
@@ -187,7 +178,7 @@ def _from_main(value: T, world_size: int, group: dist.ProcessGroup | None) -> T:
     return box[0]
 
 
-def _setting(row: BatchszRow, blocks: list[BatchszBlock]) -> Setting:
+def _setting(row: BatchszRow, blocks: Sequence[BatchszBlock]) -> Setting:
     series = {
         "seconds_per_episode": list(episode_seconds(blocks, row.batchsz).values()),
         "seconds_per_episode_without_exchange": list(
