@@ -94,7 +94,7 @@ def test_a_run_for_each_size_under_one_parent(studied: Path, runs: dict[int, Bat
     assert parent.artifacts == ("runs.csv", "blocks.csv")
     assert {each.parent for each in children} == {parent.uuid}
     assert {each.name: each.status for each in children} == {
-        f"batchsz batchsz{size}": run.status for size, run in runs.items()
+        f"batch sizes: batchsz{size}": run.status for size, run in runs.items()
     }
     stopped = children[0]
     assert stopped.tags == {"source": "tiny", "strategy": "ddp", "reason": runs[1].reason}

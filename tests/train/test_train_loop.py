@@ -67,7 +67,7 @@ def test_it_pauses_at_every_interval_and_after_the_last_step(
     assert strategy.network.training
     assert trace.losses == train(task, 9)[1].losses
     data = next(task.batches(strategy.plan(14, 3, alone()), alone())).data
-    outputs = task.network()(data["x"])
+    outputs = task.network()(data["x"]).detach()
     assert trace.losses[0] == pytest.approx(float(task.loss(outputs, data).mean()))
     assert trace.accuracies[0] == pytest.approx(float(task.metric(outputs, data).mean()))
     assert {type(value) for value in (*trace.losses, *trace.accuracies)} == {float}  # so no graph is kept

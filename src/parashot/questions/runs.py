@@ -124,7 +124,7 @@ class Stage:
         means = [Metric(key, value, 0, self.start_ms) for key, value in setting.metrics.items()]
         reason = {"reason": setting.reason} if setting.reason else {}
         return Run(
-            name=f"{self.name} {setting.name}",
+            name=f"{self.title}: {setting.name}",
             stage=self.name,
             status=setting.status,
             start_ms=self.start_ms,
