@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.outcome import Outcome, Table
 from benchmarks.workload import Workload, strategy_bench
-from parashot.questions.results import StrategyResults
 from parashot.questions.scaling.rows import Predictor, checked_rows
 from parashot.questions.statistics import Resampling
+from parashot.questions.strategies.records import StrategyResults
 
 MOST_ERROR = 0.15
 

@@ -30,9 +30,10 @@ from parashot.parallel.registry import build_strategy, step_options
 from parashot.parallel.strategy import Strategy
 from parashot.params import Params
 from parashot.parsing import parse, read_yaml
-from parashot.questions.results import StrategyResults, load_results
+from parashot.questions.results import load_results
 from parashot.questions.statistics import Interval
 from parashot.questions.strategies.measure import bench_strategies
+from parashot.questions.strategies.records import StrategyResults
 from parashot.questions.text import counted
 from parashot.questions.timed import TimedStrategy
 from parashot.recipes import Value, apply

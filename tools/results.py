@@ -28,8 +28,13 @@ from parashot.model.weights import load_network, save_weights
 from parashot.parallel.registry import STRATEGIES
 from parashot.params import load_params
 from parashot.parsing import read_yaml
-from parashot.questions.accuracy.tasks import task_rows
-from parashot.questions.accuracy.time_to_accuracy import LEVELS, TimeToAccuracy, time_to_accuracy, validations
+from parashot.questions.accuracy.rows import (
+    LEVELS,
+    TimeToAccuracy,
+    task_rows,
+    time_to_accuracy,
+    validations,
+)
 from parashot.questions.results import StudyResults, load_results
 from parashot.questions.text import number
 from parashot.recipes import apply, load_recipe
@@ -100,9 +105,7 @@ def _training(recipe: str, results: StudyResults) -> Training:
     strategy = evaluation.result.strategy
     trained = results.training[strategy]
     images = EpisodeSpec(params.episode.n_way, params.episode.k_shot, params.episode.k_query).images
-    timed = {each.strategy: each for each in time_to_accuracy(results.training, results.pretraining, images)}[
-        strategy
-    ]
+    [timed] = time_to_accuracy([trained], results.pretraining, images)
     run = read_runs(ROOT / "results/train" / strategy / "records.jsonl")[0]
     return {
         "recipe": recipe,

@@ -19,10 +19,14 @@ from benchmarks.step import OURS, STUDY, make_step
 from benchmarks.workload import Replicas, Workload, measure_replicas, serial_strategy
 from parashot.errors import DataError
 from parashot.model.network import build_network
-from parashot.questions.results import StrategyResults
 from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.statistics import Interval
-from parashot.questions.strategies.records import StepAnatomy, StrategyBlock, StrategyVariant
+from parashot.questions.strategies.records import (
+    StepTrace,
+    StrategyBlock,
+    StrategyResults,
+    StrategyVariant,
+)
 
 CPU = torch.device("cpu")
 TINY = Workload("conv4", 16, 1, 2)
@@ -144,7 +148,7 @@ def bench(ddp: float) -> StrategyResults:
     return StrategyResults(
         tuple(StrategyVariant(name, name, "ok", "", place, 1, 4) for place, name in enumerate(times, 1)),
         tuple(StrategyBlock(number, name, 1, each) for name, each in times.items() for number in rounds),
-        (StepAnatomy("ddp", 2, 2, 1, 0, 0, 0, 0, 0, 0, 0, 400, 400),),
+        (StepTrace("ddp", 2, 2, 1, 0, 0, 0, 0, 0, 0, 0, 400, 400),),
         cost_steps=tuple(
             CostStep(number, busy, size, 1, 0.1 * size)
             for number in rounds

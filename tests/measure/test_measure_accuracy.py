@@ -17,7 +17,7 @@ from parashot.errors import RecordError
 from parashot.model.network import build_network
 from parashot.model.weights import save_weights
 from parashot.parallel.registry import STRATEGIES
-from parashot.questions.accuracy.confusion import confusions
+from parashot.questions.accuracy.episodes import confusions
 from parashot.questions.accuracy.measure import evaluate_chosen
 from parashot.questions.accuracy.records import Confusion, EvaluateResult, ShownScore, WarmupRun
 from parashot.questions.accuracy.warmup import study_warmup

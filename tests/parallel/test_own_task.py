@@ -120,21 +120,21 @@ def test_strategies_that_split_a_network_say_that_they_cannot(
 @pytest.mark.usefixtures("standing_launch", "one_core")
 def test_its_steps_are_timed_beside_each_other() -> None:
     knobs: dict[str, Value] = {"bench__blocks": 7, "bench__steps": 2, "bench__warmup_steps": 1}
-    variants, measured = measure_strategies(Benchmark(TASK, OPTIONS, parallel(**knobs)))
+    measured = measure_strategies(Benchmark(TASK, OPTIONS, parallel(**knobs)))
     assert measured is not None
-    able = [each.variant for each in variants if each.status == "ok"]
+    able = [each.variant for each in measured.variants if each.status == "ok"]
     assert {*able} - {ALL_CORES} == {*SHARING, PER_PARAMETER}
-    assert {each.strategy for each in variants if each.status == "skipped"} == {
+    assert {each.strategy for each in measured.variants if each.status == "skipped"} == {
         "layer_split",
         "channel_split",
     }
     assert [(each.round, each.variant) for each in measured.blocks] == [
         (number, variant) for number in range(7) for variant in able
     ]
-    traces = {each.variant: each for each in measured.traces}
+    traces = {each.variant: each for each in measured.anatomy}
     assert traces[PER_PARAMETER].all_reduces == 4  # two layers, each a weight and a bias
     assert traces["allreduce"].bytes_sent == traces["allreduce"].gradient_bytes == 67 * 8
-    assert {each.busy for each in measured.costs.steps} == {1, 2}
+    assert {each.busy for each in measured.cost_steps} == {1, 2}
 
 
 # --- what cannot run --------------------------------------------------------------------------------------

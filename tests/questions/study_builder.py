@@ -1,7 +1,7 @@
 """A small study whose every answer is known: synthetic records, shaped like those of a machine with 2 cores.
 
-Round r of any timing is `seconds × (1 + jitter × offset[r])`: all settings of a round are slowed alike, as on
-a real machine, plus a little noise of their own where `own` is above 0.
+Round r of any timing is slowed as `slow_rounds` says: all settings of a round alike, as on a real machine,
+plus a little noise of their own where `own` is above 0.
 """
 
 from __future__ import annotations
@@ -15,31 +15,29 @@ import numpy as np
 
 from parashot.data.images import encode_png
 from parashot.params import ClaimsParams, Params, parse, read_yaml
-from parashot.questions.accuracy.records import Confusion, EvaluateResult, ShownScore
-from parashot.questions.batchsz.records import BatchszBlock, BatchszRun
-from parashot.questions.loader.records import LoaderBlock
-from parashot.questions.results import (
-    BatchszResults,
+from parashot.questions.accuracy.records import (
+    Confusion,
+    EvaluateResult,
     Evaluation,
-    LoaderResults,
     ShownEpisode,
-    StrategyResults,
-    StudyResults,
+    ShownScore,
     Training,
-    TuneResults,
 )
+from parashot.questions.batchsz.records import BatchszBlock, BatchszResults, BatchszRun
+from parashot.questions.loader.records import LoaderBlock, LoaderResults
+from parashot.questions.results import StudyResults
 from parashot.questions.scaling.records import CostMessage, CostStep
-from parashot.questions.step.records import TuneBlock
-from parashot.questions.strategies.records import StepShares, StepTrace, StrategyBlock, StrategyVariant
+from parashot.questions.step.records import TuneBlock, TuneResults
+from parashot.questions.strategies.records import (
+    StepShares,
+    StepTrace,
+    StrategyBlock,
+    StrategyResults,
+    StrategyVariant,
+)
 from parashot.recipes import DEFAULT, apply, load_recipe
 from parashot.records import Hardware
-from parashot.train.records import (
-    Choices,
-    EpisodeAccuracy,
-    HistoryRow,
-    TaskAccuracy,
-    TrainResult,
-)
+from parashot.train.records import Choices, EpisodeAccuracy, HistoryRow, TaskAccuracy, TrainResult
 
 ROUNDS = 9
 MIB = 2**20
@@ -50,7 +48,7 @@ LOADER = {
     "jpeg": {0: 0.20, 1: 0.22, 2: 0.11, 4: 0.125, 7: 0.16},
     "packed": {0: 0.004, 1: 0.006, 2: 0.005, 4: 0.006, 7: 0.008},
 }
-
+SIZES = {2: 0.050, 30: 0.0125, 60: 0.0105}
 
 FIXED, PER_EPISODE, CONTENTION = 0.004, 0.02475, 1.05
 """Seconds of one replica's step, and how many times as long beside another one."""
@@ -58,7 +56,7 @@ FIXED, PER_EPISODE, CONTENTION = 0.004, 0.02475, 1.05
 HOP_SECONDS, BYTES_PER_SECOND = 50e-6, 1e9
 """Of the link between two replicas."""
 
-SHARES = {"dp": (0.2, 0.0, 0.2), "ddp": (0.05, 0.15, 0.02)}
+SHARES = {"serial": (0.0, 0.0, 0.1), "dp": (0.2, 0.0, 0.2), "ddp": (0.05, 0.15, 0.02)}
 """Exposed and hidden communication and idle time, by variant."""
 
 
@@ -78,20 +76,22 @@ def params() -> Params:
     )
 
 
-def slow_rounds(rounds: int = ROUNDS) -> np.ndarray:
+# --- timings ----------------------------------------------------------------------------------------------
+
+
+def slow_rounds() -> np.ndarray:
     """Factor by which each round slows everything that runs in it."""
-    return 1 + 0.08 * np.abs(np.sin(np.arange(rounds) * 1.7))
+    return 1 + 0.08 * np.abs(np.sin(np.arange(ROUNDS) * 1.7))
 
 
-def own_noise(key: str, rounds: int = ROUNDS, own: float = 0.01) -> np.ndarray:
+def own_noise(key: str, own: float = 0.01) -> np.ndarray:
     """Noise that belongs to one setting; the same in every call."""
-    return 1 + own * np.random.default_rng(crc32(key.encode())).standard_normal(rounds)
+    return 1 + own * np.random.default_rng(crc32(key.encode())).standard_normal(ROUNDS)
 
 
 def timed(seconds: float, key: str, own: float = 0.01) -> list[tuple[int, float]]:
     """Every round with its time of one setting."""
-    times = seconds * slow_rounds() * own_noise(key, own=own)
-    return [(number, float(each)) for number, each in enumerate(times)]
+    return list(enumerate((seconds * slow_rounds() * own_noise(key, own)).tolist()))
 
 
 def tune_results(steps: Mapping[tuple[str, str], float] = WAYS) -> TuneResults:
@@ -132,30 +132,46 @@ def strategy_results(
 ) -> StrategyResults:
     """Blocks of 4 steps of batchsz 16; `skipped` maps a variant to its reason."""
     skipped = skipped or {}
-    names = (*steps, *(set(skipped) - set(steps)))
     ran = [name for name in steps if name not in skipped]
-    seen = {
-        "serial": _anatomy("serial", processes=1, threads=1),
-        "dp": _anatomy("dp", processes=1, threads=replicas, bytes_sent=1_380_000),
-        "ddp": _anatomy("ddp", processes=replicas, threads=replicas, bytes_sent=460_000, all_reduces=3),
-    }
-    anatomy = tuple(each for name, each in seen.items() if name in ran)
+    blocks = [
+        StrategyBlock(number, name, 4, 4 * each)
+        for name in ran
+        for number, each in timed(steps[name], name, own)
+    ]
+    anatomy = [
+        _trace("serial", processes=1, threads=1),
+        _trace("dp", processes=1, threads=replicas, bytes_sent=1_380_000),
+        _trace("ddp", processes=replicas, threads=replicas, bytes_sent=460_000, all_reduces=3),
+    ]
+    seen = tuple(each for each in anatomy if each.variant in ran)
+    shares = [
+        StepShares(each.variant, rank, step, 0.2, *SHARES[each.variant])
+        for each in seen
+        for rank in range(each.processes)
+        for step in range(3)
+    ]
     return StrategyResults(
-        tuple(_variant(name, replicas, skipped.get(name)) for name in names),
-        tuple(
-            StrategyBlock(number, name, 4, 4 * each)
-            for name in ran
-            for number, each in timed(steps[name], name, own)
-        ),
-        anatomy,
-        tuple(
-            StepShares(each.variant, rank, step, 0.2, *(SHARES.get(each.variant) or (0.0, 0.0, 0.1)))
-            for each in anatomy
-            for rank in range(each.processes)
-            for step in range(3)
-        ),
-        cost_steps(own=own) if anatomy else (),
-        cost_messages(own=own) if anatomy else (),
+        tuple(_variant(name, replicas, skipped.get(name, "")) for name in {**steps, **skipped}),
+        tuple(blocks),
+        seen,
+        tuple(shares),
+        cost_steps(own=own) if seen else (),
+        cost_messages(own=own) if seen else (),
+    )
+
+
+def _trace(variant: str, **counts: int) -> StepTrace:
+    """Trace of a step; counts that are not given are 0."""
+    zeros = dict.fromkeys((each.name for each in fields(StepTrace)), 0)
+    return StepTrace(**{**zeros, "gradient_bytes": 460_000, **counts, "variant": variant})  # type: ignore[arg-type]
+
+
+def _variant(name: str, replicas: int, reason: str) -> StrategyVariant:
+    strategy = "serial" if name.startswith("serial") else name
+    threads = 2 if name == "serial-all-cores" else 1
+    status = "skipped" if reason else "ok"
+    return StrategyVariant(
+        name, strategy, status, reason, 1 if strategy == "serial" else replicas, threads, 16
     )
 
 
@@ -171,33 +187,55 @@ def cost_steps(
     )
 
 
-def cost_messages(ranks: int = 2, own: float = 0.01) -> tuple[CostMessage, ...]:
-    """Blocks of 5 all-reduces by a ring."""
-    hops = 2 * (ranks - 1)
+def cost_messages(own: float = 0.01) -> tuple[CostMessage, ...]:
+    """Blocks of 5 all-reduces of two ranks, a ring of two hops."""
     return tuple(
-        CostMessage(number, ranks, size, 5, 5 * hops * each)
+        CostMessage(number, 2, size, 5, 5 * 2 * each)
         for size in (2**12, 2**16, 2**20, 2**24)
-        for number, each in timed(HOP_SECONDS + size / ranks / BYTES_PER_SECOND, f"m{size}", own)
+        for number, each in timed(HOP_SECONDS + size / 2 / BYTES_PER_SECOND, f"m{size}", own)
     )
 
 
-def _anatomy(variant: str, **counts: int) -> StepTrace:
-    """Trace of a step; counts that are not given are 0."""
-    zeros = dict.fromkeys((each.name for each in fields(StepTrace)), 0)
-    return StepTrace(**{**zeros, "gradient_bytes": 460_000, **counts, "variant": variant})  # type: ignore[arg-type]
+def batchsz_results(
+    per_episode: Mapping[int, float] | None = None,
+    *,
+    stopped: Sequence[int] = (2,),
+    share: float | Mapping[int, float] = 0.2,
+    own: float = 0.01,
+    accuracies: Mapping[int, float] | None = None,
+    ci95: float = 0.01,
+) -> BatchszResults:
+    """Runs of 600 episodes and blocks of 60, at `per_episode` seconds; without the exchange `share` less."""
+    per_episode, accuracies = per_episode or SIZES, accuracies or {}
+    limit = 600 * per_episode[30]
+    runs, blocks = [], []
+    for size, seconds in per_episode.items():
+        whole, halted = 600 * seconds, size in stopped
+        runs.append(
+            BatchszRun(
+                batchsz=size,
+                status="stopped" if halted else "ok",
+                reason="it reached the time of batchsz 30" if halted else "",
+                replicas=2,
+                seconds=limit if halted else whole,
+                limit_seconds=None if size == 30 else limit,
+                episodes=int(600 * limit / whole) if halted else 600,
+                episodes_budget=600,
+                projected_seconds=whole,
+                val_accuracy=0.3 if halted else accuracies.get(size, 0.4),
+                val_accuracy_ci95=ci95,
+            )
+        )
+        part = share if isinstance(share, float) else share[size]
+        for synchronised, seconds_left in ((True, seconds), (False, seconds * (1 - part))):
+            blocks += [
+                BatchszBlock(number, size, synchronised, 60, -(-60 // size), each)
+                for number, each in timed(60 * seconds_left, f"{size}{synchronised}", own)
+            ]
+    return BatchszResults(tuple(runs), tuple(blocks))
 
 
-def _variant(name: str, replicas: int, reason: str | None) -> StrategyVariant:
-    alone = name.startswith("serial")
-    return StrategyVariant(
-        variant=name,
-        strategy="serial" if alone else name,
-        status="skipped" if reason else "ok",
-        reason=reason or "",
-        replicas=1 if alone else replicas,
-        threads_per_replica=2 if name == "serial-all-cores" else 1,
-        batchsz=16,
-    )
+# --- trainings --------------------------------------------------------------------------------------------
 
 
 def training(
@@ -212,8 +250,6 @@ def training(
     """One finished training. Episode accuracies are the same for all strategies, plus `shift` per episode."""
     base = np.random.default_rng(7).normal(accuracy, 0.1, episodes).round(3)
     accuracies = base + (0 if shift is None else np.asarray(shift))
-    mean = float(accuracies.mean())
-    half = 1.96 * float(accuracies.std(ddof=1)) / episodes**0.5
     replicas = 1 if strategy == "serial" else 2
     result = TrainResult(
         strategy=strategy,
@@ -230,8 +266,8 @@ def training(
         seconds=seconds,
         seconds_per_step=seconds / 100,
         data_share=0.02,
-        val_accuracy=mean,
-        val_accuracy_ci95=half,
+        val_accuracy=float(accuracies.mean()),
+        val_accuracy_ci95=1.96 * float(accuracies.std(ddof=1)) / episodes**0.5,
         val_episodes=episodes,
         peak_memory_bytes=400 * MIB * replicas,
         ranks_identical=True if strategy == "ddp" else None,
@@ -251,8 +287,12 @@ def training(
         )
         for step in range(1, 101)
     ]
-    rows = tuple(EpisodeAccuracy(number, float(each)) for number, each in enumerate(accuracies))
-    return Training(replace(result, **changes), tuple(history), rows)  # type: ignore[arg-type]
+    return Training(replace(result, **changes), tuple(history), by_episode(accuracies))  # type: ignore[arg-type]
+
+
+def by_episode(accuracies: np.ndarray) -> tuple[EpisodeAccuracy, ...]:
+    """Rows of the accuracies of episodes."""
+    return tuple(EpisodeAccuracy(number, each) for number, each in enumerate(accuracies.tolist()))
 
 
 def skipped_training(strategy: str, reason: str) -> Training:
@@ -269,62 +309,12 @@ def pretraining(accuracies: Sequence[float] = (0.4, 0.45, 0.46), seconds: float 
         times = (seconds * step / steps, seconds / steps, 0.001)
         ci95 = None if tried is None else 0.01
         history.append(HistoryRow(step, 128 * step, *times, 4 - 0.1 * step, 0.1 * step, tried, ci95))
-    result = TrainResult(
-        strategy="serial",
-        status="ok",
-        reason="",
-        device="cpu",
-        steps=steps,
-        items=128 * steps,
-        seconds=seconds,
-        train_accuracy=0.5,
-        val_accuracy=accuracies[-1],
-        val_accuracy_ci95=0.01,
-        val_episodes=600,
-    )
-    return Training(result, tuple(history))
+    done = {"device": "cpu", "steps": steps, "items": 128 * steps, "seconds": seconds, "train_accuracy": 0.5}
+    judged = {"val_accuracy": accuracies[-1], "val_accuracy_ci95": 0.01, "val_episodes": 600}
+    return Training(TrainResult("serial", "ok", "", **done, **judged), tuple(history))  # type: ignore[arg-type]
 
 
-def batchsz_results(
-    per_episode: Mapping[int, float] | None = None,
-    *,
-    stopped: Sequence[int] = (2,),
-    share: float | Mapping[int, float] = 0.2,
-    own: float = 0.01,
-    accuracies: Mapping[int, float] | None = None,
-    ci95: float = 0.01,
-) -> BatchszResults:
-    """Runs of 600 episodes and blocks of 60, at `per_episode` seconds; without the exchange `share` less."""
-    per_episode = per_episode or {2: 0.050, 30: 0.0125, 60: 0.0105}
-    accuracies = accuracies or {}
-    limit = 600 * per_episode[30]
-    runs, blocks = [], []
-    for size, seconds in per_episode.items():
-        whole, halted = 600 * seconds, size in stopped
-        done = int(600 * limit / whole) if halted else 600
-        runs.append(
-            BatchszRun(
-                batchsz=size,
-                status="stopped" if halted else "ok",
-                reason="it reached the time of batchsz 30" if halted else "",
-                replicas=2,
-                seconds=limit if halted else whole,
-                limit_seconds=None if size == 30 else limit,
-                episodes=done,
-                episodes_budget=600,
-                projected_seconds=whole,
-                val_accuracy=0.3 if halted else accuracies.get(size, 0.4),
-                val_accuracy_ci95=ci95,
-            )
-        )
-        for synchronised in (True, False):
-            part = share if isinstance(share, float) else share[size]
-            whole_block = 60 * seconds * (1 if synchronised else 1 - part)
-            blocks += [
-                BatchszBlock(number, size, synchronised, 60, -(-60 // size), each)
-                for number, each in timed(whole_block, f"{size}{synchronised}", own)
-            ]
-    return BatchszResults(tuple(runs), tuple(blocks))
+# --- the test split ---------------------------------------------------------------------------------------
 
 
 def evaluation() -> Evaluation:
@@ -332,9 +322,9 @@ def evaluation() -> Evaluation:
     accuracies = np.random.default_rng(11).normal(0.44, 0.1, 1000).round(3)
     half = 1.96 * float(accuracies.std(ddof=1)) / 1000**0.5
     result = EvaluateResult("ddp", "validation accuracy", 5, 1, 15, 1000, float(accuracies.mean()), half)
-    rows = tuple(EpisodeAccuracy(i, float(each)) for i, each in enumerate(accuracies))
     shown = (shown_episode(0), shown_episode(1))
-    return Evaluation(result, rows, confusion_counts(), shown, (task(1, 0.02), task(5, 0.004)))
+    tasks = (task(1, 0.02), task(5, 0.004))
+    return Evaluation(result, by_episode(accuracies), _confusion_counts(), shown, tasks)
 
 
 def task(k_shot: int, margin: float) -> TaskAccuracy:
@@ -344,7 +334,7 @@ def task(k_shot: int, margin: float) -> TaskAccuracy:
     return TaskAccuracy(5, k_shot, 15, 1000, ours, half, *others, 100, ours + 0.03, 0.02)
 
 
-def confusion_counts() -> tuple[Confusion, ...]:
+def _confusion_counts() -> tuple[Confusion, ...]:
     """Six classes; `class 1` is taken for `class <2>` half as often as for itself, others for none."""
     names = [f"class <{number}>" if number == 2 else f"class {number}" for number in range(6)]
     taken = {(own, own): 240 for own in names} | {("class 1", "class <2>"): 120}
@@ -360,9 +350,7 @@ def shown_episode(number: int) -> ShownEpisode:
     mosaic = np.random.default_rng(number).integers(0, 256, (3 * 8, 3 * 8, 3)).astype(np.uint8)
     scores = tuple(
         ShownScore(number, 3, 1, actual, query, offered, 0.9 if actual == offered else 0.1 * query)
-        for actual in range(3)
-        for query in range(2)
-        for offered in range(3)
+        for actual, query, offered in np.ndindex(3, 2, 3)
     )
     return ShownEpisode(scores, encode_png(mosaic))
 
@@ -375,7 +363,7 @@ def study(**parts: object) -> StudyResults:
         tune=tune_results(),
         loader=loader_results(),
         strategies=strategy_results(),
-        pretraining=Training(TrainResult("serial", "skipped", "pretrain.epochs is 0")),
+        pretraining=skipped_training("serial", "pretrain.epochs is 0"),
         training={
             "serial": training("serial", seconds=41.0),
             "dp": training("dp", shift=wiggle, seconds=21.5),

@@ -9,8 +9,9 @@ import pytest
 import study_builder as build
 
 from parashot.params import Params
+from parashot.questions.accuracy.records import Training
 from parashot.questions.advice import Advice
-from parashot.questions.results import StudyResults, Training
+from parashot.questions.results import StudyResults
 from parashot.questions.study import analyse
 from parashot.train.records import SeedAccuracy
 
@@ -86,9 +87,8 @@ def test_whether_the_accuracy_survives(gains: tuple[float, ...], choice: str, ph
 
 
 def test_the_accuracy_of_one_replica_is_what_others_are_compared_with() -> None:
-    results = build.study(strategies=build.strategy_results({"serial": 0.2, "serial-all-cores": 0.1}))
-    found = advice("accuracy", results)
-    assert found.choice == "survives" and "one replica" in found.phrase
+    alone = build.study(strategies=build.strategy_results({"serial": 0.2, "serial-all-cores": 0.1}))
+    assert advice("accuracy", alone).phrase == "the accuracy survives: one replica splits nothing"
 
 
 def test_workers_are_for_the_backend_of_the_training() -> None:

@@ -7,17 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import study_builder as build
+from hypothesis import given
+from hypothesis import strategies as st
 
 from parashot.errors import RecordError
-from parashot.questions.accuracy.compare import compare
-from parashot.questions.accuracy.tasks import task_rows
-from parashot.questions.batchsz.records import BatchszBlock, BatchszRun
-from parashot.questions.batchsz.rows import BatchszResults, batchsz_rows
+from parashot.questions.accuracy.records import Training
+from parashot.questions.accuracy.rows import compare, seconds_to, task_rows, time_to_accuracy
+from parashot.questions.batchsz.records import BatchszBlock, BatchszResults, BatchszRun
+from parashot.questions.batchsz.rows import batchsz_rows
 from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.loader.rows import loader_rows
 from parashot.questions.statistics import Resampling
-from parashot.questions.strategies.records import StrategyBlock
-from parashot.questions.strategies.rows import StrategyResults, StrategyRow, strategy_rows
+from parashot.questions.strategies.records import StrategyBlock, StrategyResults
+from parashot.questions.strategies.rows import StrategyRow, strategy_rows
 from parashot.questions.study import analyse
 
 RESAMPLING = Resampling(0.95, 500)
@@ -116,7 +118,7 @@ def test_batchsz_rows_by_hand() -> None:
     runs = (
         BatchszRun(30, "ok", "", 2, 8.0, None, 600, 600, 8.0, 0.4, 0.01),
         BatchszRun(2, "stopped", "over 8 s", 2, 8.0, 8.0, 150, 600, 32.0, None, None),
-        BatchszRun(60, "skipped", "one GPU", 0, 0, None, 0, 600, 0, None, None),
+        BatchszRun(60, "skipped", "one GPU", 0, None, None, 0, 600, None, None, None),
     )
     blocks = (
         batchsz_blocks(30, [0.60, 0.66, 0.72])
@@ -166,3 +168,58 @@ def test_what_is_mistaken_most_often_comes_first() -> None:
 def test_only_an_interval_above_zero_is_a_gain() -> None:
     found = task_rows([build.task(1, margin) for margin in (0.02, 0.004, -0.02)])
     assert [row.verdict for row in found] == ["gain", "no gain", "loss"]
+
+
+# --- time to accuracy -------------------------------------------------------------------------------------
+
+POINTS = st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1)), max_size=20).map(sorted)
+
+
+def validated(*accuracies: float) -> Training:
+    """A training of 100 s, validated as often as there are accuracies."""
+    whole = build.training("ddp", seconds=100.0)
+    every = 100 // len(accuracies)
+    history = tuple(
+        replace(row, val_accuracy=accuracies[row.step // every - 1] if row.step % every == 0 else None)
+        for row in whole.history
+    )
+    return replace(whole, history=history, result=replace(whole.result, val_accuracy=accuracies[-1]))
+
+
+def test_a_level_is_reached_when_validation_stays_there() -> None:
+    [row] = time_to_accuracy([validated(0.51, 0.49, 0.53, 0.56, 0.60)], None, images_per_episode=10)
+    assert (row.seconds_to_50, row.seconds_to_55, row.seconds_to_58_2) == (60, 80, 100)
+    assert row.seconds_to_62 is None
+    assert (row.pretraining_seconds, row.training_seconds, row.images) == (0.0, 100, 16_000)
+
+
+def test_pretraining_is_counted_in() -> None:
+    before = build.pretraining(seconds=30.0)
+    [row] = time_to_accuracy([validated(0.51, 0.56)], before, images_per_episode=10)
+    assert (row.seconds_to_50, row.seconds_to_55) == (80, 130)
+    assert (row.pretraining_seconds, row.images) == (30, 16_000 + 6 * 128)
+
+
+@pytest.mark.parametrize("part", ["training", "pretraining"])
+def test_what_was_taken_up_again_has_no_time(part: str) -> None:
+    done, before = validated(0.6, 0.6), build.pretraining()
+    if part == "training":
+        done = replace(done, result=replace(done.result, seconds=None))
+    else:
+        before = replace(before, result=replace(before.result, seconds=None))
+    [row] = time_to_accuracy([done], before, 10)
+    assert row.seconds_to_50 is None
+
+
+def test_a_skipped_training_has_no_row() -> None:
+    assert time_to_accuracy([build.skipped_training("dp", "one GPU")], None, 10) == []
+
+
+@given(level=st.floats(0, 1), points=POINTS)
+def test_all_that_follows_is_at_or_above_the_level(level: float, points: list[tuple[float, float]]) -> None:
+    reached = seconds_to(level, points)
+    if reached is None:
+        assert not points or points[-1][1] < level
+    else:
+        assert all(accuracy >= level for seconds, accuracy in points if seconds > reached)
+        assert any(seconds == reached and accuracy >= level for seconds, accuracy in points)

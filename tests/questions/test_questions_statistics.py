@@ -1,4 +1,4 @@
-"""Intervals cover what they claim to cover, and the equivalence test decides as it should."""
+"""Intervals cover what they claim to cover, the equivalence test decides as it should; numbers as text."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from parashot.questions import text
 from parashot.questions.statistics import (
     Interval,
     Resampling,
     equivalence,
-    mean_interval,
     median_interval,
     paired,
     ratio_interval,
@@ -66,24 +66,18 @@ def test_a_ratio_interval_covers_the_true_ratio_of_interleaved_blocks() -> None:
     assert 0.93 <= np.mean([each.low <= 1.5 <= each.high for each in found]) <= 1
 
 
-def test_mean_intervals_by_hand() -> None:
-    """By the normal quantile over episodes, by Student's t (2.7764) over repetitions."""
-    half = 1.96 * 0.2 / math.sqrt(3)  # std with n - 1 is 0.2
-    found = mean_interval([0.2, 0.4, 0.6])
-    assert (found.low, found.value, found.high) == pytest.approx((0.4 - half, 0.4, 0.4 + half))
+def test_the_interval_of_a_few_repetitions_by_hand() -> None:
+    """By Student's t (2.7764)."""
     half = 2.7764 * math.sqrt(0.02) / math.sqrt(5)
     found = repeated_interval([0.2, 0.4, 0.6, 0.4, 0.4], 0.95)
     assert (found.low, found.value, found.high) == pytest.approx((0.4 - half, 0.4, 0.4 + half), 1e-4)
 
 
 def test_too_few_values_have_no_interval() -> None:
-    for call in (
-        lambda each: median_interval(each, FEW),
-        mean_interval,
-        lambda each: equivalence(each, 0.02),
-    ):
-        with pytest.raises(ValueError, match="at least 2"):
-            call([1.0])
+    with pytest.raises(ValueError, match="at least 2"):
+        median_interval([1.0], FEW)
+    with pytest.raises(ValueError, match="at least 2"):
+        equivalence([1.0], 0.02)
     with pytest.raises(ValueError, match="at least 3"):
         repeated_equivalence([0.2, 0.4], 0.02, 0.95)
     with pytest.raises(ValueError, match="paired rounds"):
@@ -171,6 +165,33 @@ def test_interval_arithmetic() -> None:
     interval = Interval(2.0, 1.0, 4.0)
     assert interval.scaled(0.5) == Interval(1.0, 0.5, 2.0)
     assert interval.reciprocal(8) == Interval(4.0, 2.0, 8.0)
-    assert interval.complement() == Interval(-1.0, -3.0, 0.0)
     sides = [interval.side_of(point) for point in (0.5, 1.0, 4.0, 5.0)]
     assert sides == ["above", "around", "around", "below"]
+
+
+# --- numbers as text --------------------------------------------------------------------------------------
+
+NUMBERS = {
+    0: "0",
+    0.00044: "0.000440",
+    1.9249: "1.92",
+    19.249: "19.2",
+    137_172.4: "137,172",
+    1e-9: "1.0e-09",
+    -0.5: "-0.500",
+}
+TIMES = {0.00044: "440 µs", 0.19: "190 ms", 21.5: "21.5 s", 600: "10.0 min", 137_172: "38.1 h"}
+
+
+def test_numbers_have_three_digits_and_times_a_unit_that_suits() -> None:
+    assert {value: text.number(value) for value in NUMBERS} == NUMBERS
+    assert {value: text.seconds(value) for value in TIMES} == TIMES
+
+
+def test_words() -> None:
+    assert text.times(Interval(1.9249, 1.85, 1.98)) == "1.92× (1.85 to 1.98)"
+    assert text.points(Interval(-0.0004, -0.011, 0.005)) == "+0.0 points (-1.1 to +0.5)"
+    assert text.accuracy(0.4512, 0.009) == "45.1% ± 0.9" and text.accuracy(0.4512, None) == "45.1%"
+    assert (text.size(3 * 2**20), text.size(5 * 2**30)) == ("3.00 MiB", "5.00 GiB")
+    assert [text.listed(range(n)) for n in range(4)] == ["", "0", "0 and 1", "0, 1 and 2"]
+    assert (text.counted(1, "process", "processes"), text.counted(2, "worker")) == ("1 process", "2 workers")

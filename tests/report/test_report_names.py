@@ -10,8 +10,8 @@ from pathlib import Path
 import study_builder as build
 
 from parashot.plain import printable
-from parashot.questions.accuracy.confused import ConfusionRow
 from parashot.questions.accuracy.records import Confusion
+from parashot.questions.accuracy.rows import ConfusionRow
 from parashot.questions.results import StudyResults
 from parashot.questions.study import analyse
 from parashot.report.markdown import as_markdown, markdown

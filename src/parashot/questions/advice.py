@@ -38,11 +38,16 @@ class Choice(Generic[T]):
         """Settings that tie with the choice; it is decided where there is none."""
         return [each for each in (self.fastest, *tied(self.ratios)) if each != self.choice]
 
+    @property
+    def next_best(self) -> tuple[T, Interval]:
+        """The fastest of those left out, and the ratio of its time to the fastest."""
+        return min(self.ratios.items(), key=lambda item: item[1].value)
+
     def how_sure(self, noun: str, note: str = "") -> str:
         """Say how far the choice is from the others; `note` goes with a tie."""
         if self.others:
             return f"as fast as {listed(self.others)} as far as these blocks tell{note}"
         if not self.ratios:
             return f"the only {noun} that was measured"
-        name, ratio = min(self.ratios.items(), key=lambda item: item[1].value)
+        name, ratio = self.next_best
         return f"faster than every other {noun}: the next, {name}, takes {times(ratio)} its time"

@@ -22,21 +22,21 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Claim:
-    """A claim of the study and its figure there, with the measurement and the verdict here."""
+class Finding:
+    """Judgement of a claim: the measurement, the verdict, and the reason."""
 
-    id: str
-    claim: str
-    study_figure: str
     measured: str
     verdict: Verdict
     reason: str
 
 
 @dataclass(frozen=True)
-class Finding:
-    """Judgement of a claim: the measurement, the verdict, and the reason."""
+class Claim:
+    """A claim of the study and its figure there, with the measurement and the verdict here."""
 
+    id: str
+    claim: str
+    study_figure: str
     measured: str
     verdict: Verdict
     reason: str
@@ -71,31 +71,29 @@ def claim(
     return lambda finding: StudyClaim(name, sentence, figure, finding)
 
 
-def shown_by_test(test: str, verdict: Verdict, what: str) -> Finding:
-    """Finding of a claim that an equality settles, once and for all machines."""
-    return Finding("not a measurement of this study", verdict, f"shown by a test: {test}: {what}")
+def settled(name: str, sentence: str, verdict: Verdict, test: str, figure: str = "no figure") -> StudyClaim:
+    """Claim that an equality settles, once and for all machines; `test` shows it."""
+    return StudyClaim(name, sentence, figure, lambda study: by_test(verdict, test))
 
 
-def by_ratio(study: Study, measured: str, ratio: Interval, holds: Side, name: str) -> Finding:
-    """Judge by the side of 1 on which the interval of a ratio lies; `name` is that of the ratio."""
-    return by_side(measured, ratio, 1, holds, f"the {confidence_level(study)} interval of {name}", "1")
+def by_test(verdict: Verdict, test: str) -> Finding:
+    """Finding that a test shows: its path, and what it shows."""
+    return Finding("not a measurement of this study", verdict, f"shown by a test: {test}")
 
 
 def by_side(
-    measured: str, interval: Interval, point: float, holds: Side, name: str, point_name: str
+    measured: str, interval: Interval, holds: Side, name: str, point: float = 1, point_name: str = "1"
 ) -> Finding:
     """Judge by the side of a point on which an interval lies; undecided where it includes the point."""
     side = interval.side_of(point)
     if side == "around":
-        return Finding(measured, "undecided", f"{name} includes {point_name}")
-    return Finding(
-        measured, "holds" if side == holds else "does not hold", f"{name} lies {side} {point_name}"
-    )
+        return Finding(measured, "undecided", f"the interval of {name} includes {point_name}")
+    return Finding(measured, holds_if(side == holds), f"the interval of {name} lies {side} {point_name}")
 
 
-def confidence_level(study: Study) -> str:
-    """Confidence of the intervals in words: `95%`."""
-    return f"{100 * study.resampling.confidence:g}%"
+def holds_if(it_does: bool) -> Verdict:
+    """Return the verdict of a comparison that decides."""
+    return "holds" if it_does else "does not hold"
 
 
 def needed(study: Study, name: str, part: T | None) -> T:

@@ -1,25 +1,20 @@
 """The claims of the study and the topics of advice, in the order of the report.
 
-A new claim is a function in the `claims.py` of its question and a line here.
+A new claim, or piece of advice, is a function in the `claims.py` of its question and a line here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from parashot.questions.accuracy import claims as accuracy
-from parashot.questions.accuracy.advice import advise_accuracy
 from parashot.questions.advice import Advice
 from parashot.questions.batchsz import claims as batchsz
-from parashot.questions.batchsz.advice import advise_batchsz
 from parashot.questions.claim import Claim, StudyClaim, UntestableError
 from parashot.questions.loader import claims as loader
-from parashot.questions.loader.advice import advise_backend, advise_workers
 from parashot.questions.step import claims as step
-from parashot.questions.step.advice import advise_precision
 from parashot.questions.strategies import claims as strategies
-from parashot.questions.strategies.advice import advise_strategy
 
 if TYPE_CHECKING:
     from parashot.questions.study import Study
@@ -50,12 +45,12 @@ CLAIMS: tuple[StudyClaim, ...] = (
 )
 
 TOPICS: Mapping[str, Callable[[Study], Advice]] = {
-    "strategy": advise_strategy,
-    "loader workers": advise_workers,
-    "batch size": advise_batchsz,
-    "accuracy": advise_accuracy,
-    "precision": advise_precision,
-    "loader backend": advise_backend,
+    "strategy": strategies.advise_strategy,
+    "loader workers": loader.advise_workers,
+    "batch size": batchsz.advise_batchsz,
+    "accuracy": accuracy.advise_accuracy,
+    "precision": step.advise_precision,
+    "loader backend": loader.advise_backend,
 }
 
 
@@ -66,19 +61,10 @@ def judge_claims(study: Study) -> tuple[Claim, ...]:
 
 def advise(study: Study) -> tuple[Advice, ...]:
     """Advise on every topic, by the measurements alone; what was not measured says what is missing."""
-    return tuple(_advice(topic, study) for topic in TOPICS)
-
-
-def _advice(topic: str, study: Study) -> Advice:
-    try:
-        return TOPICS[topic](study)
-    except UntestableError as reason:
-        return Advice(topic, "", "", "", "", str(reason), False)
-
-
-def answer(advice: Iterable[Advice]) -> str:
-    """The study's answer in one sentence."""
-    phrases = [each.phrase for each in advice if each.phrase]
-    if not phrases:
-        return "Nothing was measured yet: run `dvc repro`."
-    return f"On this machine, {'; '.join(phrases)}."
+    found = []
+    for topic, advise_on in TOPICS.items():
+        try:
+            found.append(advise_on(study))
+        except UntestableError as reason:
+            found.append(Advice(topic, "", "", "", "", str(reason), False))
+    return tuple(found)

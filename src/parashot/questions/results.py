@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from parashot.errors import RecordError
-from parashot.questions.accuracy.records import WarmupRun
-from parashot.questions.accuracy.results import (
+from parashot.questions.accuracy.records import (
     Evaluation,
     ShownEpisode,
+    ShownScore,
     Training,
     WarmupResults,
-    load_evaluation,
+    WarmupRun,
 )
-from parashot.questions.batchsz.rows import BatchszResults
-from parashot.questions.folder import read_folder
-from parashot.questions.loader.rows import LoaderResults
-from parashot.questions.step.rows import TuneResults, load_tune
-from parashot.questions.strategies.rows import StrategyResults
-from parashot.records import Hardware, read_result
-
-__all__ = [
-    "BatchszResults",
-    "Evaluation",
-    "LoaderResults",
-    "ShownEpisode",
-    "StrategyResults",
-    "StudyResults",
-    "Training",
-    "TuneResults",
-    "load_results",
-]
+from parashot.questions.batchsz.records import BatchszResults
+from parashot.questions.loader.records import LoaderResults
+from parashot.questions.step.records import TuneResults
+from parashot.questions.strategies.records import StrategyResults
+from parashot.records import Hardware, read_result, read_rows
+from parashot.train.records import Choices
 
 T = TypeVar("T")
 
@@ -60,11 +50,12 @@ def load_results(root: Path, strategies: Sequence[str], *, partial: bool = False
     Raises `RecordError` for a missing or malformed file. With `partial` that part is None, so that an
     unfinished study still has a report, and `missing` says in one line which file it was and what to do.
     """
+    results = root / "results"
     missing: dict[str, str] = {}
 
-    def part(name: str, read: Callable[[Path], T], path: Path) -> T | None:
+    def part(name: str, read: Callable[[], T]) -> T | None:
         try:
-            return read(path)
+            return read()
         except RecordError as error:
             if not partial:
                 raise
@@ -72,22 +63,63 @@ def load_results(root: Path, strategies: Sequence[str], *, partial: bool = False
             return None
 
     def folder(name: str, kind: type[T]) -> T | None:
-        return part(name, lambda path: read_folder(kind, path), root / "results" / name)
+        return part(name, lambda: _read_folder(kind, results / name))
+
+    def tune() -> TuneResults:
+        choices = read_result(Choices, results / "choices.json")
+        return _read_folder(TuneResults, results / "tune", choices=choices)
 
     trainings = {name: folder(f"train/{name}", Training) for name in strategies}
     warmup = folder("warmup", WarmupResults)
     return StudyResults(
-        hardware=part("hardware", lambda path: read_result(Hardware, path), root / "hardware.json"),
-        tune=part("tune", load_tune, root / "results"),
+        hardware=part("hardware", lambda: read_result(Hardware, root / "hardware.json")),
+        tune=part("tune", tune),
         loader=folder("loader", LoaderResults),
         strategies=folder("strategies", StrategyResults),
         pretraining=folder("pretrain", Training),
         training={name: training for name, training in trainings.items() if training is not None},
         batchsz=folder("batchsz", BatchszResults),
         warmup=warmup.runs if warmup else None,
-        evaluate=part("evaluate", load_evaluation, root / "results/evaluate"),
+        evaluate=part("evaluate", lambda: _evaluation(results / "evaluate")),
         missing=missing,
     )
+
+
+def _read_folder(kind: type[T], folder: Path, **given: Any) -> T:
+    """Read a dataclass of results: a field of type `tuple[Row, ...]` from NAME.csv, any other from NAME.json.
+
+    A field that has a default may have no file; those that are `given` are not read. Raises `RecordError`.
+    """
+    hints = typing.get_type_hints(kind)
+    found = dict(given)
+    for each in dataclasses.fields(kind):  # type: ignore[arg-type]
+        hint, is_table = hints[each.name], typing.get_origin(hints[each.name]) is tuple
+        path = folder / f"{each.name}.{'csv' if is_table else 'json'}"
+        needed = each.default is dataclasses.MISSING
+        if each.name in given or not (needed or path.exists()):
+            continue
+        row = typing.get_args(hint)[0] if is_table else hint
+        found[each.name] = tuple(read_rows(row, path)) if is_table else read_result(row, path)
+    return kind(**found)
+
+
+def _evaluation(folder: Path) -> Evaluation:
+    """`results/evaluate` with the pictures of the episodes that are shown."""
+    path = folder / "shown.csv"
+    scores = read_rows(ShownScore, path) if path.exists() else []
+    shown = tuple(
+        ShownEpisode(tuple(each for each in scores if each.episode == number), _picture(folder, number))
+        for number in sorted({each.episode for each in scores})
+    )
+    return _read_folder(Evaluation, folder, shown=shown)
+
+
+def _picture(folder: Path, episode: int) -> bytes:
+    path = folder / f"episode_{episode}.png"
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise RecordError(f"{path}: missing; run `dvc repro -f -s evaluate` to make it again") from error
 
 
 def _relative(message: str, root: Path) -> str:

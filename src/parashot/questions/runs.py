@@ -7,12 +7,12 @@ its metrics, under the names of its fields.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from parashot.files import replacing_folder
-from parashot.questions.statistics import Interval
+from parashot.questions.statistics import flat
 from parashot.records import (
     Metric,
     Provenance,
@@ -57,18 +57,11 @@ class Setting:
 
 def numbers(row: Any) -> dict[str, float]:
     """Numbers of a dataclass by field; an `Interval` becomes NAME, NAME_low and NAME_high."""
-    found: dict[str, float] = {}
-    for each in fields(row):
-        value = getattr(row, each.name)
-        if isinstance(value, Interval):
-            found |= {
-                each.name: value.value,
-                f"{each.name}_low": value.low,
-                f"{each.name}_high": value.high,
-            }
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            found[each.name] = float(value)
-    return found
+    return {
+        name: float(value)
+        for name, value in flat(row).items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
 
 
 @dataclass(frozen=True)
@@ -105,7 +98,6 @@ class Stage:
 
     def _runs(self, settings: Sequence[Setting], artifacts: tuple[str, ...]) -> list[Run]:
         """The parent, and a child for each setting."""
-        metrics = {f"{each.name}.{key}": value for each in settings for key, value in each.metrics.items()}
         parent = Run(
             name=self.title,
             stage=self.name,
@@ -114,18 +106,22 @@ class Stage:
             end_ms=now_ms(),
             params=dict(self.provenance.params),
             tags=dict(self.provenance.tags),
-            metrics=tuple(Metric(_name(key), value) for key, value in metrics.items()),
+            metrics=tuple(
+                Metric(f"{each.name}.{key}".replace(",", ""), value)  # MLflow allows no comma
+                for each in settings
+                for key, value in each.metrics.items()
+            ),
             artifacts=artifacts,
         )
         return [parent, *(self._child(each, parent.uuid) for each in settings)]
 
     def _child(self, setting: Setting, parent: str) -> Run:
-        metrics = [
+        blocks = [
             Metric(f"{key}_block", float(value), step, self.start_ms)
             for key, values in setting.series.items()
             for step, value in enumerate(values)
         ]
-        metrics += [Metric(key, value, 0, self.start_ms) for key, value in setting.metrics.items()]
+        means = [Metric(key, value, 0, self.start_ms) for key, value in setting.metrics.items()]
         reason = {"reason": setting.reason} if setting.reason else {}
         return Run(
             name=f"{self.title}: {setting.name}",
@@ -135,11 +131,6 @@ class Stage:
             end_ms=now_ms(),
             params={key: str(value) for key, value in setting.options.items()},
             tags={**self.provenance.tags, **setting.tags, **reason},
-            metrics=tuple(metrics),
+            metrics=(*blocks, *means),
             parent=parent,
         )
-
-
-def _name(text: str) -> str:
-    """A name as MLflow allows it for a metric."""
-    return text.replace(",", "")

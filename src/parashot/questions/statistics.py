@@ -11,9 +11,9 @@ resampled together, so that what slowed the whole machine for a while cancels ou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,20 @@ from parashot.params import ClaimsParams
 
 Floats = NDArray[np.float64]
 Values = Sequence[float] | Floats
-Rounds = NDArray[np.intp]
-T = TypeVar("T")
+Draws = NDArray[np.intp]
+"""Indices of rounds."""
 
-CI95_Z = 1.96
-"""Half width of a 95% interval of a mean, in standard errors: the field's convention for accuracy."""
+Rounds = Mapping[int, float]
+"""Measurements of one setting, by round (or episode, or seed)."""
+
+
+class _Block(Protocol):
+    @property
+    def round(self) -> int: ...
+
+
+T = TypeVar("T")
+B = TypeVar("B", bound=_Block)
 
 
 @dataclass(frozen=True)
@@ -50,10 +59,6 @@ class Interval:
     def reciprocal(self, factor: float = 1.0) -> Interval:
         """Return `factor` divided by the interval, which must be positive."""
         return Interval(factor / self.value, factor / self.high, factor / self.low)
-
-    def complement(self) -> Interval:
-        """Return 1 minus the interval."""
-        return Interval(1 - self.value, 1 - self.high, 1 - self.low)
 
     def side_of(self, point: float) -> Literal["above", "below", "around"]:
         """Return on which side of `point` the whole interval lies; `around` where it includes `point`."""
@@ -81,7 +86,30 @@ class Resampling:
         return Resampling(1 - share, self.resamples, self.seed)
 
 
+def flat(row: Any) -> dict[str, Any]:
+    """Fields of a dataclass by name; an `Interval` becomes NAME, NAME_low and NAME_high."""
+    tree: dict[str, Any] = {}
+    for field in fields(row):
+        name, value = field.name, getattr(row, field.name)
+        if "Interval" in str(field.type):
+            ends = (value.value, value.low, value.high) if value else (None, None, None)
+            tree |= zip((name, f"{name}_low", f"{name}_high"), ends, strict=True)
+        else:
+            tree[name] = value
+    return tree
+
+
 # --- times: medians of few blocks -------------------------------------------------------------------------
+
+
+def by_round(
+    blocks: Iterable[B], setting: Callable[[B], T], value: Callable[[B], float]
+) -> dict[T, dict[int, float]]:
+    """Values of timed blocks: by setting, then by round."""
+    found: dict[T, dict[int, float]] = {}
+    for block in blocks:
+        found.setdefault(setting(block), {})[block.round] = value(block)
+    return found
 
 
 def median_interval(values: Values, resampling: Resampling) -> Interval:
@@ -96,11 +124,15 @@ def ratio_interval(numerator: Values, denominator: Values, resampling: Resamplin
     if above.shape != below.shape:
         raise ValueError(f"{above.shape} and {below.shape}: paired rounds are needed")
 
-    def ratios(rounds: Rounds) -> Floats:
-        ratio: Floats = np.median(above[rounds], axis=-1) / np.median(below[rounds], axis=-1)
-        return ratio
+    def ratios(rounds: Draws) -> Floats:
+        return np.asarray(np.median(above[rounds], axis=-1) / np.median(below[rounds], axis=-1))
 
     return _bootstrap(ratios, len(above), resampling)
+
+
+def paired_ratio(numerator: Rounds, denominator: Rounds, resampling: Resampling) -> Interval:
+    """Ratio of two medians over the rounds that measured both, at least 2."""
+    return ratio_interval(*paired(numerator, denominator), resampling)
 
 
 def slope_interval(
@@ -113,9 +145,7 @@ def slope_interval(
     return _bootstrap(lambda rounds: slopes[rounds].mean(axis=-1), len(slopes), resampling)
 
 
-def tied_with_best(
-    seconds: Mapping[T, Mapping[int, float]], resampling: Resampling
-) -> tuple[T, dict[T, Interval]]:
+def tied_with_best(seconds: Mapping[T, Rounds], resampling: Resampling) -> tuple[T, dict[T, Interval]]:
     """Return the fastest setting (least median), and of every other one the ratio of its time to the best.
 
     `seconds` are by setting and round. The intervals hold together (Bonferroni), since the best was picked
@@ -124,9 +154,7 @@ def tied_with_best(
     best = min(seconds, key=lambda each: float(np.median(list(seconds[each].values()))))
     together = resampling.simultaneous(len(seconds) - 1)
     ratios = {
-        each: ratio_interval(*paired(times, seconds[best]), together)
-        for each, times in seconds.items()
-        if each != best
+        each: paired_ratio(times, seconds[best], together) for each, times in seconds.items() if each != best
     }
     return best, ratios
 
@@ -136,13 +164,13 @@ def tied(ratios: Mapping[T, Interval]) -> list[T]:
     return [each for each, ratio in ratios.items() if ratio.side_of(1) == "around"]
 
 
-def paired(first: Mapping[int, float], second: Mapping[int, float]) -> tuple[Floats, Floats]:
-    """Values of the rounds (or episodes) that both have, in the same order."""
+def paired(first: Rounds, second: Rounds) -> tuple[Floats, Floats]:
+    """Values of the rounds that both have, in the same order."""
     common = sorted(first.keys() & second.keys())
     return np.array([first[each] for each in common]), np.array([second[each] for each in common])
 
 
-def draw_rounds(rounds: int, resampling: Resampling) -> Rounds:
+def draw_rounds(rounds: int, resampling: Resampling) -> Draws:
     """Indices of resampled rounds [resamples, rounds], the same in every call."""
     if rounds < 2:
         raise ValueError(f"{rounds} rounds: at least 2 are needed for an interval")
@@ -159,19 +187,13 @@ def drawn_interval(value: float, draws: Floats, rounds: int, resampling: Resampl
     return Interval(value, min(low, value), max(high, value))
 
 
-def _bootstrap(statistic: Callable[[Rounds], Floats], rounds: int, resampling: Resampling) -> Interval:
+def _bootstrap(statistic: Callable[[Draws], Floats], rounds: int, resampling: Resampling) -> Interval:
     """Interval of `statistic`, which maps indices of rounds [..., rounds] to values [...]."""
     draws = statistic(draw_rounds(rounds, resampling))
     return drawn_interval(float(statistic(np.arange(rounds))), draws, rounds, resampling)
 
 
 # --- accuracies: means over episodes, or over a few trainings ---------------------------------------------
-
-
-def mean_interval(values: Values) -> Interval:
-    """Mean over at least 2 episodes with its 95% interval: mean ± 1.96 · std / √n, std with n - 1."""
-    mean, error = _mean_and_error(values, 2, "episodes")
-    return Interval.around(mean, CI95_Z * error)
 
 
 def repeated_interval(values: Values, confidence: float) -> Interval:

@@ -6,15 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from parashot.params import Params
-from parashot.questions.accuracy.compare import AccuracyComparison, comparisons
-from parashot.questions.accuracy.confused import ConfusionRow, worst_confusions
 from parashot.questions.accuracy.records import EvaluateResult
-from parashot.questions.accuracy.tasks import TaskRow, task_rows
-from parashot.questions.accuracy.time_to_accuracy import TimeToAccuracy, time_to_accuracy
+from parashot.questions.accuracy.rows import (
+    AccuracyComparison,
+    ConfusionRow,
+    TaskRow,
+    TimeToAccuracy,
+    comparisons,
+    task_rows,
+    time_to_accuracy,
+    worst_confusions,
+)
 from parashot.questions.advice import Advice
 from parashot.questions.batchsz.rows import BatchszRow, batchsz_rows
 from parashot.questions.claim import Claim, UntestableError
-from parashot.questions.ledger import advise, answer, judge_claims
+from parashot.questions.ledger import advise, judge_claims
 from parashot.questions.loader.rows import LoaderRow, loader_rows
 from parashot.questions.results import StudyResults
 from parashot.questions.scaling.rows import CheckedRow, Predictor, ScalingRow, checked_rows, shown_rows
@@ -55,7 +61,10 @@ class Study:
     @property
     def answer(self) -> str:
         """The study's answer in one sentence."""
-        return answer(self.advice)
+        phrases = [each.phrase for each in self.advice if each.phrase]
+        if not phrases:
+            return "Nothing was measured yet: run `dvc repro`."
+        return f"On this machine, {'; '.join(phrases)}."
 
     @property
     def synthetic(self) -> bool:
@@ -112,8 +121,8 @@ class Study:
 
     def comparison(self, first: str, second: str) -> AccuracyComparison | None:
         """Return the comparison of two trainings' accuracies, if there is one."""
-        pairs = {(each.first, each.second): each for each in self.accuracy}
-        return pairs.get((first, second))
+        pair = (first, second)
+        return next((each for each in self.accuracy if (each.first, each.second) == pair), None)
 
 
 def analyse(results: StudyResults, params: Params) -> Study:
@@ -132,7 +141,7 @@ def analyse(results: StudyResults, params: Params) -> Study:
         batchsz={row.batchsz: row for row in batchsz_rows(sizes, baseline, resampling)} if sizes else {},
         step=tuple(step_rows(tune.blocks, tune.choices, resampling)) if tune else (),
         accuracy=tuple(comparisons(results.training, BASE, params.claims)),
-        time_to_accuracy=tuple(time_to_accuracy(results.training, results.pretraining, images)),
+        time_to_accuracy=tuple(time_to_accuracy(results.training.values(), results.pretraining, images)),
         tasks=tuple(task_rows(evaluation.tasks if evaluation else ())),
         confusion=tuple(worst_confusions(evaluation.confusion)) if evaluation else (),
         predictor=predictor,

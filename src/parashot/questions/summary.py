@@ -6,100 +6,76 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from parashot.errors import RecordError
-from parashot.questions.statistics import Interval
+from parashot.questions.claim import Verdict
+from parashot.questions.statistics import Interval, flat
 from parashot.questions.study import Study
 
-Tree = dict[str, Any]
 
-
-def export(study: Study) -> Tree:
+def export(study: Study) -> dict[str, Any]:
     """Return the content of results/summary.json; a part that is missing is None or empty.
 
     An interval becomes three keys: `speedup`, `speedup_low`, `speedup_high`. Raises `RecordError` for a
     number that is not finite.
     """
     predictor = study.predictor
-    parts: Tree = {
+    whole = {each.name: getattr(study, each.name) for each in dataclasses.fields(study)}
+    parts = {name: part for name, part in whole.items() if name not in {"results", "predictor", "checked"}}
+    parts |= {
         "answer": study.answer,
         "source": study.params.data.source,
         "synthetic": study.synthetic,
         "short_run": study.short_run,
         "missing": study.missing,
         "hardware": study.hardware,
-        "params": study.params,
         "choices": study.choices,
-        "step": study.step,
-        "loader": study.loader,
-        "strategies": study.strategies,
-        "accuracy": study.accuracy,
         "pretraining": study.pretraining,
-        "time_to_accuracy": study.time_to_accuracy,
+        "evaluate": study.evaluate,
+        "batchsz": tuple(study.batchsz.values()),
         "scaling": {
             "rows": study.scaling,
             "checked": study.checked,
             "hidden": predictor.hidden.value if predictor and predictor.hidden else None,
             "contention": float(predictor.replica.contention[0]) if predictor else None,
         },
-        "batchsz": tuple(study.batchsz.values()),
-        "evaluate": study.evaluate,
-        "tasks": study.tasks,
-        "confusion": study.confusion,
-        "claims": study.claims,
-        "advice": study.advice,
     }
     return {name: _plain(part, f"summary.{name}") for name, part in parts.items()}
 
 
 def metrics(study: Study) -> dict[str, float]:
     """Return the few numbers worth a column where studies are compared, for DVC and MLflow."""
-    found: dict[str, float | None] = {}
+    found: dict[str, Interval | float | None] = {}
     if study.evaluate:
         found["test_accuracy"] = study.evaluate.test_accuracy
     for name, row in study.strategies.items():
-        found[f"{name}.seconds_per_step"] = _value(row.seconds_per_step)
-        found[f"{name}.speedup"] = _value(row.speedup)
+        found[f"{name}.seconds_per_step"] = row.seconds_per_step
+        found[f"{name}.speedup"] = row.speedup
         found[f"{name}.val_accuracy"] = row.val_accuracy
-    advised = {each.topic: each.choice for each in study.advice}
+    advised = next(each.choice for each in study.advice if each.topic == "loader workers")
     for setting in study.loader:
-        if (setting.backend, str(setting.workers)) == (
-            study.params.loader.backend,
-            advised["loader workers"],
-        ):
+        if (setting.backend, str(setting.workers)) == (study.params.loader.backend, advised):
             found["loader.workers"] = setting.workers
-            found["loader.episodes_per_second"] = setting.episodes_per_second.value
-            found["loader.speedup"] = _value(setting.speedup)
+            found["loader.episodes_per_second"] = setting.episodes_per_second
+            found["loader.speedup"] = setting.speedup
     for size, run in study.batchsz.items():
-        found[f"batchsz{size}.speedup"] = _value(run.speedup)
+        found[f"batchsz{size}.speedup"] = run.speedup
         found[f"batchsz{size}.val_accuracy"] = run.val_accuracy
     verdicts = Counter(claim.verdict for claim in study.claims)
-    for verdict in ("holds", "does not hold", "undecided", "cannot be tested here"):
+    for verdict in get_args(Verdict):
         found[f"claims.{verdict.replace(' ', '_')}"] = verdicts[verdict]
-    return {key: float(value) for key, value in found.items() if value is not None}
-
-
-def flat(row: Any, key: str = "row") -> Tree:
-    """Turn a row into a flat dict; an `Interval` becomes NAME, NAME_low and NAME_high.
-
-    Raises `RecordError`, which names `key`, for a number that is not finite.
-    """
-    tree: Tree = {}
-    for field in dataclasses.fields(row):
-        name, value = field.name, getattr(row, field.name)
-        if "Interval" in str(field.type):
-            ends = (value.value, value.low, value.high) if value else (None, None, None)
-            tree |= zip((name, f"{name}_low", f"{name}_high"), ends, strict=True)
-        else:
-            tree[name] = value
-    return {name: _plain(value, f"{key}.{name}") for name, value in tree.items()}
+    return {
+        key: float(value.value if isinstance(value, Interval) else value)
+        for key, value in found.items()
+        if value is not None
+    }
 
 
 def _plain(part: Any, key: str) -> Any:
     """Return `part` as JSON knows it: dataclasses as objects, tuples as arrays."""
     if dataclasses.is_dataclass(part):
-        return flat(part, key)
+        part = flat(part)
     if isinstance(part, Mapping):
         return {name: _plain(value, f"{key}.{name}") for name, value in part.items()}
     if isinstance(part, tuple):
@@ -109,7 +85,3 @@ def _plain(part: Any, key: str) -> Any:
             f"{key} is {part}: a result file holds a number that is not finite; run `dvc repro -f`"
         )
     return part
-
-
-def _value(interval: Interval | None) -> float | None:
-    return interval.value if interval else None

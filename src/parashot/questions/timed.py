@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
+from torch import distributed as dist
 
 from parashot.parallel.context import Context
 from parashot.parallel.registry import build_strategy
@@ -17,6 +18,7 @@ from parashot.task import Batch, Task
 from parashot.train.loop import synchronise
 
 Key = TypeVar("Key")
+T = TypeVar("T")
 
 
 @dataclass
@@ -72,3 +74,11 @@ def in_turn(
             if number >= 0:
                 measured[key].append(value)
     return measured
+
+
+def from_all_ranks(mine: T, context: Context, control: dist.ProcessGroup | None) -> list[T]:
+    """Gather an object of every rank, by rank; every rank calls it."""
+    everyone = [mine] * context.world_size
+    if control is not None:
+        dist.all_gather_object(everyone, mine, group=control)
+    return everyone

@@ -11,20 +11,16 @@ from typing import Any, Generic, TypeVar
 
 from parashot.plain import cell, printable
 from parashot.questions import text
-from parashot.questions.accuracy.compare import AccuracyComparison
-from parashot.questions.accuracy.confused import ConfusionRow
-from parashot.questions.accuracy.tasks import TaskRow
-from parashot.questions.accuracy.time_to_accuracy import TimeToAccuracy
+from parashot.questions.accuracy.rows import AccuracyComparison, ConfusionRow, TaskRow, TimeToAccuracy
 from parashot.questions.batchsz.rows import BatchszRow
 from parashot.questions.claim import Claim
 from parashot.questions.loader.rows import LoaderRow
 from parashot.questions.scaling.rows import CheckedRow, ScalingRow
-from parashot.questions.statistics import Interval
+from parashot.questions.statistics import Interval, flat
 from parashot.questions.step.rows import StepRow
 from parashot.questions.strategies.rows import StrategyRow
 from parashot.questions.study import Study
 from parashot.questions.study2020 import BEST_SECONDS, BEST_VALIDATION
-from parashot.questions.summary import flat
 
 R = TypeVar("R")
 NOTHING = "–"

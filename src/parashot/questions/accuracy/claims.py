@@ -1,4 +1,4 @@
-"""The study's claims about accuracy: DP's against DDP's, and a warm-up of the learning rate."""
+"""The study's claims about accuracy and warm-up; does accuracy survive the strategy that is advised?"""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from parashot.questions.accuracy.records import WarmupRun
+from parashot.questions.advice import Advice
 from parashot.questions.claim import Finding, UntestableError, Verdict, claim, needed
 from parashot.questions.statistics import Interval, paired, repeated_interval
-from parashot.questions.text import accuracy, percent, points
+from parashot.questions.strategies.claims import advise_strategy
+from parashot.questions.strategies.rows import BASE
+from parashot.questions.text import accuracy, listed, percent, points
 
 if TYPE_CHECKING:
     from parashot.questions.study import Study
@@ -21,22 +24,21 @@ if TYPE_CHECKING:
 )
 def parity(study: Study) -> Finding:
     """Holds if DP and DDP are equivalent within `claims.accuracy_margin` on the same validation episodes."""
-    said = []
-    for name in ("dp", "ddp"):
-        trained = study.trained(name)
-        known = trained.val_accuracy is not None
-        said.append(accuracy(trained.val_accuracy or 0, trained.val_accuracy_ci95) if known else "unknown")
+    dp, ddp = (
+        accuracy(each.val_accuracy or 0, each.val_accuracy_ci95)
+        for each in (study.trained("dp"), study.trained("ddp"))
+    )
     outcome = study.comparison("ddp", "dp")
     if outcome is None:
         raise UntestableError("the two trainings share no validation episodes; run `dvc repro`")
     measured = (
-        f"DP {said[0]}, DDP {said[1]}; DDP minus DP {points(outcome.difference)} "
+        f"DP {dp}, DDP {ddp}; DDP minus DP {points(outcome.difference)} "
         f"over {outcome.episodes} paired episodes, {outcome.trainings}"
     )
-    verdicts: dict[str, Verdict] = {"equivalent": "holds", "different": "does not hold"}
     reason = f"the difference is {outcome.shown}"
     if outcome.seeds == 1:
         reason += "; the luck of a seed is not in the interval (seeds_study.enabled is false)"
+    verdicts: dict[str, Verdict] = {"equivalent": "holds", "different": "does not hold"}
     return Finding(measured, verdicts.get(outcome.verdict, "undecided"), reason)
 
 
@@ -45,27 +47,24 @@ def warmup_large_only(study: Study) -> Finding:
     """Holds if warm-up brings accuracy at the largest size, and no more than the margin at the smallest."""
     runs = needed(study, "warmup", study.results.warmup)
     if not runs:
-        raise UntestableError(
-            "warmup_study.enabled is false; `dvc exp run -S warmup_study.enabled=true` trains what it takes"
-        )
-    sizes = sorted({run.batchsz for run in runs})
-    small, large = sizes[0], sizes[-1]
-    margin = study.params.claims.accuracy_margin
-    gains = {size: _gain(runs, size, study.resampling.confidence) for size in (small, large)}
+        raise UntestableError("warmup_study.enabled is false")
+    sizes = {run.batchsz for run in runs}
+    small, large = min(sizes), max(sizes)
+    margin, confidence = study.params.claims.accuracy_margin, study.params.claims.confidence
+    gains = {size: _gain(runs, size, confidence) for size in (small, large)}
     said = "; ".join(f"batchsz {size}: {points(gain)}" for size, gain in gains.items())
     measured = f"accuracy that warm-up brings, over {len({run.seed for run in runs})} seeds: {said}"
-    is_needed = {size: gain.low > 0 and gain.high >= margin for size, gain in gains.items()}
-    is_open = [str(size) for size, gain in gains.items() if gain.low <= 0 and gain.high >= margin]
+    helps = {size: gain.low > 0 and gain.high >= margin for size, gain in gains.items()}
+    is_open = [size for size, gain in gains.items() if gain.low <= 0 and gain.high >= margin]
     if gains[large].high < margin:
         return Finding(measured, "does not hold", f"it brings less than {percent(margin)} at batchsz {large}")
-    if is_needed[small]:
+    if helps[small]:
         return Finding(measured, "does not hold", f"it helps at batchsz {small}, too")
-    if not is_open:
-        reason = f"it helps at batchsz {large}, and brings less than {percent(margin)} at {small}"
-        return Finding(measured, "holds", reason)
-    where = " and ".join(is_open)
-    reason = f"at batchsz {where} the interval includes both 0 and {percent(margin)}; more seeds decide it"
-    return Finding(measured, "undecided", reason)
+    if is_open:
+        where = f"at batchsz {listed(is_open)} the interval includes both 0 and {percent(margin)}"
+        return Finding(measured, "undecided", f"{where}; more seeds decide it")
+    reason = f"it helps at batchsz {large}, and brings less than {percent(margin)} at {small}"
+    return Finding(measured, "holds", reason)
 
 
 def _gain(runs: Iterable[WarmupRun], size: int, confidence: float) -> Interval:
@@ -78,3 +77,48 @@ def _gain(runs: Iterable[WarmupRun], size: int, confidence: float) -> Interval:
     if len(warmed) < 3:
         raise UntestableError(f"batchsz {size} was trained with fewer than 3 seeds")
     return repeated_interval(warmed - plain, confidence)
+
+
+# --- advice ---------------------------------------------------------------------------------------------
+
+_ONE_REPLICA = Advice(
+    topic="accuracy",
+    choice="survives",
+    setting="",
+    phrase="the accuracy survives: one replica splits nothing",
+    buys="nothing is split between replicas",
+    sure="one replica's accuracy is what the others are compared with",
+    decided=True,
+)
+
+
+def advise_accuracy(study: Study) -> Advice:
+    """Compare the advised strategy's accuracy with serial's.
+
+    A training of each shows no difference: what sets two trainings apart is mostly luck.
+    """
+    strategy = study.strategies[advise_strategy(study).choice].strategy
+    if strategy == BASE:
+        return _ONE_REPLICA
+    outcome = study.comparison(strategy, BASE)
+    if outcome is None:
+        raise UntestableError(f"{strategy} and {BASE} were not both trained; run `dvc repro`")
+    difference, trainings = points(outcome.difference), outcome.trainings
+    if outcome.verdict == "equivalent":
+        margin = f"± {100 * outcome.margin:g} points"
+        choice, phrase = "survives", f"the accuracy survives ({margin}, {trainings})"
+    elif outcome.verdict == "different" and outcome.seeds > 1:
+        choice = "suffers" if outcome.difference.value < 0 else "gains"
+        phrase = f"the accuracy {choice} ({difference}, {trainings})"
+    else:
+        choice, phrase = "open", f"{trainings} cannot tell whether the accuracy survives"
+    luck = "" if outcome.seeds > 1 else ", whose luck is not in that"
+    return Advice(
+        topic="accuracy",
+        choice=choice,
+        setting="" if outcome.seeds > 1 else "seeds_study.enabled=true",
+        phrase=phrase,
+        buys=f"{strategy} minus {BASE}: {difference}",
+        sure=f"{outcome.shown}, by {trainings}{luck}",
+        decided=choice != "open",
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,9 +20,8 @@ from parashot.parallel.context import resolve_placement
 from parashot.parallel.registry import STRATEGIES
 from parashot.parallel.strategy import channels_last
 from parashot.params import Params
-from parashot.questions.accuracy.confusion import confusions
+from parashot.questions.accuracy.episodes import confusions, shown_episodes
 from parashot.questions.accuracy.records import Confusion, EvaluateResult, ShownScore
-from parashot.questions.accuracy.shown import shown_episodes
 from parashot.questions.runs import Setting, Stage, Table
 from parashot.records import Provenance, read_result
 from parashot.tasks.evaluation import EpisodeSet, draw_split
@@ -31,6 +30,14 @@ from parashot.train.outcome import MODEL
 from parashot.train.records import EpisodeAccuracy, TaskAccuracy, TrainResult
 
 log = logging.getLogger(__name__)
+
+
+class _Measured(NamedTuple):
+    """Episodes, their scores [e, q, n], and their accuracy."""
+
+    episodes: EpisodeSet
+    scores: torch.Tensor
+    accuracy: TaskAccuracy
 
 
 def evaluate_chosen(params: Params, packed: Path, trainings: Path, out: Path, provenance: Provenance) -> None:
@@ -45,38 +52,37 @@ def evaluate_chosen(params: Params, packed: Path, trainings: Path, out: Path, pr
     torch.set_num_threads(placement.cores)
     device = torch.device(placement.device_type)
     network = channels_last(load_network(trainings / chosen / MODEL).to(device))
-    found = []
-    for episodes in _tasks(params, packed):
-        found.append(_measure(network, episodes, params.evaluate.transductive_episodes))
-        _report(chosen, found[-1].accuracy)
+    transductive = params.evaluate.transductive_episodes
+    found = [_measure(network, episodes, chosen, transductive) for episodes in _tasks(params, packed)]
     own = next(each for each in found if each.episodes.spec.k_shot == params.episode.k_shot)
-    scores, rows = own.scores.numpy(), own.episodes.rows
-    accuracies = enumerate(accuracy(own.scores).double().tolist())
+    episodes, scores = own.episodes, own.scores.numpy()
     names = read_manifest(packed).splits["test"].classes
-    confused = confusions(scores, rows, own.episodes.split.class_sizes, names)
-    shown, pictures = shown_episodes(own.episodes.split, rows, scores, own.episodes.spec)
+    shown, pictures = shown_episodes(episodes.split, episodes.rows, scores, episodes.spec)
+    accuracies = enumerate(accuracy(own.scores).double().tolist())
     tables: dict[str, Table] = {
         "tasks.csv": (TaskAccuracy, [each.accuracy for each in found]),
         "test_episodes.csv": (EpisodeAccuracy, [EpisodeAccuracy(*each) for each in accuracies]),
-        "confusion.csv": (Confusion, confused),
+        "confusion.csv": (Confusion, confusions(scores, episodes.rows, episodes.split.class_sizes, names)),
         "shown.csv": (ShownScore, shown),
     }
     settings = [_setting(each.accuracy) for each in found]
     stage.write(out, tables, settings, pictures, _result(chosen, own.accuracy))
 
 
-class _Measured(NamedTuple):
-    """Episodes, their scores [e, q, n], and their accuracy."""
-
-    episodes: EpisodeSet
-    scores: torch.Tensor
-    accuracy: TaskAccuracy
-
-
-def _measure(network: RelationNetwork, episodes: EpisodeSet, transductive: int) -> _Measured:
+def _measure(network: RelationNetwork, episodes: EpisodeSet, chosen: str, transductive: int) -> _Measured:
     judged = judge_episodes(network, episodes)
     apart = transductive_accuracies(network, episodes[:transductive])
-    return _Measured(episodes, judged[0], task_accuracy(judged, apart, episodes.spec))
+    task = task_accuracy(judged, apart, episodes.spec)
+    log.info(
+        "evaluate: %s on test, %d-shot %.2f ± %.2f%%, its cosine %.2f%%, %d episodes",
+        chosen,
+        task.k_shot,
+        100 * task.accuracy,
+        100 * task.accuracy_ci95,
+        100 * task.cosine_accuracy,
+        task.episodes,
+    )
+    return _Measured(episodes, judged[0], task)
 
 
 def _setting(task: TaskAccuracy) -> Setting:
@@ -99,9 +105,7 @@ def _result(chosen: str, own: TaskAccuracy) -> EvaluateResult:
 
 def _chosen(trainings: Path) -> str:
     """The strategy whose training validation prefers."""
-    results: Sequence[TrainResult] = [
-        read_result(TrainResult, trainings / name / "result.json") for name in STRATEGIES
-    ]
+    results = [read_result(TrainResult, trainings / name / "result.json") for name in STRATEGIES]
     trained = {each.strategy: each.val_accuracy for each in results if each.val_accuracy is not None}
     if not trained:
         raise RecordError(
@@ -121,15 +125,3 @@ def _tasks(params: Params, packed: Path) -> Iterator[EpisodeSet]:
             if k_shot == episode.k_shot:
                 raise
             log.info("evaluate: %d-shot is left out: %s", k_shot, reason)
-
-
-def _report(chosen: str, task: TaskAccuracy) -> None:
-    log.info(
-        "evaluate: %s on test, %d-shot %.2f ± %.2f%%, its cosine %.2f%%, %d episodes",
-        chosen,
-        task.k_shot,
-        100 * task.accuracy,
-        100 * task.accuracy_ci95,
-        100 * task.cosine_accuracy,
-        task.episodes,
-    )

@@ -1,8 +1,11 @@
-"""Records of the accuracy question: results/evaluate and results/warmup."""
+"""Records of trainings and of the evaluation: results/pretrain, train, evaluate and warmup."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from parashot.records import record
+from parashot.train.records import EpisodeAccuracy, HistoryRow, SeedAccuracy, TaskAccuracy, TrainResult
 
 
 @record
@@ -56,3 +59,39 @@ class ShownScore:
     query: int  # position among that class's shown queries
     offered: int  # position of the class it is compared with
     score: float  # relation score, 0 to 1
+
+
+@dataclass(frozen=True)
+class Training:
+    """`results/train/NAME` or `results/pretrain`; a skipped one has neither history nor episodes."""
+
+    result: TrainResult
+    history: tuple[HistoryRow, ...] = ()
+    val_episodes: tuple[EpisodeAccuracy, ...] = ()
+    seeds: tuple[SeedAccuracy, ...] = ()  # with further seeds, those of all; else none
+
+
+@dataclass(frozen=True)
+class WarmupResults:
+    """`results/warmup`; no runs where the study is switched off."""
+
+    runs: tuple[WarmupRun, ...]
+
+
+@dataclass(frozen=True)
+class ShownEpisode:
+    """An episode to look at: the scores of its queries, and its images as tiles of one PNG."""
+
+    scores: tuple[ShownScore, ...]
+    images: bytes
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """`results/evaluate`."""
+
+    result: EvaluateResult
+    test_episodes: tuple[EpisodeAccuracy, ...]
+    confusion: tuple[Confusion, ...] = ()
+    shown: tuple[ShownEpisode, ...] = ()
+    tasks: tuple[TaskAccuracy, ...] = ()

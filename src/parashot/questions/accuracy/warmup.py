@@ -48,25 +48,18 @@ def study_warmup(params: Params, packed: Path, out: Path, provenance: Provenance
         trained = launch(_train_all, placement, 1, params, packed) or []
         settings = list(_settings(trained))
     else:
-        reason = "warmup_study.enabled is false"
-        settings = [Setting("warm-up", {}, status="skipped", reason=reason)]
+        off = Setting("warm-up", {}, status="skipped", reason="warmup_study.enabled is false")
+        settings = [off]
     stage.write(out, {"runs.csv": (WarmupRun, trained)}, settings)
 
 
 def _train_all(context: Context, params: Params, packed: Path) -> list[WarmupRun]:
     """Train every size with and without a warm-up, seed by seed."""
-    runs = []
     tasks = list(_tasks(params, packed))
     progress = Progress("warmup", len(tasks), "training")
+    runs: list[WarmupRun] = []
     for task in tasks:
         runs.append(_train(context, task))
-        log.info(
-            "warmup: batchsz %d, %d steps of warm-up, seed %d: %.2f%%",
-            runs[-1].batchsz,
-            runs[-1].warmup_steps,
-            runs[-1].seed,
-            100 * runs[-1].val_accuracy,
-        )
         progress(len(runs))
     return runs
 
@@ -99,12 +92,12 @@ def _train(context: Context, task: RelationTask) -> WarmupRun:
             pauses=lambda done: False,
             on_pause=lambda done, trace: True,
         )
-    accuracies = task.validate(strategy.whole_network(), context, last=True)
+    accuracy = float(task.validate(strategy.whole_network(), context, last=True).mean())
     strategy.close()
+    said = "warmup: batchsz %d, %d steps of warm-up, seed %d: %.2f%%"
+    log.info(said, train.batchsz, train.warmup_steps, params.seed, 100 * accuracy)
     full = train.learning_rate * rate_scale(train.lr_scaling, train.batchsz / train.lr_batchsz)
-    return WarmupRun(
-        train.batchsz, params.seed, train.warmup_steps, plan.steps, full, float(accuracies.mean())
-    )
+    return WarmupRun(train.batchsz, params.seed, train.warmup_steps, plan.steps, full, accuracy)
 
 
 def _settings(trained: Sequence[WarmupRun]) -> Iterator[Setting]:

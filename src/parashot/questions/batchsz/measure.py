@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import torch
 from torch import distributed as dist
@@ -25,12 +25,12 @@ from parashot.parallel.launch import launch
 from parashot.parallel.registry import build_strategy, step_options, unsupported_reason
 from parashot.params import Params
 from parashot.progress import Progress
-from parashot.questions.batchsz.records import BatchszBlock, BatchszRun
-from parashot.questions.batchsz.rows import BatchszResults, BatchszRow, batchsz_rows
+from parashot.questions.batchsz.records import BatchszBlock, BatchszResults, BatchszRun
+from parashot.questions.batchsz.rows import BatchszRow, batchsz_rows, episode_seconds
 from parashot.questions.runs import Setting, Stage, Table
 from parashot.questions.statistics import Resampling
 from parashot.questions.timed import TimedStrategy, timed_strategy
-from parashot.records import Provenance, Status
+from parashot.records import Provenance
 from parashot.task import mean_and_ci95
 from parashot.tasks.relation import RelationTask
 from parashot.train.loop import Trace, naming, train_steps
@@ -38,61 +38,53 @@ from parashot.train.loop import Trace, naming, train_steps
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-
-@dataclass
-class BatchszMeasurement:
-    """Runs and blocks that the ranks bring back."""
-
-    runs: list[BatchszRun] = field(default_factory=list)
-    blocks: list[BatchszBlock] = field(default_factory=list)
+Groups = Mapping[int, Context | None]
+"""The ranks of each size, which has no more of them than episodes; None on the others."""
 
 
 def study_batch_sizes(params: Params, packed: Path, out: Path, provenance: Provenance) -> None:
     """Run the study of `params.batchsz_study` and write `out`."""
     stage = Stage("batch sizes", "batchsz", provenance)
-    placement, task, options = (
-        resolve_placement(params.parallel),
-        RelationTask(params, packed),
-        step_options(params.train),
-    )
+    placement, study = resolve_placement(params.parallel), params.batchsz_study
+    task, options = RelationTask(params, packed), step_options(params.train)
     check_options(options, placement.device_type)
     reason = params.parallel.switched_off("ddp") or unsupported_reason(
         "ddp", task, options, placement, params.parallel, torch.cuda.device_count()
     )
-    measured: BatchszMeasurement | None
+    results: BatchszResults | None
     if reason:
-        measured = BatchszMeasurement([_skipped(size, reason, params) for size in params.batchsz_study.sizes])
+        skipped = BatchszRun(0, "skipped", reason, 0, None, None, 0, study.episodes, None, None, None)
+        results = BatchszResults(tuple(replace(skipped, batchsz=size) for size in study.sizes), ())
     else:
-        measured = launch(batchsz_rank, placement, placement.replicas, task)
-    if measured is not None:
-        tables: dict[str, Table] = {
-            "runs.csv": (BatchszRun, measured.runs),
-            "blocks.csv": (BatchszBlock, measured.blocks),
-        }
-        results = BatchszResults(tuple(measured.runs), tuple(measured.blocks))
-        rows = batchsz_rows(results, params.batchsz_study.baseline, Resampling())
-        stage.write(out, tables, [_setting(row, measured.blocks) for row in rows])
+        results = launch(batchsz_rank, placement, placement.replicas, task)
+    if results is None:
+        return
+    tables: dict[str, Table] = {
+        "runs.csv": (BatchszRun, results.runs),
+        "blocks.csv": (BatchszBlock, results.blocks),
+    }
+    rows = batchsz_rows(results, study.baseline, Resampling())
+    stage.write(out, tables, [_setting(row, results.blocks) for row in rows])
 
 
-def batchsz_rank(context: Context, task: RelationTask) -> BatchszMeasurement:
+def batchsz_rank(context: Context, task: RelationTask) -> BatchszResults:
     """Measure on one rank; every rank walks through the same sizes in the same order."""
     study = task.params.batchsz_study
     sizes = [study.baseline, *(size for size in study.sizes if size != study.baseline)]
     control = control_group(context)
     groups = {size: context.first_ranks(min(size, context.world_size)) for size in sizes}
-    measured, limit = BatchszMeasurement(), None
+    runs: list[BatchszRun] = []
+    limit = None
     if (group := groups[study.baseline]) is not None:
         # the baseline sets the limit, and must not pay for what comes first
         _ready(group, task, study.baseline).seconds(1)
-    for size in sizes:
-        if (group := groups[size]) is not None:
-            run = _train(group, _sized(task, size), limit)
-            measured.runs.append(run)
-            limit = limit or run.seconds
+    for size, group in groups.items():
+        if group is not None:
+            runs.append(_train(group, _sized(task, size), limit))
+            limit = limit or runs[-1].seconds
         limit = _from_main(limit, context.world_size, control)
-    measured.blocks = _interleaved_blocks(context, control, groups, task)
-    measured.runs.sort(key=lambda run: run.batchsz)
-    return measured
+    blocks = _interleaved_blocks(context, control, groups, task)
+    return BatchszResults(tuple(sorted(runs, key=lambda run: run.batchsz)), tuple(blocks))
 
 
 def _sized(task: RelationTask, size: int) -> RelationTask:
@@ -122,21 +114,13 @@ def _train(context: Context, task: RelationTask, limit: float | None) -> Batchsz
             pauses=lambda done: done % check_every == 0,
             on_pause=within_limit,
         )
-    done = len(trace.losses)
-    episodes = min(done * size, study.episodes)
+    episodes = min(len(trace.losses) * size, study.episodes)
     strategy.synchronise_buffers()
     accuracy, ci95 = mean_and_ci95(task.validate(strategy.whole_network(), context, last=True))
-    stopped, seconds = done < plan.steps, trace.times.seconds
+    stopped, seconds = len(trace.losses) < plan.steps, trace.times.seconds
     if context.is_main:
-        outcome = "stopped" if stopped else "done"
-        log.info(
-            "batchsz %d: %s after %.1f s and %d of %d episodes",
-            size,
-            outcome,
-            seconds,
-            episodes,
-            study.episodes,
-        )
+        said = "stopped" if stopped else "done"
+        log.info("batchsz %d: %s after %.1f s and %d episodes", size, said, seconds, episodes)
     return BatchszRun(
         batchsz=size,
         status="stopped" if stopped else "ok",
@@ -153,10 +137,7 @@ def _train(context: Context, task: RelationTask, limit: float | None) -> Batchsz
 
 
 def _interleaved_blocks(
-    context: Context,
-    control: dist.ProcessGroup | None,
-    groups: Mapping[int, Context | None],
-    task: RelationTask,
+    context: Context, control: dist.ProcessGroup | None, groups: Groups, task: RelationTask
 ) -> list[BatchszBlock]:
     """Blocks of the same episodes for every size, with and without the exchange, after a step to warm up."""
     study = task.params.batchsz_study
@@ -197,23 +178,13 @@ def _from_main(value: T, world_size: int, group: dist.ProcessGroup | None) -> T:
     return box[0]
 
 
-def _skipped(size: int, reason: str, params: Params) -> BatchszRun:
-    budget = params.batchsz_study.episodes
-    return BatchszRun(size, "skipped", reason, 0, 0.0, None, 0, budget, 0.0, None, None)
-
-
-def _setting(row: BatchszRow, blocks: list[BatchszBlock]) -> Setting:
+def _setting(row: BatchszRow, blocks: Sequence[BatchszBlock]) -> Setting:
     series = {
-        name: [
-            each.seconds / each.episodes
-            for each in blocks
-            if (each.batchsz, each.synchronised) == (row.batchsz, synchronised)
-        ]
-        for name, synchronised in (
-            ("seconds_per_episode", True),
-            ("seconds_per_episode_without_exchange", False),
-        )
+        "seconds_per_episode": list(episode_seconds(blocks, row.batchsz).values()),
+        "seconds_per_episode_without_exchange": list(
+            episode_seconds(blocks, row.batchsz, synchronised=False).values()
+        ),
     }
     options = {"batchsz": row.batchsz, "replicas": row.replicas, "episodes": row.episodes_budget}
     name, tags = f"batchsz{row.batchsz}", {"strategy": "ddp"}
-    return Setting(name, options, row, series, cast("Status", row.status), row.reason, tags)
+    return Setting(name, options, row, series, row.status, row.reason, tags)

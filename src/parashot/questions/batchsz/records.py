@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from parashot.records import Status, record
 
 
@@ -13,11 +15,11 @@ class BatchszRun:
     status: Status
     reason: str
     replicas: int
-    seconds: float
+    seconds: float | None  # None where it was skipped
     limit_seconds: float | None  # None for the baseline
     episodes: int  # done
     episodes_budget: int
-    projected_seconds: float  # of the whole budget at the rate seen; equals `seconds` where it was finished
+    projected_seconds: float | None  # of the whole budget at the rate seen
     val_accuracy: float | None
     val_accuracy_ci95: float | None
 
@@ -32,3 +34,11 @@ class BatchszBlock:
     episodes: int
     steps: int
     seconds: float
+
+
+@dataclass(frozen=True)
+class BatchszResults:
+    """`results/batchsz`."""
+
+    runs: tuple[BatchszRun, ...]
+    blocks: tuple[BatchszBlock, ...]

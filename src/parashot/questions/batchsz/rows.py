@@ -2,45 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 
-from parashot.questions.batchsz.records import BatchszBlock, BatchszRun
-from parashot.questions.statistics import Interval, Resampling, median_interval, paired, ratio_interval
-
-
-@dataclass(frozen=True)
-class BatchszResults:
-    """`results/batchsz`."""
-
-    runs: tuple[BatchszRun, ...]
-    blocks: tuple[BatchszBlock, ...]
+from parashot.questions.batchsz.records import BatchszBlock, BatchszResults, BatchszRun
+from parashot.questions.statistics import Interval, Resampling, Rounds, median_interval, paired_ratio
 
 
-@dataclass(frozen=True)
-class BatchszRow:
+@dataclass(frozen=True, kw_only=True)
+class BatchszRow(BatchszRun):
     """One batch size: its whole run with the study's limit, and interleaved blocks of it.
 
     `communication_share` is 1 - (seconds per episode without the exchange) / (seconds per episode with it).
     It can come out below 0 where the exchange is too short to be seen; it is kept as measured.
     """
 
-    batchsz: int
-    status: str
-    reason: str
-    replicas: int
-    episodes: int
-    episodes_budget: int
-    seconds: float | None
-    limit_seconds: float | None
-    projected_seconds: float | None
     run_speedup: float | None  # of whole runs, once each: seconds of the baseline over its projected ones
     seconds_per_episode: Interval | None
     speedup: Interval | None  # blocks: seconds per episode of the baseline over its own
     baseline: int
     communication_share: Interval | None
-    val_accuracy: float | None
-    val_accuracy_ci95: float | None
 
 
 def batchsz_rows(results: BatchszResults, baseline: int, resampling: Resampling) -> list[BatchszRow]:
@@ -61,31 +42,20 @@ def episode_seconds(
 
 
 def _row(run: BatchszRun, results: BatchszResults, baseline: int, resampling: Resampling) -> BatchszRow:
-    ran, blocks = run.status != "skipped", results.blocks
-    whole = next((each for each in results.runs if each.batchsz == baseline and each.status == "ok"), None)
-    own = episode_seconds(blocks, run.batchsz)
-    computing = _ratio(episode_seconds(blocks, run.batchsz, synchronised=False), own, resampling)
+    own = episode_seconds(results.blocks, run.batchsz)
+    rest = _ratio(episode_seconds(results.blocks, run.batchsz, synchronised=False), own, resampling)
+    base = [each.seconds for each in results.runs if each.batchsz == baseline and each.status == "ok"]
+    whole = base[0] if base and run.status != "skipped" else None
     return BatchszRow(
-        batchsz=run.batchsz,
-        status=run.status,
-        reason=run.reason,
-        replicas=run.replicas,
-        episodes=run.episodes,
-        episodes_budget=run.episodes_budget,
-        seconds=run.seconds if ran else None,
-        limit_seconds=run.limit_seconds,
-        projected_seconds=run.projected_seconds if ran else None,
-        run_speedup=whole.seconds / run.projected_seconds if whole and ran else None,
+        **asdict(run),
+        run_speedup=whole / run.projected_seconds if whole and run.projected_seconds else None,
         seconds_per_episode=median_interval(list(own.values()), resampling) if len(own) > 1 else None,
-        speedup=_ratio(episode_seconds(blocks, baseline), own, resampling),
+        speedup=_ratio(episode_seconds(results.blocks, baseline), own, resampling),
         baseline=baseline,
-        communication_share=computing.complement() if computing else None,
-        val_accuracy=run.val_accuracy,
-        val_accuracy_ci95=run.val_accuracy_ci95,
+        communication_share=Interval(1 - rest.value, 1 - rest.high, 1 - rest.low) if rest else None,
     )
 
 
-def _ratio(above: Mapping[int, float], below: Mapping[int, float], resampling: Resampling) -> Interval | None:
+def _ratio(above: Rounds, below: Rounds, resampling: Resampling) -> Interval | None:
     """Ratio over the rounds that measured both, or None where fewer than 2 did."""
-    numerators, denominators = paired(above, below)
-    return ratio_interval(numerators, denominators, resampling) if len(numerators) > 1 else None
+    return paired_ratio(above, below, resampling) if len(above.keys() & below.keys()) > 1 else None

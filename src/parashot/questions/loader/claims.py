@@ -1,21 +1,22 @@
-"""The study's claims about loader workers, judged with its own way of loading: the backend `jpeg`."""
+"""The study's claims about loader workers, judged with its own way of loading, and advice on loading."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from parashot.questions.claim import (
-    Finding,
-    UntestableError,
-    by_ratio,
-    by_side,
-    claim,
-    needed,
-    shown_by_test,
+from parashot.questions.advice import Advice, Choice
+from parashot.questions.claim import Finding, UntestableError, by_side, claim, needed, settled
+from parashot.questions.loader.rows import batch_seconds
+from parashot.questions.statistics import (
+    Interval,
+    Rounds,
+    by_round,
+    paired_ratio,
+    slope_interval,
+    tied,
+    tied_with_best,
 )
-from parashot.questions.loader.rows import Rounds, batch_seconds
-from parashot.questions.statistics import paired, ratio_interval, slope_interval, tied, tied_with_best
-from parashot.questions.text import counted, listed, size, times
+from parashot.questions.text import counted, listed, number, size, times
 
 if TYPE_CHECKING:
     from parashot.questions.study import Study
@@ -37,23 +38,20 @@ def optimum(study: Study) -> Finding:
     seconds, threads = _seconds(study), _threads(study)
     low, high = (share * threads for share in ABOUT)
     near = {workers for workers in seconds if low <= workers <= high}
+    band = f"{low:g} to {high:g} workers"
     if not near:
-        raise UntestableError(
-            f"no number of workers from {low:g} to {high:g} was measured; add one to loader.bench.workers"
-        )
+        raise UntestableError(f"loader.bench.workers has none of {band}")
     best, ratios = tied_with_best(seconds, study.resampling)
-    equals = {best, *tied(ratios)}
+    fastest = {best, *tied(ratios)}
     measured = f"best at {counted(best, 'worker')} of {counted(threads, 'thread')}"
     if best and 0 in seconds:
-        gain = ratio_interval(*paired(seconds[0], seconds[best]), study.resampling)
-        measured += f": {times(gain)} over none"
-    if others := equals - {best}:
-        measured += f"; statistically tied with it: {listed(sorted(others))}"
-    band = f"{low:g} to {high:g} workers"
-    if equals <= near:
-        return Finding(measured, "holds", f"every setting that can be the fastest lies in {band}")
-    if not equals & near:
-        return Finding(measured, "does not hold", f"no setting that can be the fastest lies in {band}")
+        measured += f": {times(paired_ratio(seconds[0], seconds[best], study.resampling))} over none"
+    if len(fastest) > 1:
+        measured += f"; statistically tied with it: {listed(sorted(fastest - {best}))}"
+    if fastest <= near:
+        return Finding(measured, "holds", f"all that may be the fastest lie in {band}")
+    if not fastest & near:
+        return Finding(measured, "does not hold", f"none that may be the fastest lies in {band}")
     return Finding(measured, "undecided", f"settings inside and outside of {band} are tied")
 
 
@@ -61,15 +59,12 @@ def optimum(study: Study) -> Finding:
 def few(study: Study) -> Finding:
     """Holds if the study's 2 workers (or the fewest measured) are slower than none."""
     seconds, threads = _seconds(study), _threads(study)
-    positive = [workers for workers in seconds if workers > 0]
-    if 0 not in seconds or not positive:
-        raise UntestableError(
-            "loading without workers and with a few must both be measured; see loader.bench.workers"
-        )
-    fewest = 2 if 2 in positive else min(positive)
-    speedup = ratio_interval(*paired(seconds[0], seconds[fewest]), study.resampling)
+    fewest = 2 if 2 in seconds else min((each for each in seconds if each), default=0)
+    if 0 not in seconds or not fewest:
+        raise UntestableError("loader.bench.workers needs 0 and a few")
+    speedup = paired_ratio(seconds[0], seconds[fewest], study.resampling)
     measured = f"{counted(fewest, 'worker')} of {counted(threads, 'thread')}: {times(speedup)}"
-    return by_ratio(study, measured, speedup, "below", "the speedup over no workers")
+    return by_side(measured, speedup, "below", "the speedup over no workers")
 
 
 @claim("loader-many", "Far more workers than threads are slower.", "70 workers of 40 threads: 0.35×")
@@ -78,54 +73,112 @@ def many(study: Study) -> Finding:
     seconds, threads = _seconds(study), _threads(study)
     most = max(seconds)
     if most < FAR_MORE * threads:
-        raise UntestableError(
-            f"at most {most} workers were measured; at least {FAR_MORE * threads:g} are far more than threads"
-        )
+        raise UntestableError(f"loader.bench.workers has nothing from {FAR_MORE * threads:g} on")
     others = {workers: rounds for workers, rounds in seconds.items() if workers != most}
     best, _ = tied_with_best(others, study.resampling)
     # The best was picked among the others: the interval is widened for as many comparisons.
     picked = study.resampling.simultaneous(len(others))
-    speedup = ratio_interval(*paired(others[best], seconds[most]), picked)
-    measured = (
-        f"{most} workers of {counted(threads, 'thread')}: {times(speedup)} of the best other, {best} workers"
-    )
-    return by_ratio(study, measured, speedup, "below", "the speedup over the best other setting")
+    speedup = paired_ratio(others[best], seconds[most], picked)
+    of_best = f"{times(speedup)} of the best other, {best} workers"
+    measured = f"{most} workers of {counted(threads, 'thread')}: {of_best}"
+    return by_side(measured, speedup, "below", "the speedup over the best other setting")
 
 
 @claim("loader-memory", "Memory grows with the workers.")
 def memory(study: Study) -> Finding:
     """Holds if memory rises with the number of workers: the slope over the rounds is above 0."""
     workers = list(_seconds(study))
-    rounds: dict[int, dict[int, float]] = {}
-    for block in needed(study, "loader", study.results.loader).blocks:
-        if block.backend == BACKEND:
-            rounds.setdefault(block.round, {})[block.workers] = block.memory_bytes
-    whole = [[row[each] for each in workers] for row in rounds.values() if len(row) == len(workers)]
-    slope = slope_interval(workers, whole, study.resampling)
+    blocks = [
+        each for each in needed(study, "loader", study.results.loader).blocks if each.backend == BACKEND
+    ]
+    taken = by_round(blocks, lambda each: each.workers, lambda each: each.memory_bytes)
+    whole = set.intersection(*(set(taken[each]) for each in workers))
+    rounds = [[taken[each][number] for each in workers] for number in sorted(whole)]
+    slope = slope_interval(workers, rounds, study.resampling)
     measured = f"{size(slope.value)} per worker ({size(slope.low)} to {size(slope.high)})"
-    return by_side(measured, slope, 0, "above", "the interval of the slope", "0")
+    return by_side(measured, slope, "above", "the slope", 0, "0")
 
 
-@claim(
+ddp_workers_zero = settled(
     "ddp-workers-zero",
     "Under DDP, num_workers must be 0, because data are pickled twice.",
+    "does not hold",
+    "tests/data/test_loaders.py: what can be pickled reaches a rank's workers as well",
     "an error that was seen",
 )
-def ddp_workers_zero(_: Study) -> Finding:
-    """Does not hold: DDP ranks read the same bytes with worker processes of their own as without."""
-    what = "what can be pickled reaches a rank's workers as well"
-    return shown_by_test("tests/data/test_loaders.py", "does not hold", what)
 
 
 def _seconds(study: Study) -> dict[int, Rounds]:
     """Seconds per batch by workers and round, of at least two settings."""
     seconds = batch_seconds(needed(study, "loader", study.results.loader).blocks, BACKEND)
     if len(seconds) < 2:
-        raise UntestableError(
-            f"fewer than two settings of the {BACKEND} backend were measured; see loader.bench"
-        )
+        raise UntestableError(f"loader.bench needs two numbers of workers with the backend {BACKEND}")
     return seconds
 
 
 def _threads(study: Study) -> int:
     return needed(study, "hardware", study.results.hardware).threads
+
+
+# --- advice ---------------------------------------------------------------------------------------------
+
+
+def advise_workers(study: Study) -> Advice:
+    """Advise the fewest workers that tie with the fastest setting of the training's backend."""
+    backend = study.params.loader.backend
+    seconds = batch_seconds(needed(study, "loader", study.results.loader).blocks, backend)
+    if not seconds:
+        raise UntestableError(f"loader.bench.backends has no {backend}, the backend of the training")
+    best, ratios = tied_with_best(seconds, study.resampling)
+    choice = Choice(min([best, *tied(ratios)]), best, ratios)
+    workers = choice.choice
+    row = next(row for row in study.loader if (row.backend, row.workers) == (backend, workers))
+    buys = "no workers are as fast as any number of them"
+    if workers and row.speedup:
+        buys = f"{times(row.speedup)} the episodes per second of none"
+    elif ratios and not choice.others:
+        following, behind = choice.next_best
+        buys = f"{times(behind)} the episodes per second of {counted(following, 'worker')}, the next best"
+    sure = choice.how_sure(f"number of workers with {backend}", "; the fewest take the least memory")
+    consumed = [
+        each.episodes_per_second.value for each in study.strategies.values() if each.episodes_per_second
+    ]
+    if consumed:
+        supply = number(row.episodes_per_second.value / max(consumed))
+        sure += f"; it delivers {supply} times what the fastest strategy consumes"
+    return Advice(
+        topic="loader workers",
+        choice=str(workers),
+        setting=f"loader.workers={workers}",
+        phrase=f"read with {counted(workers, 'worker') if workers else 'no workers'} ({backend})",
+        buys=buys,
+        sure=sure,
+        decided=not choice.others,
+    )
+
+
+def advise_backend(study: Study) -> Advice:
+    """Advise the fastest backend, each with its best workers; the training's own where it is as fast."""
+    blocks = needed(study, "loader", study.results.loader).blocks
+    settings = {
+        (row.backend, row.workers): batch_seconds(blocks, row.backend)[row.workers] for row in study.loader
+    }
+    if not settings:
+        raise UntestableError("no loader setting was measured; run `dvc repro`")
+    (best, _), ratios = tied_with_best(settings, study.resampling)
+    behind: dict[str, Interval] = {}  # of each other backend's best setting
+    for (backend, _), ratio in sorted(ratios.items(), key=lambda each: each[1].value):
+        if backend != best:
+            behind.setdefault(backend, ratio)
+    own = study.params.loader.backend
+    choice = Choice(own if own in tied(behind) else best, best, behind)
+    gains = (f"{times(ratio)} as fast as {name}" for name, ratio in behind.items() if choice.choice == best)
+    return Advice(
+        topic="loader backend",
+        choice=choice.choice,
+        setting=f"loader.backend={choice.choice}",
+        phrase="",
+        buys=listed(gains) or "nothing was faster",
+        sure=f"{choice.how_sure('backend')}; each backend with its best number of workers",
+        decided=not choice.others,
+    )

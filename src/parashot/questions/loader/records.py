@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from parashot.records import record
 
 
@@ -17,3 +19,10 @@ class LoaderBlock:
     seconds: float
     first_batch_seconds: float  # from making the loader to its first batch
     memory_bytes: int  # summed PSS of the process tree above the same process without a loader
+
+
+@dataclass(frozen=True)
+class LoaderResults:
+    """`results/loader`."""
+
+    blocks: tuple[LoaderBlock, ...]

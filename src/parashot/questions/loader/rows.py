@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
 from parashot.errors import RecordError
 from parashot.questions.loader.records import LoaderBlock
-from parashot.questions.statistics import Interval, Resampling, median_interval, paired, ratio_interval
-
-Rounds = Mapping[int, float]
-"""Measurements of a setting, by round."""
-
-
-@dataclass(frozen=True)
-class LoaderResults:
-    """`results/loader`."""
-
-    blocks: tuple[LoaderBlock, ...]
+from parashot.questions.statistics import (
+    Interval,
+    Resampling,
+    Rounds,
+    by_round,
+    median_interval,
+    paired_ratio,
+)
 
 
 @dataclass(frozen=True)
@@ -44,27 +41,25 @@ def loader_rows(blocks: Iterable[LoaderBlock], resampling: Resampling) -> list[L
     settings: dict[tuple[str, int], list[LoaderBlock]] = {}
     for block in blocks:
         settings.setdefault((block.backend, block.workers), []).append(block)
-    return [_row(settings[key], settings.get((key[0], 0)), resampling) for key in sorted(settings)]
+    return [_row(settings[key], settings.get((key[0], 0), []), resampling) for key in sorted(settings)]
 
 
 def batch_seconds(blocks: Iterable[LoaderBlock], backend: str) -> dict[int, Rounds]:
     """Seconds per batch of one backend: by workers, then by round."""
-    settings: dict[int, list[LoaderBlock]] = {}
-    for block in blocks:
-        if block.backend == backend:
-            settings.setdefault(block.workers, []).append(block)
-    return {workers: _by_round(settings[workers]) for workers in sorted(settings)}
+    own = (block for block in blocks if block.backend == backend)
+    return dict(sorted(by_round(own, lambda each: each.workers, _seconds).items()))
 
 
-def _row(blocks: list[LoaderBlock], base: list[LoaderBlock] | None, resampling: Resampling) -> LoaderRow:
-    first, rounds = blocks[0], _by_round(blocks)
+def _row(blocks: list[LoaderBlock], base: list[LoaderBlock], resampling: Resampling) -> LoaderRow:
+    first = blocks[0]
     if len(blocks) < 2:
         raise RecordError(
             f"results/loader/blocks.csv: one block of {first.backend} with {first.workers} workers, at least "
             "2 are needed; run `dvc repro -f -s loader-bench`"
         )
-    seconds = median_interval(list(rounds.values()), resampling)
-    speedup = ratio_interval(*paired(_by_round(base), rounds), resampling) if base else None
+    rounds = by_round([*base, *blocks], lambda each: each.workers, _seconds)
+    seconds = median_interval(list(rounds[first.workers].values()), resampling)
+    speedup = paired_ratio(rounds[0], rounds[first.workers], resampling) if base else None
     return LoaderRow(
         backend=first.backend,
         workers=first.workers,
@@ -78,5 +73,5 @@ def _row(blocks: list[LoaderBlock], base: list[LoaderBlock] | None, resampling: 
     )
 
 
-def _by_round(blocks: Iterable[LoaderBlock]) -> dict[int, float]:
-    return {block.round: block.seconds / block.batches for block in blocks}
+def _seconds(block: LoaderBlock) -> float:
+    return block.seconds / block.batches

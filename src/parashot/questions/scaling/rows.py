@@ -13,15 +13,16 @@ from parashot.questions.scaling.cost_model import Cluster, Replica, Wire, fit_li
 from parashot.questions.scaling.links import HERE, LINKS, parse_link
 from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.statistics import (
+    Draws,
     Floats,
     Interval,
     Resampling,
-    Rounds,
     draw_rounds,
     drawn_interval,
     median_interval,
 )
-from parashot.questions.strategies.rows import BASE, StrategyResults, hidden_share
+from parashot.questions.strategies.records import StrategyResults
+from parashot.questions.strategies.rows import BASE, hidden_share
 from parashot.questions.strategies.rows import step_seconds as measured_seconds
 
 Mode = Literal["strong", "weak"]
@@ -87,10 +88,10 @@ class Predictor:
         able = [each for each in bench.variants if each.status == "ok"]
         seen = {each.variant: each for each in bench.anatomy}
         if not (able and seen and bench.cost_steps):
-            raise RecordError(_needed("cost_steps.csv", "steps of several sizes of one replica"))
+            raise _too_little("steps of several sizes of one replica")
         rounds = len({each.round for each in bench.cost_steps})
         if rounds < 2:
-            raise RecordError(_needed("cost_steps.csv", "at least 2 rounds"))
+            raise _too_little("at least 2 rounds")
         drawn = np.vstack([np.arange(rounds), draw_rounds(rounds, resampling)])
         step = seen.get(PREDICTED, next(iter(seen.values())))
         return cls(
@@ -105,17 +106,6 @@ class Predictor:
             resampling=resampling,
         )
 
-    def wire(self, name: str) -> Wire:
-        """Find a link by name, `here` among them. Raises `UsageError`."""
-        if name != HERE:
-            return Wire.of(parse_link(name))
-        if self.here is None:
-            raise UsageError(
-                "link 'here' was not measured: one replica sends no message; choose one of "
-                f"{', '.join(LINKS)}, or give GB/s,latency in µs"
-            )
-        return self.here
-
     def rows(
         self,
         link: str,
@@ -129,16 +119,15 @@ class Predictor:
         A node is by default this machine: as many replicas, joined by what joins them here.
         Raises `UsageError`.
         """
-        between = self.wire(link)
-        inside = self.wire(within) if within else self.here or between
+        between = self._wire(link)
+        inside = self._wire(within) if within else self.here or between
         size, on_node = batchsz or self.batchsz, per_node or self.per_node
         name = link if link == HERE else parse_link(link).name
 
         def row(mode: Mode, count: int) -> ScalingRow:
             total = size if mode == "strong" else size * count
             replicas = min(count, total)
-            cluster = Cluster(replicas, on_node, inside, between)
-            seconds = self._seconds(cluster, -(-total // replicas))
+            seconds = self._seconds(Cluster(replicas, on_node, inside, between), -(-total // replicas))
             alone = self._seconds(Cluster(1, 1, inside, between), size)[0]
             speedup = self._interval([total / size * alone / each for each in seconds])
             return ScalingRow(
@@ -157,9 +146,20 @@ class Predictor:
 
     def here_seconds(self, replicas: int) -> Interval:
         """Predict a step of batchsz on this machine."""
-        inside = self.wire(HERE) if replicas > 1 else Wire(np.zeros(1), np.zeros(1))
+        inside = self._wire(HERE) if replicas > 1 else Wire(np.zeros(1), np.zeros(1))
         cluster = Cluster(replicas, replicas, inside, inside)
         return self._interval(self._seconds(cluster, -(-self.batchsz // replicas)))
+
+    def _wire(self, name: str) -> Wire:
+        """Find a link by name, `here` among them. Raises `UsageError`."""
+        if name != HERE:
+            return Wire.of(parse_link(name))
+        if self.here is None:
+            names = ", ".join(LINKS)
+            raise UsageError(
+                f"link 'here' was not measured; choose one of {names}, or give GB/s,latency in µs"
+            )
+        return self.here
 
     def _seconds(self, cluster: Cluster, episodes: int) -> list[Floats]:
         """Seconds of a step with the hidden share as it is, and at both ends of its interval."""
@@ -205,7 +205,7 @@ def checked_rows(predictor: Predictor, bench: StrategyResults) -> list[CheckedRo
     return rows
 
 
-def _fit_replica(steps: Iterable[CostStep], drawn: Rounds) -> Replica:
+def _fit_replica(steps: Iterable[CostStep], drawn: Draws) -> Replica:
     """Fit the time of one replica by its episodes, and how much its peers slow it."""
     by_busy: dict[int, list[tuple[int, int, float]]] = {}
     for each in steps:
@@ -213,7 +213,7 @@ def _fit_replica(steps: Iterable[CostStep], drawn: Rounds) -> Replica:
         by_busy.setdefault(each.busy, []).append(block)
     sizes, alone = _medians(by_busy.get(1, []), drawn)
     if len(sizes) < FEWEST_SIZES:
-        raise RecordError(_needed("cost_steps.csv", f"at least {FEWEST_SIZES} numbers of episodes"))
+        raise _too_little(f"at least {FEWEST_SIZES} numbers of episodes")
     fixed, per_episode = fit_line(sizes, alone)
     most = max(by_busy)
     if most == 1:
@@ -222,21 +222,23 @@ def _fit_replica(steps: Iterable[CostStep], drawn: Rounds) -> Replica:
     return Replica(fixed, per_episode, np.maximum(1.0, (crowded / alone).mean(axis=-1)))
 
 
-def _fit_wire(messages: Sequence[CostMessage], drawn: Rounds) -> Wire:
+def _fit_wire(messages: Sequence[CostMessage], drawn: Draws) -> Wire:
     blocks = [(each.round, each.bytes, each.seconds / each.calls) for each in messages]
     return Wire.fitted(messages[0].ranks, *_medians(blocks, drawn))
 
 
-def _medians(blocks: Iterable[tuple[int, int, float]], drawn: Rounds) -> tuple[list[int], Floats]:
+def _medians(blocks: Iterable[tuple[int, int, float]], drawn: Draws) -> tuple[list[int], Floats]:
     """Sizes, and the median time of each [draws, sizes]; a block is its round, its size and its seconds."""
     times: dict[int, list[float]] = {}
     for _, size, seconds in sorted(blocks):
         times.setdefault(size, []).append(seconds)
     if {len(each) for each in times.values()} != {drawn.shape[-1]}:
-        raise RecordError(_needed("cost_*.csv", "a block of every size in every round"))
+        raise _too_little("a block of every size in every round")
     table = np.array([times[size] for size in sorted(times)]).T
     return sorted(times), np.asarray(np.median(table[drawn], axis=-2))
 
 
-def _needed(file: str, what: str) -> str:
-    return f"results/strategies/{file}: {what} are needed to predict; run `dvc repro -f -s strategy-bench`"
+def _too_little(what: str) -> RecordError:
+    return RecordError(
+        f"results/strategies/cost_*.csv: {what} are needed to predict; run `dvc repro -f -s strategy-bench`"
+    )

@@ -78,7 +78,8 @@ def tune_rank(context: Context, params: Params, packed: Path) -> TuneMeasurement
     timed = {way: _timed(context, params, packed, way) for way in ways}
     measured.seconds = _single_steps(timed, params)
     measured.chosen = choose(measured.seconds, Resampling.of(params.claims))
-    if modes and _training_seconds(measured, params) > WORTH_COMPILING_SECONDS:
+    training_seconds = _steps(params) * median(measured.seconds[measured.chosen])
+    if modes and training_seconds > WORTH_COMPILING_SECONDS:
         _try_compiling(context, params, packed, modes, measured)
     return measured
 
@@ -122,19 +123,19 @@ def _try_compiling(
 ) -> None:
     """Choose a mode whose whole training, compiling included, is shorter."""
     plain = measured.chosen
-    ways = {mode: replace(plain, compile=mode) for mode in modes}
-    timed = {way: _timed(context, params, packed, way) for way in (plain, *ways.values())}
-    compiling = {way: timed[way].seconds(params.parallel.bench.warmup_steps) for way in ways.values()}
+    compiled = [replace(plain, compile=mode) for mode in modes]
+    timed = {way: _timed(context, params, packed, way) for way in (plain, *compiled)}
+    compiling = {way: timed[way].seconds(params.parallel.bench.warmup_steps) for way in compiled}
     seconds = _single_steps(timed, params)
-    best = choose(seconds, Resampling.of(params.claims))
     measured.seconds |= seconds
-    steps = params.train.episodes / params.train.batchsz
-    if best != plain and steps * (median(seconds[plain]) - median(seconds[best])) > compiling[best]:
+    best = choose(seconds, Resampling.of(params.claims))
+    gain = _steps(params) * (median(seconds[plain]) - median(seconds[best]))
+    if best != plain and gain > compiling[best]:
         measured.chosen = best
 
 
-def _training_seconds(measured: TuneMeasurement, params: Params) -> float:
-    return median(measured.seconds[measured.chosen]) * params.train.episodes / params.train.batchsz
+def _steps(params: Params) -> float:
+    return params.train.episodes / params.train.batchsz
 
 
 def _single_steps(timed: Mapping[Choices, TimedStrategy], params: Params) -> dict[Choices, list[float]]:
@@ -144,19 +145,16 @@ def _single_steps(timed: Mapping[Choices, TimedStrategy], params: Params) -> dic
 
 
 def _timed(context: Context, params: Params, packed: Path, way: Choices) -> TimedStrategy:
-    """One replica with its share of a batch, computed in one way."""
-    way_params = computed_as(params, way)
-    share = max(1, params.train.batchsz // _replicas_that_fit(context))
-    options = step_options(way_params.train)
-    task = RelationTask(way_params, packed)
-    return timed_strategy("serial", task, options, context.alone(), params.parallel, batchsz=share)
+    """One replica with its share of a batch, computed in one way.
 
-
-def _replicas_that_fit(context: Context) -> int:
-    """Replicas that a batch is shared out over; where GPUs are too few for them, only `serial` trains."""
+    Where GPUs are too few for all replicas only `serial` trains, and its share is the whole batch.
+    """
     placement = context.placement
     few = placement.device_type == "cuda" and torch.cuda.device_count() < placement.replicas
-    return 1 if few else placement.replicas
+    share = max(1, params.train.batchsz // (1 if few else placement.replicas))
+    way_params = computed_as(params, way)
+    task, options = RelationTask(way_params, packed), step_options(way_params.train)
+    return timed_strategy("serial", task, options, context.alone(), params.parallel, batchsz=share)
 
 
 def _settings(blocks: list[TuneBlock], measured: TuneMeasurement) -> list[Setting]:

@@ -1,8 +1,11 @@
-"""Records of the step question: results/tune."""
+"""Records of the step question: results/choices.json and results/tune."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from parashot.records import record
+from parashot.train.records import Choices
 
 
 @record
@@ -14,3 +17,11 @@ class TuneBlock:
     precision: str
     compile: str
     seconds: float
+
+
+@dataclass(frozen=True)
+class TuneResults:
+    """The choice and `results/tune`; no blocks where params left nothing open."""
+
+    choices: Choices
+    blocks: tuple[TuneBlock, ...]

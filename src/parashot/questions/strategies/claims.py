@@ -1,4 +1,4 @@
-"""The study's claims about strategies: DataParallel, DistributedDataParallel, and splits of the network."""
+"""The study's claims about DataParallel, DDP and splits of the network, and advice on which to train with."""
 
 from __future__ import annotations
 
@@ -6,20 +6,11 @@ from dataclasses import replace
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
-from parashot.questions.claim import (
-    Finding,
-    Side,
-    UntestableError,
-    Verdict,
-    by_ratio,
-    by_side,
-    claim,
-    confidence_level,
-    needed,
-)
-from parashot.questions.statistics import paired, ratio_interval
+from parashot.questions.advice import Advice, Choice
+from parashot.questions.claim import Finding, Side, UntestableError, by_side, claim, holds_if, needed
+from parashot.questions.statistics import paired_ratio, tied, tied_with_best
 from parashot.questions.strategies.rows import BASE, StrategyRow, hidden_share, step_seconds
-from parashot.questions.text import counted, listed, percent, seconds, size, times
+from parashot.questions.text import counted, listed, percent, ratio, seconds, size, times
 
 if TYPE_CHECKING:
     from parashot.questions.study import Study
@@ -32,8 +23,6 @@ WORTH_HIDING = 0.1
 
 DATA_PARALLEL = ("ddp", "allreduce", "dp")
 """Strategies that splits are held against: the first of these that was timed."""
-
-_EXACT = "an exact comparison, no statistics needed"
 
 
 @claim(
@@ -51,15 +40,13 @@ def dp_imbalance(study: Study) -> Finding:
     """Holds if DP's first GPU allocates more than any other; the allocator counts bytes, without noise."""
     memory = study.trained("dp").memory_by_device
     if len(memory) < 2:
-        raise UntestableError(
-            "it is about GPUs that each have memory of their own; DP did not run on two or more here"
-        )
+        raise UntestableError("DP did not run on two or more GPUs")
     first, *others = memory
     measured = f"first GPU {size(first)}, others {listed(size(each) for each in others)}"
-    if first > max(others):
-        more = percent(first / max(others) - 1)
-        return Finding(measured, "holds", f"the first allocated {more} more than the next")
-    return Finding(measured, "does not hold", "the first allocated no more than another")
+    reason = f"the first allocated {percent(first / max(others) - 1)} more than the next"
+    if first <= max(others):
+        reason = "the first allocated no more than another"
+    return Finding(measured, holds_if(first > max(others)), reason)
 
 
 @claim("ddp-memory", "DDP needs more memory per device than DP.")
@@ -70,25 +57,22 @@ def ddp_memory(study: Study) -> Finding:
         theirs, ours = fmean(dp.memory_by_device), fmean(ddp.memory_by_device)
         largest = f"{size(max(dp.memory_by_device))}, {size(max(ddp.memory_by_device))}"
         measured = f"mean per GPU: DP {size(theirs)}, DDP {size(ours)}; largest: {largest}"
-        how = "bytes counted by the allocator of each GPU"
-        return Finding(measured, _holds(ours > theirs), how)
+        return Finding(measured, holds_if(ours > theirs), "bytes counted by the allocator of each GPU")
     if not _on_cpu(study) or not dp.peak_memory_bytes or not ddp.peak_memory_bytes:
         raise UntestableError("the memory of two or more devices was not recorded for both strategies")
     theirs, ours = dp.peak_memory_bytes / dp.replicas, ddp.peak_memory_bytes / ddp.replicas
     measured = f"per replica on the CPU: DP {size(theirs)}, DDP {size(ours)}"
-    how = "host memory of all processes over the replicas, one sampled peak each; GPUs would count per device"
+    how = "host memory of all processes over the replicas, one sampled peak each"
     if abs(ours / theirs - 1) < SAMPLED_MEMORY:
         return Finding(measured, "undecided", f"less than {percent(SAMPLED_MEMORY)} apart: {how}")
-    return Finding(measured, _holds(ours > theirs), how)
+    return Finding(measured, holds_if(ours > theirs), how)
 
 
 @claim("threads-gil", "Python threads cannot use several cores for this.")
 def threads_gil(study: Study) -> Finding:
     """Does not hold if DP's replica threads, one core each, are faster than one replica."""
     if not _on_cpu(study):
-        raise UntestableError(
-            "on GPUs the threads only launch kernels; set parallel.device to cpu to test it"
-        )
+        raise UntestableError("on GPUs the threads only launch kernels; parallel.device=cpu tests it")
     return _by_steps(study, _timed(study, BASE, replicas=1), _timed(study, "dp"), "below")
 
 
@@ -98,9 +82,9 @@ def ddp_sync(study: Study) -> Finding:
     ddp = study.trained("ddp")
     if ddp.ranks_identical is None or ddp.replicas < 2:
         raise UntestableError("the parameters of two or more ranks were not compared after training")
-    after = f"{counted(ddp.replicas, 'rank')} after {counted(ddp.steps, 'step')}"
     same = "identical, bit for bit" if ddp.ranks_identical else "not identical"
-    return Finding(f"{after}: {same}", _holds(ddp.ranks_identical), _EXACT)
+    measured = f"{counted(ddp.replicas, 'rank')} after {counted(ddp.steps, 'step')}: {same}"
+    return Finding(measured, holds_if(ddp.ranks_identical), "an exact comparison, no statistics needed")
 
 
 @claim("overlap", "Communication can be hidden behind the backward pass.")
@@ -116,11 +100,9 @@ def overlap(study: Study) -> Finding:
         f"({percent(hidden.low)} to {percent(hidden.high)}); messages take "
         f"{percent(ddp.communication_exposed + ddp.communication_hidden)} of a step"
     )
-    name = f"its {confidence_level(study)} interval"
-    found = by_side(measured, hidden, WORTH_HIDING, "above", name, percent(WORTH_HIDING))
+    found = by_side(measured, hidden, "above", "that share", WORTH_HIDING, percent(WORTH_HIDING))
     if found.verdict == "does not hold" and calls < 2:
-        why = "the gradients fit in one message, which cannot leave before the last of them is there"
-        return replace(found, reason=f"{found.reason}; {why}")
+        return replace(found, reason=f"{found.reason}; one message waits for the last gradient")
     return found
 
 
@@ -146,7 +128,7 @@ def _against_data_parallel(study: Study, name: str) -> Finding:
     split = _timed(study, name)
     timed = [row for row in map(study.strategies.get, DATA_PARALLEL) if row and row.seconds_per_step]
     if not timed:
-        raise UntestableError("no data-parallel strategy was timed; set parallel.ddp.enabled to true")
+        raise UntestableError("no data-parallel strategy was timed")
     found = _by_steps(study, split, timed[0], "above")
     return replace(found, reason="; ".join(filter(None, (found.reason, split.why_slow))))
 
@@ -158,9 +140,7 @@ def _timed(study: Study, name: str, replicas: int = 2) -> StrategyRow:
     if row is None:
         raise UntestableError(f"{name} was not among the strategies")
     if row.seconds_per_step is None:
-        raise UntestableError(
-            f"{name} was skipped: {row.reason}" if row.reason else f"{name} has no timed blocks"
-        )
+        raise UntestableError(f"{name} was skipped: {row.reason or 'it has no blocks'}")
     if row.replicas < replicas:
         raise UntestableError(f"{name} ran on one replica only")
     return row
@@ -169,20 +149,69 @@ def _timed(study: Study, name: str, replicas: int = 2) -> StrategyRow:
 def _by_steps(study: Study, above: StrategyRow, below: StrategyRow, holds: Side) -> Finding:
     """Judge by the time of one variant's step over that of another's."""
     blocks = step_seconds(needed(study, "strategies", study.results.strategies).blocks)
-    ratio = ratio_interval(*paired(blocks[above.variant], blocks[below.variant]), study.resampling)
+    ratio = paired_ratio(blocks[above.variant], blocks[below.variant], study.resampling)
     said = [f"{seconds(median(blocks[row.variant].values()))} ({row.variant})" for row in (above, below)]
     measured = f"a step takes {said[0]} against {said[1]}: {times(ratio)}"
-    return by_ratio(study, measured, ratio, holds, f"{above.variant}'s time over {below.variant}'s")
+    return by_side(measured, ratio, holds, f"{above.variant}'s time over {below.variant}'s")
 
 
 def _on_cpu(study: Study) -> bool:
     """Tell if the strategies ran on the CPU: by trainings, else by `parallel.device` and the machine."""
-    results = (training.result for training in study.results.training.values())
-    if devices := [result.device for result in results if result.device]:
+    devices = [each.result.device for each in study.results.training.values() if each.result.device]
+    if devices:
         return all(device.startswith("cpu") for device in devices)
     chosen, hardware = study.params.parallel.device, study.hardware
     return chosen == "cpu" or (chosen == "auto" and hardware is not None and not hardware.gpus)
 
 
-def _holds(it_does: bool) -> Verdict:
-    return "holds" if it_does else "does not hold"
+# --- advice ---------------------------------------------------------------------------------------------
+
+ALONE = {"serial": "one replica", "serial-all-cores": "one replica on all cores"}
+"""Names in a sentence of the variants of a single replica."""
+
+SIMPLEST = ("serial", "serial-all-cores", "ddp")
+"""Order in which those that tie with the fastest are taken.
+
+One process asks least of a training script; of several, DDP is what PyTorch's own page on DataParallel
+recommends (https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html).
+"""
+
+
+def advise_strategy(study: Study) -> Advice:
+    """Advise the fastest variant whose accuracy several seeds do not show to be worse than serial's.
+
+    Of those that tie with it, the simplest.
+    """
+    steps = step_seconds(needed(study, "strategies", study.results.strategies).blocks)
+    rows = {name: row for name, row in study.strategies.items() if row.seconds_per_step}
+    sound = {name: steps[name] for name, row in rows.items() if not _worse(study, row)}
+    if not sound:
+        raise UntestableError("no strategy was timed; run `dvc repro`")
+    fastest, ratios = tied_with_best(sound, study.resampling)
+    simplest = [each for each in SIMPLEST if each in (fastest, *tied(ratios))]
+    choice = Choice((*simplest, fastest)[0], fastest, ratios)
+    name, row = choice.choice, rows[choice.choice]
+    on = f"{name} on {row.replicas} replicas" if row.replicas > 1 else ALONE.get(name, name)
+    buys = "nothing was faster" if BASE in rows else f"nothing to compare it with: {BASE} was not timed"
+    phrase = f"train with {on}: {buys}"
+    if name != BASE and row.speedup:
+        tie = f" (a tie with {listed(choice.others)})" if choice.others else ""
+        phrase = f"train with {on}, {ratio(row.speedup.value)}× as fast as {BASE}{tie}"
+        buys = f"{times(row.speedup)} as fast as {BASE}"
+    return Advice(
+        topic="strategy",
+        choice=name,
+        setting="",
+        phrase=phrase,
+        buys=buys,
+        sure=choice.how_sure("strategy", ", and simpler" if simplest else ""),
+        decided=not choice.others,
+    )
+
+
+def _worse(study: Study, row: StrategyRow) -> bool:
+    """Tell if several seeds show its accuracy to lie below serial's by more than the margin."""
+    outcome = study.comparison(row.strategy, BASE)
+    if outcome is None or outcome.seeds == 1:
+        return False
+    return outcome.verdict == "different" and outcome.difference.value < 0

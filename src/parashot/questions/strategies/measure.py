@@ -5,8 +5,8 @@ While a strategy of one process is timed the other ranks sleep.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -29,8 +29,14 @@ from parashot.questions.runs import Setting, Stage, Table
 from parashot.questions.scaling.measure import CostBlocks, new_messages, ready_sizes, time_round
 from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.statistics import Resampling
-from parashot.questions.strategies.records import StepShares, StepTrace, StrategyBlock, StrategyVariant
-from parashot.questions.strategies.rows import StrategyResults, step_seconds, strategy_rows
+from parashot.questions.strategies.records import (
+    StepShares,
+    StepTrace,
+    StrategyBlock,
+    StrategyResults,
+    StrategyVariant,
+)
+from parashot.questions.strategies.rows import step_seconds, strategy_rows
 from parashot.questions.strategies.shares import merge_shares, profile_shares
 from parashot.questions.strategies.trace import RankTrace, merge_traces, trace_step
 from parashot.questions.timed import TimedStrategy, timed_strategy
@@ -45,6 +51,10 @@ PER_PARAMETER = "allreduce-per-parameter"
 ONE_GPU = "two replicas need two GPUs, and one is here; parallel.device=cpu compares them on the CPU"
 
 
+Entries = Mapping[str, TimedStrategy | None]
+"""Variants ready to be timed; None on ranks that take no part in one."""
+
+
 @dataclass(frozen=True)
 class Benchmark:
     """The training whose steps are timed, and by which strategies."""
@@ -55,44 +65,36 @@ class Benchmark:
     variants: tuple[StrategyVariant, ...] = ()
 
 
-@dataclass
-class StrategyMeasurement:
-    """Records that the ranks bring back."""
-
-    blocks: list[StrategyBlock] = field(default_factory=list)
-    traces: list[StepTrace] = field(default_factory=list)
-    shares: list[StepShares] = field(default_factory=list)
-    costs: CostBlocks = field(default_factory=CostBlocks)
-
-
 def bench_strategies(params: Params, packed: Path, out: Path, provenance: Provenance) -> None:
     """Time all enabled strategies on the Relation Network and write `out`."""
     stage = Stage("strategies", "strategy-bench", provenance)
-    bench = Benchmark(RelationTask(params, packed), step_options(params.train), params.parallel)
-    variants, measured = measure_strategies(bench)
-    if measured is None:
+    results = measure_strategies(
+        Benchmark(RelationTask(params, packed), step_options(params.train), params.parallel)
+    )
+    if results is None:
         return
     tables: dict[str, Table] = {
-        "variants.csv": (StrategyVariant, variants),
-        "blocks.csv": (StrategyBlock, measured.blocks),
-        "anatomy.csv": (StepTrace, measured.traces),
-        "shares.csv": (StepShares, measured.shares),
-        "cost_steps.csv": (CostStep, measured.costs.steps),
-        "cost_messages.csv": (CostMessage, measured.costs.messages),
+        "variants.csv": (StrategyVariant, results.variants),
+        "blocks.csv": (StrategyBlock, results.blocks),
+        "anatomy.csv": (StepTrace, results.anatomy),
+        "shares.csv": (StepShares, results.shares),
+        "cost_steps.csv": (CostStep, results.cost_steps),
+        "cost_messages.csv": (CostMessage, results.cost_messages),
     }
-    stage.write(out, tables, _settings(variants, measured))
+    stage.write(out, tables, _settings(results))
 
 
-def measure_strategies(bench: Benchmark) -> tuple[list[StrategyVariant], StrategyMeasurement | None]:
+def measure_strategies(bench: Benchmark) -> StrategyResults | None:
     """Time the steps of every strategy that can run here; None on every rank of torchrun but the main one."""
     placement = resolve_placement(bench.parallel)
     check_options(bench.options, placement.device_type)
-    variants = list_variants(bench, placement)
+    variants = tuple(list_variants(bench, placement))
     able = tuple(each for each in variants if each.status == "ok")
     if not able:
-        return variants, StrategyMeasurement()
+        return StrategyResults(variants)
     processes = max(STRATEGIES[each.strategy].processes(each.replicas) for each in able)
-    return variants, launch(bench_rank, placement, processes, replace(bench, variants=able))
+    results = launch(bench_rank, placement, processes, replace(bench, variants=able))
+    return replace(results, variants=variants) if results else None
 
 
 def list_variants(bench: Benchmark, placement: Placement) -> list[StrategyVariant]:
@@ -116,34 +118,37 @@ def list_variants(bench: Benchmark, placement: Placement) -> list[StrategyVarian
     return variants
 
 
-def bench_rank(context: Context, bench: Benchmark) -> StrategyMeasurement:
+def bench_rank(context: Context, bench: Benchmark) -> StrategyResults:
     """Measure on one rank; only the main one's clock counts."""
     control = control_group(context)
     entries = {each.variant: _ready(context, bench, each) for each in bench.variants}
-    measured = StrategyMeasurement()
-    _time_rounds(context, bench, entries, control, measured)
-    _trace_steps(context, entries, control, measured)
+    blocks, costs = _time_rounds(context, bench, entries, control)
+    traces: list[StepTrace] = []
+    shares: list[StepShares] = []
+    for variant, entry in entries.items():  # steps that are traced and profiled are not timed
+        wait_for_all(control)
+        trace = trace_step(entry) if entry is not None else RankTrace()
+        traces.append(merge_traces(variant, trace, entry, context, control))
+        wait_for_all(control)
+        profiled = profile_shares(entry) if entry is not None else []
+        shares += merge_shares(variant, profiled, context, control)
     for entry in entries.values():
         if entry is not None:
             entry.strategy.close()
-    return measured
-
-
-Entries = Mapping[str, TimedStrategy | None]
-"""Variants ready to be timed; None on ranks that take no part in one."""
+    return StrategyResults(
+        bench.variants, tuple(blocks), tuple(traces), tuple(shares), tuple(costs.steps), tuple(costs.messages)
+    )
 
 
 def _time_rounds(
-    context: Context,
-    bench: Benchmark,
-    entries: Entries,
-    control: dist.ProcessGroup | None,
-    measured: StrategyMeasurement,
-) -> None:
+    context: Context, bench: Benchmark, entries: Entries, control: dist.ProcessGroup | None
+) -> tuple[list[StrategyBlock], CostBlocks]:
     """Time a block of every variant, then what the cost model is fitted to, in each round."""
     knobs = bench.parallel.bench
     sizes = ready_sizes(context, bench.task, bench.options, bench.parallel)
     messages = new_messages(context)
+    timed: list[StrategyBlock] = []
+    costs = CostBlocks()
     progress = Progress("strategy-bench", knobs.blocks, "round")
     for number in range(-1, knobs.blocks):
         steps = knobs.warmup_steps if number < 0 else knobs.steps
@@ -152,25 +157,13 @@ def _time_rounds(
             wait_for_all(control)
             if entry is not None:
                 blocks.append(StrategyBlock(number, variant, steps, entry.seconds(steps)))
-        costs = time_round(context, sizes, messages, number, control)
+        found = time_round(context, sizes, messages, number, control)
         if number >= 0:
-            measured.blocks += blocks
-            measured.costs.add(costs)
+            timed += blocks
+            costs.add(found)
             if context.is_main:
                 progress(number + 1)
-
-
-def _trace_steps(
-    context: Context, entries: Entries, control: dist.ProcessGroup | None, measured: StrategyMeasurement
-) -> None:
-    """Trace and profile steps that are not timed."""
-    for variant, entry in entries.items():
-        wait_for_all(control)
-        trace = trace_step(entry) if entry is not None else RankTrace()
-        measured.traces.append(merge_traces(variant, trace, entry, context, control))
-        wait_for_all(control)
-        shares = profile_shares(entry) if entry is not None else []
-        measured.shares += merge_shares(variant, shares, context, control)
+    return timed, costs
 
 
 def _ready(context: Context, bench: Benchmark, variant: StrategyVariant) -> TimedStrategy | None:
@@ -202,22 +195,13 @@ def _taking_part(context: Context, processes: int) -> Context | None:
     return context.alone() if context.is_main else None
 
 
-def _settings(variants: Sequence[StrategyVariant], measured: StrategyMeasurement) -> list[Setting]:
+def _settings(results: StrategyResults) -> list[Setting]:
     """One setting for each variant."""
-    results = StrategyResults(
-        tuple(variants), tuple(measured.blocks), tuple(measured.traces), tuple(measured.shares)
-    )
-    rows = {row.variant: row for row in strategy_rows(results, {}, Resampling())}
-    seconds = step_seconds(measured.blocks)
-    return [
-        Setting(
-            each.variant,
-            {key: value for key, value in asdict(each).items() if key not in {"status", "reason"}},
-            rows[each.variant],
-            {"seconds_per_step": list(seconds.get(each.variant, {}).values())},
-            each.status,
-            each.reason,
-            {"strategy": each.strategy},
-        )
-        for each in variants
-    ]
+    seconds = step_seconds(results.blocks)
+    settings = []
+    for row, variant in zip(strategy_rows(results, {}, Resampling()), results.variants, strict=True):
+        options = {key: value for key, value in asdict(variant).items() if key not in {"status", "reason"}}
+        series = {"seconds_per_step": list(seconds.get(row.variant, {}).values())}
+        tags = {"strategy": row.strategy}
+        settings.append(Setting(row.variant, options, row, series, row.status, row.reason, tags))
+    return settings

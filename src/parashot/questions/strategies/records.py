@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.records import Status, record
 
 
@@ -62,3 +65,15 @@ class StepShares:
     exposed: float  # messages were under way and nothing was computed; waiting for a peer is within
     hidden: float  # messages were under way while this process computed
     idle: float  # neither
+
+
+@dataclass(frozen=True)
+class StrategyResults:
+    """`results/strategies`."""
+
+    variants: tuple[StrategyVariant, ...]
+    blocks: tuple[StrategyBlock, ...] = ()
+    anatomy: tuple[StepTrace, ...] = ()
+    shares: tuple[StepShares, ...] = ()
+    cost_steps: tuple[CostStep, ...] = ()
+    cost_messages: tuple[CostMessage, ...] = ()

@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from parashot.errors import RecordError
-from parashot.questions.scaling.records import CostMessage, CostStep
-from parashot.questions.statistics import Interval, Resampling, median_interval, paired, ratio_interval
-from parashot.questions.strategies.records import StepShares, StepTrace, StrategyBlock, StrategyVariant
+from parashot.questions.statistics import Interval, Resampling, by_round, median_interval, paired_ratio
+from parashot.questions.strategies.records import (
+    StepShares,
+    StepTrace,
+    StrategyBlock,
+    StrategyResults,
+    StrategyVariant,
+)
 from parashot.questions.text import listed, percent, size
+from parashot.train.records import TrainResult
 
 if TYPE_CHECKING:
-    from parashot.questions.accuracy.results import Training
+    from parashot.questions.accuracy.records import Training
 
 BASE = "serial"
 """The variant behind every speedup: one replica with as many threads as any replica has."""
 
 WORTH_NAMING = 0.05
 """Share of a step below which nothing is said of it."""
-
-
-@dataclass(frozen=True)
-class StrategyResults:
-    """`results/strategies`."""
-
-    variants: tuple[StrategyVariant, ...]
-    blocks: tuple[StrategyBlock, ...] = ()
-    anatomy: tuple[StepTrace, ...] = ()
-    shares: tuple[StepShares, ...] = ()
-    cost_steps: tuple[CostStep, ...] = ()
-    cost_messages: tuple[CostMessage, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,18 +70,16 @@ def strategy_rows(
     Raises `RecordError` for a lone block.
     """
     bench = bench or StrategyResults(())
+    results = {name: training.result for name, training in trainings.items()}
     timed = {variant.variant for variant in bench.variants}
-    untimed = [_untimed(training) for name, training in trainings.items() if name not in timed]
+    untimed = [_untimed(result) for name, result in results.items() if name not in timed]
     variants = (*bench.variants, *untimed)
-    return [_row(variant, bench, trainings.get(variant.variant), resampling) for variant in variants]
+    return [_row(variant, bench, results.get(variant.variant), resampling) for variant in variants]
 
 
 def step_seconds(blocks: Iterable[StrategyBlock]) -> dict[str, dict[int, float]]:
     """Seconds per step: by variant, then by round."""
-    seconds: dict[str, dict[int, float]] = {}
-    for block in blocks:
-        seconds.setdefault(block.variant, {})[block.round] = block.seconds / block.steps
-    return seconds
+    return by_round(blocks, lambda each: each.variant, lambda each: each.seconds / each.steps)
 
 
 def hidden_share(variant: str, shares: Iterable[StepShares], resampling: Resampling) -> Interval | None:
@@ -108,7 +100,7 @@ def hidden_share(variant: str, shares: Iterable[StepShares], resampling: Resampl
 
 
 def _row(
-    variant: StrategyVariant, bench: StrategyResults, training: Training | None, resampling: Resampling
+    variant: StrategyVariant, bench: StrategyResults, result: TrainResult | None, resampling: Resampling
 ) -> StrategyRow:
     name, times = variant.variant, step_seconds(bench.blocks)
     base = next((each for each in bench.variants if each.variant == BASE), None)
@@ -119,12 +111,14 @@ def _row(
             "run `dvc repro -f -s strategy-bench`"
         )
     seconds = median_interval(list(own.values()), resampling) if own else None
-    speedup = ratio_interval(*paired(times[BASE], own), resampling) if own and BASE in times else None
-    result = training.result if training else None
+    speedup = paired_ratio(times[BASE], own, resampling) if own and BASE in times else None
     trained = result if result and result.status == "ok" else None
     memory = trained.peak_memory_bytes if trained else None
     seen = next((each for each in bench.anatomy if each.variant == name), None)
     shares = [each for each in bench.shares if each.variant == name]
+    exposed = fmean(each.exposed for each in shares) if shares else None
+    hidden = fmean(each.hidden for each in shares) if shares else None
+    idle = fmean(each.idle for each in shares) if shares else None
     return StrategyRow(
         **asdict(variant),
         device=trained.device if trained else "",
@@ -144,14 +138,12 @@ def _row(
         val_accuracy_ci95=trained.val_accuracy_ci95 if trained else None,
         val_episodes=trained.val_episodes if trained else None,
         peak_memory_bytes=memory,
-        peak_memory_per_process_bytes=round(memory / seen.processes)
-        if memory and seen and seen.processes
-        else None,
+        peak_memory_per_process_bytes=round(memory / seen.processes) if memory and seen else None,
         bytes_sent=seen.bytes_sent if seen else None,
-        communication_exposed=fmean(each.exposed for each in shares) if shares else None,
-        communication_hidden=fmean(each.hidden for each in shares) if shares else None,
-        idle=fmean(each.idle for each in shares) if shares else None,
-        why_slow=_why_slow(shares, seen) if speedup and speedup.side_of(1) == "below" else "",
+        communication_exposed=exposed,
+        communication_hidden=hidden,
+        idle=idle,
+        why_slow=_why_slow(exposed, idle, seen) if speedup and speedup.side_of(1) == "below" else "",
         ranks_identical=trained.ranks_identical if trained else None,
     )
 
@@ -161,11 +153,10 @@ def _threads(variant: StrategyVariant) -> int:
     return max(variant.threads_per_replica, 1) * variant.replicas
 
 
-def _why_slow(shares: Sequence[StepShares], seen: StepTrace | None) -> str:
+def _why_slow(exposed: float | None, idle: float | None, seen: StepTrace | None) -> str:
     """Say where the time of a step goes that computes nothing; empty where that is not known."""
-    if not shares:
+    if exposed is None or idle is None:
         return ""
-    exposed, idle = fmean(each.exposed for each in shares), fmean(each.idle for each in shares)
     parts = ((exposed, "in messages not hidden"), (idle, "idle"))
     named = [f"{percent(share)} {what}" for share, what in parts if share > WORTH_NAMING]
     sent = f", {size(seen.bytes_sent)} sent per process" if seen and seen.bytes_sent else ""
@@ -174,9 +165,8 @@ def _why_slow(shares: Sequence[StepShares], seen: StepTrace | None) -> str:
     return f"of a step, {listed(named)}{sent}"
 
 
-def _untimed(training: Training) -> StrategyVariant:
+def _untimed(result: TrainResult) -> StrategyVariant:
     """A variant of which only the training is known."""
-    result = training.result
     reason = "its step was not timed: results/strategies has no such variant"
     return StrategyVariant(
         variant=result.strategy,

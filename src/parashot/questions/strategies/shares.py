@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import distributed as dist
@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from parashot.parallel.context import Context
 from parashot.parallel.strategy import EXCHANGE
 from parashot.questions.strategies.records import StepShares
-from parashot.questions.timed import TimedStrategy
+from parashot.questions.timed import TimedStrategy, from_all_ranks
 from parashot.train.loop import synchronise
 
 STEPS = 3
@@ -25,9 +25,8 @@ Span = tuple[float, float]
 """Begin and end, in microseconds."""
 
 
-@dataclass(frozen=True)
-class Shares:
-    """Of one step on one process."""
+class Shares(NamedTuple):
+    """Seconds of one step on one process, and the shares of them."""
 
     seconds: float
     exposed: float
@@ -53,13 +52,24 @@ def profile_shares(timed: TimedStrategy) -> list[Shares]:
 
 
 def shares_of(events: Iterable[FunctionEvent]) -> list[Shares]:
-    """Shares of each step among `events`, in the order of the steps."""
-    events = [each for each in events if not _is_echo(each)]
-    on_device = any(each.device_type == DeviceType.CUDA for each in events)
-    steps = merged(_span(each) for each in events if each.name == _STEP and _on_host(each))
-    messages = merged(_span(each) for each in events if _is_message(each, on_device))
-    by_hand = merged(_span(each) for each in events if each.name.startswith(EXCHANGE) and _on_host(each))
-    computing = without(merged(_span(each) for each in events if _is_computing(each, on_device)), by_hand)
+    """Shares of each step among `events`, in the order of the steps.
+
+    On GPUs messages are NCCL's kernels and computing is all others; on a CPU messages are what gloo's threads
+    do, or DataParallel's copies, and computing is every other operator.
+    """
+    events = list(events)
+    host = [each for each in events if each.device_type == DeviceType.CPU]
+    # What was annotated on the host stands on the device too, from its first kernel to its last: no work.
+    device = [each for each in events if each.device_type == DeviceType.CUDA and not each.is_user_annotation]
+    steps = _spans(each for each in host if each.name == _STEP)
+    if device:
+        messages = _spans(each for each in device if "nccl" in each.name.lower())
+        computing = _spans(each for each in device if "nccl" not in each.name.lower())
+    else:
+        messages = _spans(each for each in host if each.name.startswith(("gloo:", "nccl:", EXCHANGE)))
+        computing = _spans(each for each in host if each.name.startswith("aten::"))
+    by_hand = _spans(each for each in host if each.name.startswith(EXCHANGE))
+    computing = without(computing, by_hand)
     return [_shares(step, messages, computing) for step in steps]
 
 
@@ -67,13 +77,9 @@ def merge_shares(
     variant: str, mine: Sequence[Shares], context: Context, control: dist.ProcessGroup | None
 ) -> list[StepShares]:
     """Combine the shares of all ranks; ranks that took no part have none."""
-    everyone: list[Sequence[Shares]] = [mine]
-    if control is not None:
-        everyone = [[]] * context.world_size
-        dist.all_gather_object(everyone, mine, group=control)
     return [
-        StepShares(variant, rank, step, each.seconds, each.exposed, each.hidden, each.idle)
-        for rank, steps in enumerate(everyone)
+        StepShares(variant, rank, step, *each)
+        for rank, steps in enumerate(from_all_ranks(mine, context, control))
         for step, each in enumerate(steps)
     ]
 
@@ -87,31 +93,8 @@ def _shares(step: Span, messages: Sequence[Span], computing: Sequence[Span]) -> 
     return Shares(whole / 1e6, exposed / whole, hidden / whole, max(0.0, idle / whole))
 
 
-def _is_message(event: FunctionEvent, on_device: bool) -> bool:
-    """A collective: on GPUs NCCL's kernels, on a CPU what gloo's threads do, or DataParallel's copies."""
-    if on_device:
-        return event.device_type == DeviceType.CUDA and "nccl" in event.name.lower()
-    return event.name.startswith(("gloo:", "nccl:", EXCHANGE)) and _on_host(event)
-
-
-def _is_computing(event: FunctionEvent, on_device: bool) -> bool:
-    """A kernel on GPUs, an operator on a CPU."""
-    if on_device:
-        return event.device_type == DeviceType.CUDA and "nccl" not in event.name.lower()
-    return event.name.startswith("aten::") and _on_host(event)
-
-
-def _is_echo(event: FunctionEvent) -> bool:
-    """What was annotated on the host stands on the device too, from its first kernel to its last: no work."""
-    return event.device_type == DeviceType.CUDA and bool(event.is_user_annotation)
-
-
-def _on_host(event: FunctionEvent) -> bool:
-    return event.device_type == DeviceType.CPU
-
-
-def _span(event: FunctionEvent) -> Span:
-    return float(event.time_range.start), float(event.time_range.end)
+def _spans(events: Iterable[FunctionEvent]) -> list[Span]:
+    return merged((float(each.time_range.start), float(each.time_range.end)) for each in events)
 
 
 # --- spans: sorted, apart from each other -----------------------------------------------------------------

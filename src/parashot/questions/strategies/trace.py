@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -23,7 +22,7 @@ from parashot.parallel.context import Context
 from parashot.parallel.dp import Dp
 from parashot.parallel.strategy import Strategy
 from parashot.questions.strategies.records import StepTrace
-from parashot.questions.timed import TimedStrategy
+from parashot.questions.timed import TimedStrategy, from_all_ranks
 
 
 @dataclass
@@ -49,11 +48,14 @@ def trace_step(timed: TimedStrategy) -> RankTrace:
         with ExitStack() as counting:
             sent = counting.enter_context(BytesSent(timed.strategy.context.world_size))
             counting.enter_context(CollectiveCount(trace.calls))
-            for target, name, kind in _moves(timed.strategy):
-                counting.enter_context(_counted(target, name, kind, trace.calls))
+            moves = {
+                kind: counting.enter_context(mock.patch.object(target, name, wraps=getattr(target, name)))
+                for target, name, kind in _moves(timed.strategy)
+            }
             timed.strategy.step(timed.batches[0])
     finally:
         hook.remove()
+    trace.calls |= {kind: each.call_count for kind, each in moves.items()}
     trace.bytes_sent = sent.bytes + _bytes_between_replicas(timed)
     return trace
 
@@ -74,25 +76,10 @@ def _moves(strategy: Strategy) -> list[tuple[object, str, str]]:
     """Methods by which DataParallel moves data: object, name, kind. On GPUs torch reduces within autograd."""
     if not isinstance(strategy, Dp):
         return []
-    moves = [(strategy.transport, kind, kind) for kind in ("scatter", "replicate", "gather")]
-    on_cpu = hasattr(strategy.transport, "reduce")
-    return [
-        *moves,
-        (strategy.transport, "reduce", "reduce") if on_cpu else (comm, "reduce_add_coalesced", "reduce"),
-    ]
-
-
-@contextmanager
-def _counted(target: object, name: str, kind: str, calls: dict[str, int]) -> Iterator[None]:
-    """Count calls of `target.name` under `kind`."""
-    method = getattr(target, name)
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        calls[kind] = calls.get(kind, 0) + 1
-        return method(*args, **kwargs)
-
-    with mock.patch.object(target, name, call):
-        yield
+    transport = strategy.transport
+    on_cpu = hasattr(transport, "reduce")
+    reduce = (transport, "reduce", "reduce") if on_cpu else (comm, "reduce_add_coalesced", "reduce")
+    return [*((transport, kind, kind) for kind in ("scatter", "replicate", "gather")), reduce]
 
 
 class CollectiveCount(TorchDispatchMode):
@@ -134,12 +121,9 @@ class BytesSent(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.namespace == "c10d":
             place, factor = self._factors.get(func.overloadpacket.__name__, (0, 0))
-            self.bytes += factor * sum(each.nbytes for each in tree_leaves(args[place]) if _is_tensor(each))
+            tensors = (each for each in tree_leaves(args[place]) if isinstance(each, torch.Tensor))
+            self.bytes += factor * sum(each.nbytes for each in tensors)
         return func(*args, **(kwargs or {}))
-
-
-def _is_tensor(value: object) -> bool:
-    return isinstance(value, torch.Tensor)
 
 
 def merge_traces(
@@ -150,10 +134,7 @@ def merge_traces(
     control: dist.ProcessGroup | None,
 ) -> StepTrace:
     """Combine the traces of all ranks; calls are the main rank's."""
-    everyone: list[RankTrace] = [mine]
-    if control is not None:
-        everyone = [RankTrace()] * context.world_size
-        dist.all_gather_object(everyone, mine, group=control)
+    everyone = from_all_ranks(mine, context, control)
     threads = set().union(*(each.threads for each in everyone))
     calls = everyone[0].calls
     whole = timed.strategy.whole_network() if timed else None

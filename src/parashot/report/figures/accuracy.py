@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 from matplotlib.axes import Axes
 
-from parashot.questions.accuracy.time_to_accuracy import before_training
+from parashot.questions.accuracy.rows import before_training
 from parashot.questions.study import Study
 from parashot.questions.text import listed, number, percent
 from parashot.report.canvas import Drawing, chance_line, new_axes, outside_legend, styled

@@ -13,8 +13,7 @@ from matplotlib.patches import Rectangle
 from PIL import Image
 
 from parashot.plain import printable
-from parashot.questions.accuracy.records import Confusion
-from parashot.questions.results import Evaluation, ShownEpisode
+from parashot.questions.accuracy.records import Confusion, Evaluation, ShownEpisode
 from parashot.questions.study import Study
 from parashot.questions.text import counted, percent
 from parashot.report.canvas import Drawing, new_axes, styled

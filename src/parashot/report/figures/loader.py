@@ -41,8 +41,8 @@ def _speedup(study: Study, threads: int) -> Drawing:
                 base, own = paired(seconds[0], seconds[row.workers])
                 dots(axes, [row.workers / threads + BESIDE] * len(own), base / own, look.colour)
     axes.plot(
-        [row.workers / HARDWARE_THREADS for row in TABLE_2],
-        [row.speedup for row in TABLE_2],
+        [workers / HARDWARE_THREADS for workers in TABLE_2],
+        list(TABLE_2.values()),
         color=LIGHT["muted"],
         linestyle="--",
         marker="x",

@@ -1,0 +1,209 @@
+"""Rows of the tables on accuracy: comparisons of trainings, tasks, confusions, and time to accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+
+from parashot.params import ClaimsParams
+from parashot.questions.accuracy.records import Confusion, Training
+from parashot.questions.statistics import Interval, equivalence, paired, repeated_equivalence
+from parashot.questions.study2020 import BEST_VALIDATION
+from parashot.train.records import EpisodeAccuracy, TaskAccuracy
+
+# --- do two trainings reach the same accuracy? ------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AccuracyComparison:
+    """One training against another on the same validation episodes; `difference` is first minus second.
+
+    The episodes of a split are the same for every strategy, so two trainings are compared episode by episode.
+    With one training each, the interval covers the choice of episodes and not the luck of a training. Where
+    several seeds were trained (`seeds_study`) it covers the luck of trainings, on these episodes.
+    """
+
+    first: str
+    second: str
+    episodes: int
+    difference: Interval
+    margin: float
+    verdict: str  # equivalent | different | undecided
+    seeds: int = 1
+
+    @property
+    def shown(self) -> str:
+        """Outcome of the test of the difference, in words."""
+        words = {
+            "equivalent": "shown to lie within",
+            "different": "shown to lie outside of",
+            "undecided": "neither shown to lie within nor outside of",
+        }
+        return f"{words[self.verdict]} ± {100 * self.margin:g} points"
+
+    @property
+    def trainings(self) -> str:
+        """Number of trainings of each, in words."""
+        return f"{self.seeds} seeds" if self.seeds > 1 else "one training each"
+
+
+def comparisons(
+    trainings: Mapping[str, Training], base: str, claims: ClaimsParams
+) -> list[AccuracyComparison]:
+    """Compare every training with `base`, and DDP's with DP's, where both share 2 episodes or more."""
+    pairs = [(name, base) for name in trainings if name != base] + [("ddp", "dp")]
+    compared = (
+        compare(trainings[first], trainings[second], claims.accuracy_margin, claims.confidence)
+        for first, second in pairs
+        if first in trainings and second in trainings
+    )
+    return [each for each in compared if each]
+
+
+def compare(first: Training, second: Training, margin: float, confidence: float) -> AccuracyComparison | None:
+    """Compare two trainings over all seeds of both, or by one training each where fewer than 3 are shared.
+
+    Returns None where they share fewer than 2 episodes.
+    """
+    ours, theirs = _by_seed(first), _by_seed(second)
+    by_seed = [paired(ours[seed], theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
+    shared = [mine - others for mine, others in by_seed if len(mine)]
+    seeds = len(shared) if len(shared) > 2 else 1
+    if seeds > 1:
+        means = [float(differences.mean()) for differences in shared]
+        outcome, episodes = repeated_equivalence(means, margin, confidence), len(shared[-1])
+    else:
+        mine, others = paired(_by_episode(first.val_episodes), _by_episode(second.val_episodes))
+        if len(mine) < 2:
+            return None
+        outcome, episodes = equivalence(mine - others, margin, confidence), len(mine)
+    names = (first.result.strategy, second.result.strategy)
+    return AccuracyComparison(*names, episodes, outcome.difference, margin, outcome.verdict, seeds)
+
+
+def _by_seed(training: Training) -> dict[int, dict[int, float]]:
+    found: dict[int, dict[int, float]] = {}
+    for row in training.seeds:
+        found.setdefault(row.seed, {})[row.episode] = row.accuracy
+    return found
+
+
+def _by_episode(rows: Iterable[EpisodeAccuracy]) -> dict[int, float]:
+    return {row.episode: row.accuracy for row in rows}
+
+
+# --- on the test split ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TaskRow(TaskAccuracy):
+    """Episodes of one shape, with a verdict on the paired margin over the cosine of the same embedding.
+
+    A head that begins as a residual on the cosine has margin 0 without having learned: only an interval
+    above 0 is a `gain`; one below is a `loss`, any other `no gain`.
+    """
+
+    verdict: str
+
+
+def task_rows(tasks: Iterable[TaskAccuracy]) -> list[TaskRow]:
+    """Judge every task."""
+    words = {"above": "gain", "around": "no gain", "below": "loss"}
+    return [
+        TaskRow(**asdict(task), verdict=words[Interval.around(task.margin, task.margin_ci95).side_of(0)])
+        for task in tasks
+    ]
+
+
+@dataclass(frozen=True)
+class ConfusionRow(Confusion):
+    """Two different classes; `share` of the queries that might have been mistaken were."""
+
+    share: float
+
+
+def worst_confusions(counts: Iterable[Confusion], most: int = 10) -> list[ConfusionRow]:
+    """Return the pairs that are mistaken most often, the worst first."""
+    rows = [
+        ConfusionRow(**asdict(each), share=each.taken / each.offered)
+        for each in counts
+        if each.taken and each.actual != each.taken_for
+    ]
+    return sorted(rows, key=lambda row: -row.share)[:most]
+
+
+# --- time to accuracy -------------------------------------------------------------------------------------
+
+LEVELS = (0.50, 0.55, BEST_VALIDATION, 0.62)
+
+
+@dataclass(frozen=True)
+class TimeToAccuracy:
+    """Seconds of one training until validation stays at or above some accuracies, pretraining counted in.
+
+    None where a level was not reached, or where the time was not one window.
+    """
+
+    strategy: str
+    pretraining_seconds: float | None
+    training_seconds: float | None
+    images: int  # seen, over pretraining and training
+    val_accuracy: float
+    val_accuracy_ci95: float
+    seconds_to_50: float | None
+    seconds_to_55: float | None
+    seconds_to_58_2: float | None
+    seconds_to_62: float | None
+
+
+def time_to_accuracy(
+    trainings: Iterable[Training], pretraining: Training | None, images_per_episode: int
+) -> list[TimeToAccuracy]:
+    """Return a row for each training that ran to its end."""
+    before = pretraining.result if pretraining else None
+    rows = []
+    for training in trainings:
+        result = training.result
+        if result.val_accuracy is None:
+            continue
+        in_one_window = result.seconds is not None and not (before and before.seconds is None)
+        validated = validations(training, pretraining) if in_one_window else []
+        rows.append(
+            TimeToAccuracy(
+                result.strategy,
+                before.seconds if before else 0.0,
+                result.seconds,
+                (before.items if before else 0) + result.items * images_per_episode,
+                result.val_accuracy,
+                result.val_accuracy_ci95 or 0.0,
+                *(seconds_to(level, validated) for level in LEVELS),
+            )
+        )
+    return rows
+
+
+def before_training(pretraining: Training | None) -> float:
+    """Seconds that pretraining took before the first episode; 0 without one."""
+    return pretraining.history[-1].seconds if pretraining and pretraining.history else 0.0
+
+
+def validations(training: Training, pretraining: Training | None) -> list[tuple[float, float]]:
+    """Seconds and accuracy of every validation, counted from the first step of pretraining."""
+    begun = before_training(pretraining)
+    return [
+        (begun + row.seconds, row.val_accuracy) for row in training.history if row.val_accuracy is not None
+    ]
+
+
+def seconds_to(level: float, validations: Iterable[tuple[float, float]]) -> float | None:
+    """Seconds until accuracy has come to `level` and stays there; None where it has not.
+
+    validations: seconds and accuracy. The best of many noisy validations is passed by luck, and says little.
+    """
+    reached = None
+    for seconds, accuracy in validations:
+        if accuracy < level:
+            reached = None
+        elif reached is None:
+            reached = seconds
+    return reached
