@@ -2,16 +2,16 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# stages call `python`, so the environment goes first on the path
+# stages call `python`, so the environment comes first on the path
 RUN := PATH="$(CURDIR)/$(BIN):$$PATH"
 BASELINE ?= yes
 
 .PHONY: help setup study test test-all lint
 
-help:            ## what can be made
+help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
-setup: $(VENV)/.ready            ## .venv with the pinned dependencies
+setup: $(VENV)/.ready            ## make .venv with the pinned dependencies
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and "error: Python 3.11 to 3.13 is needed, this is " + sys.version.split()[0] + "; try make PYTHON=python3.12")'
@@ -19,16 +19,16 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --editable ".[dev]" --constraint constraints.txt
 	touch $@
 
-study: setup            ## the whole study, results into MLflow; BASELINE=no leaves git alone
+study: setup            ## run the whole study and commit dvc.lock; BASELINE=no leaves git alone
 	$(RUN) dvc repro
 	@test "$(BASELINE)" = no || $(BIN)/python -m stages.baseline
 	@echo "report: reports/index.html    runs: $(BIN)/mlflow ui"
 
-test: setup            ## the tests: at most 5 minutes
+test: setup            ## run the tests: at most 5 minutes
 	$(RUN) $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder --durations 12 --durations-min 5 -m "not slow"
 
-test-all: setup            ## the slow tests too (kills, hosts, sweeps, whole studies): at most 25 minutes
+test-all: setup            ## run the slow tests as well (kills, hosts, sweeps, studies): at most 25 minutes
 	$(RUN) $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder --durations 12 --durations-min 5
 
-lint: setup            ## ruff and the type checker
+lint: setup            ## run ruff and mypy
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -1,22 +1,26 @@
-"""What a tree of processes holds, looked at from outside: memory, descriptors, threads, files.
+"""Memory, descriptors, threads, processes and files that a tree of processes holds, seen from outside.
 
 Memory is what has no file behind it (PSS of private and of shared pages, and what is swapped out): pages of
-mapped files and of libraries come and go with whoever else on the machine uses them.
+mapped files and of libraries come and go with whoever else on the machine uses them. Files in shared memory
+are told by inode: glibc maps a semaphore by another name than the one it then gives it.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from benchmarks.shared_files import SharedFiles
 from parashot.errors import DeviceError
 
 _HELD = ("Pss_Anon:", "Pss_Shmem:", "SwapPss:")
 """Lines of /proc/PID/smaps_rollup, in kB."""
+
+_SHARED = "/dev/shm"
 
 
 @dataclass(frozen=True)
@@ -43,29 +47,29 @@ QUANTITIES = {
 
 
 class Tree:
-    """A process and all that come of it; `temporary` is the folder they keep temporary files in."""
+    """A process with all its descendants, and the folder they keep temporary files in."""
 
-    def __init__(self, pid: int, temporary: Path, shared: SharedFiles) -> None:
+    def __init__(self, pid: int, temporary: Path) -> None:
         """Raises `DeviceError` where the kernel does not tell a process's memory."""
         if "Pss_Anon:" not in _text(Path("/proc/self/smaps_rollup")):
             raise DeviceError("this kernel has no Pss_Anon in /proc/PID/smaps_rollup; Linux 5.9 or later has")
-        self._root, self._temporary, self._shared = psutil.Process(pid), temporary, shared
+        self._root, self._temporary = psutil.Process(pid), temporary
         self._seen: set[psutil.Process] = set()
+        self._shared: set[int] = set()
 
     def look(self) -> Footprint:
-        """What the tree holds now, with those that have lost their parents."""
+        """Footprint now, orphans included, and files in shared memory that are left of ended processes."""
         with suppress(psutil.NoSuchProcess):
             self._seen |= {self._root, *self._root.children(recursive=True)}
         self._seen = {each for each in self._seen if _is_alive(each)}
-        return self._of(self._seen)
-
-    def _of(self, processes: set[psutil.Process]) -> Footprint:
+        held = {inode for each in self._seen for inode in _shared_inodes(each.pid)}
+        self._shared = held | (self._shared & {entry.inode() for entry in os.scandir(_SHARED)})
         return Footprint(
-            memory_mb=sum(map(_memory_bytes, processes)) / 1e6,
-            descriptors=sum(map(_descriptors, processes)),
-            threads=sum(map(_threads, processes)),
-            processes=len(processes),
-            shared_files=self._shared.count({each.pid for each in processes}),
+            memory_mb=sum(_memory_bytes(each.pid) for each in self._seen) / 1e6,
+            descriptors=sum(_or_zero(each.num_fds) for each in self._seen),
+            threads=sum(_or_zero(each.num_threads) for each in self._seen),
+            processes=len(self._seen),
+            shared_files=len(self._shared),
             temporary_files=sum(1 for _ in self._temporary.rglob("*")),
         )
 
@@ -76,25 +80,31 @@ def _is_alive(process: psutil.Process) -> bool:
     return False
 
 
-def _memory_bytes(process: psutil.Process) -> int:
-    lines = _text(Path(f"/proc/{process.pid}/smaps_rollup")).splitlines()
+def _or_zero(count: Callable[[], int]) -> int:
+    with suppress(psutil.Error):
+        return count()
+    return 0
+
+
+def _memory_bytes(pid: int) -> int:
+    lines = _text(Path(f"/proc/{pid}/smaps_rollup")).splitlines()
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(_HELD))
 
 
-def _descriptors(process: psutil.Process) -> int:
-    with suppress(psutil.Error):
-        return int(process.num_fds())
-    return 0
-
-
-def _threads(process: psutil.Process) -> int:
-    with suppress(psutil.Error):
-        return int(process.num_threads())
-    return 0
+def _shared_inodes(pid: int) -> set[int]:
+    """Inodes in /dev/shm that a process has mapped or open; none of one that has ended."""
+    maps = _text(Path(f"/proc/{pid}/maps")).splitlines()
+    held = {int(line.split(maxsplit=5)[4]) for line in maps if f" {_SHARED}/" in line}
+    with suppress(OSError):
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                if descriptor.readlink().is_relative_to(_SHARED):
+                    held.add(descriptor.stat().st_ino)
+    return held
 
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="ascii", errors="replace")
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:  # the process has ended
         return ""

@@ -35,7 +35,7 @@ def write_photos(folder: Path, per_class: int, size: int) -> None:
 
 
 def photos_by_class(folder: Path) -> list[list[Path]]:
-    """The files of `write_photos`, class after class."""
+    """Return the files of `write_photos`, class after class."""
     return [sorted(home.iterdir()) for home in sorted(each for each in folder.iterdir() if each.is_dir())]
 
 
@@ -50,7 +50,7 @@ def photo(number: int, size: int) -> Pixels:
 
 
 def pack_photos(photos: Path, out: Path) -> None:
-    """Make of `photos` what the backend `jpeg` reads of a packed training split: the very same bytes."""
+    """Write what the backend `jpeg` reads of a packed training split, with the very bytes of `photos`."""
     classes = photos_by_class(photos)
     encoded = [path.read_bytes() for path in itertools.chain.from_iterable(classes)]
     out.mkdir()
@@ -58,7 +58,7 @@ def pack_photos(photos: Path, out: Path) -> None:
     np.save(out / "train.offsets.npy", np.cumsum([0, *map(len, encoded)], dtype=np.int64))
     np.save(out / "train.sizes.npy", np.array([len(each) for each in classes], dtype=np.int64))
     with Image.open(classes[0][0]) as first:
-        _describe(out, len(encoded), first.width)
+        _write_manifest(out, len(encoded), first.width)
 
 
 def pack_noise(out: Path, images: int, size: int) -> None:
@@ -68,26 +68,23 @@ def pack_noise(out: Path, images: int, size: int) -> None:
     """
     out.mkdir()
     np.save(out / "train.sizes.npy", np.full(CLASSES, images // CLASSES, dtype=np.int64))
-    _describe(out, images, size)
+    _write_manifest(out, images, size)
     left = packed_bytes(images, size)
     block = np.random.default_rng(0).bytes(min(left, _BLOCK_BYTES))
+    header = {"descr": "|u1", "fortran_order": False, "shape": (images, size, size, 3)}
     with (out / "train.images.npy").open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, _header((images, size, size, 3)))
+        np.lib.format.write_array_header_1_0(file, header)
         while left > 0:
             left -= file.write(block[:left])
         os.fsync(file.fileno())  # the kernel is done with it before anything is timed
 
 
-def _describe(out: Path, images: int, size: int) -> None:
-    """Write the manifest, without checksums: of these files none is kept."""
-    split = SplitManifest(tuple(map(str, range(CLASSES))), images, size, size)
-    write_manifest(out, PackManifest({"train": split}, {}))
-
-
 def packed_bytes(images: int, size: int) -> int:
-    """Size of so many packed images."""
+    """Size of packed images in bytes."""
     return images * size * size * 3
 
 
-def _header(shape: tuple[int, ...]) -> dict[str, object]:
-    return {"descr": np.lib.format.dtype_to_descr(np.dtype(np.uint8)), "fortran_order": False, "shape": shape}
+def _write_manifest(out: Path, images: int, size: int) -> None:
+    """Write the manifest of the training split, without checksums."""
+    split = SplitManifest(tuple(map(str, range(CLASSES))), images, size, size)
+    write_manifest(out, PackManifest({"train": split}, {}))

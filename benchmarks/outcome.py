@@ -1,10 +1,9 @@
-"""What a benchmark brings back: tables to read, and the same numbers as JSON with hardware and versions."""
+"""Result of a benchmark: tables to read, and the same numbers as JSON with hardware and versions."""
 
 from __future__ import annotations
 
 import json
 import platform
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,23 +11,33 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from benchmarks.checkout import run_command
+from parashot.errors import DeviceError
 from parashot.files import write_text
 from parashot.hardware import inspect_hardware
+from parashot.questions import statistics
 from parashot.questions.statistics import Interval, Resampling
 from parashot.questions.text import number
 
-RESAMPLING = Resampling()
-"""How every interval of the benchmarks is made: 95%, resampled blocks."""
-
 Cell = str | int | float | Interval | None
 
+_RESAMPLING = Resampling()
 _PACKAGES = ("parashot", "torch", "torchvision", "numpy", "pillow", "easyfsl")
-ROOT = Path(__file__).resolve().parents[1]
+
+
+def median_of(values: Sequence[float]) -> Interval:
+    """Median of at least 2 blocks with its 95% interval."""
+    return statistics.median_interval(values, _RESAMPLING)
+
+
+def ratio_of(numerator: Sequence[float], denominator: Sequence[float]) -> Interval:
+    """Ratio of two medians with its 95% interval; item i of both is of round i."""
+    return statistics.ratio_interval(numerator, denominator, _RESAMPLING)
 
 
 @dataclass(frozen=True)
 class Table:
-    """One table: `columns` name the unit, cells are numbers, intervals or words."""
+    """A table; column names hold the unit, cells are numbers, intervals or words."""
 
     title: str
     columns: Sequence[str]
@@ -37,7 +46,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One benchmark's result; `raw` holds what the tables were made from, block by block."""
+    """Result of one benchmark; `raw` holds what the tables are made from, block by block.
+
+    A non-empty `settings["short"]` makes the command end with status 1.
+    """
 
     benchmark: str
     tables: Sequence[Table]
@@ -47,12 +59,12 @@ class Outcome:
 
 
 def show(outcome: Outcome) -> str:
-    """The tables as text."""
+    """Format all tables as text."""
     return "\n\n".join(f"{table.title}\n\n{aligned(table)}" for table in outcome.tables) + "\n"
 
 
 def save(outcome: Outcome, path: Path) -> None:
-    """Write `outcome` as JSON, with what it was measured on."""
+    """Write `outcome` as JSON, with commit, hardware and versions; an interval is [value, low, high]."""
     tree = {
         "benchmark": outcome.benchmark,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
@@ -75,21 +87,20 @@ def save(outcome: Outcome, path: Path) -> None:
     write_text(path, json.dumps(tree, indent=1) + "\n")
 
 
-def _plain(cell: Cell) -> Any:
-    """A cell as JSON knows it; an interval is [value, low, high]."""
-    return [cell.value, cell.low, cell.high] if isinstance(cell, Interval) else cell
-
-
 def aligned(table: Table) -> str:
-    """A Markdown table whose columns stand in line."""
+    """Format a table as Markdown with aligned columns."""
     cells = [list(table.columns), *([_words(cell) for cell in row] for row in table.rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(table.columns))]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
-        "| " + " | ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) + " |"
+        f"| {' | '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))} |"
         for row in cells
     ]
-    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    lines.insert(1, f"|{'|'.join('-' * (width + 2) for width in widths)}|")
     return "\n".join(lines)
+
+
+def _plain(cell: Cell) -> Any:
+    return [cell.value, cell.low, cell.high] if isinstance(cell, Interval) else cell
 
 
 def _words(cell: Cell) -> str:
@@ -97,29 +108,18 @@ def _words(cell: Cell) -> str:
         return "–"
     if isinstance(cell, Interval):
         return f"{number(cell.value)} ({number(cell.low)} to {number(cell.high)})"
-    return number(float(cell)) if isinstance(cell, float) else f"{cell:,}" if isinstance(cell, int) else cell
+    return number(cell) if isinstance(cell, float) else f"{cell:,}" if isinstance(cell, int) else cell
 
 
 def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
+    installed = {each.metadata["Name"].lower(): each.version for each in metadata.distributions()}
+    packages = {name: installed[name] for name in _PACKAGES if name in installed}
+    return {"python": platform.python_version(), **packages}
 
 
 def _commit() -> str | None:
-    """The commit that was measured, with `+` where the tree differs from it; None outside of git."""
+    """Commit that was measured, with `+` where the tree differs from it; None outside of git."""
     try:
-        described = subprocess.run(
-            ["git", "describe", "--always", "--dirty=+"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError):
+        return run_command("git", "describe", "--always", "--dirty=+").strip()
+    except DeviceError:
         return None
-    return described.stdout.strip()

@@ -1,71 +1,97 @@
-"""`python -m benchmarks.page`: docs/benchmarks.md, its pictures, the README's bounds, from the results."""
+"""`python -m benchmarks.page`: docs/benchmarks.md, its picture, the README's bounds, from the results."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks import leaks_figure
-from benchmarks.outcome import ROOT, Cell, Table, aligned
-from parashot.files import replacing_file, write_text
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from benchmarks.checkout import ROOT
+from benchmarks.footprint import QUANTITIES
+from benchmarks.leaks import WORKS
+from benchmarks.outcome import Cell, Table, aligned
+from parashot.files import write_text
 from parashot.questions.statistics import Interval
-from parashot.report.canvas import Drawing, png
 
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
-PICTURES = PAGE.parent / "pictures"
+PICTURE = ROOT / "docs" / "pictures" / "leaks.png"
 README = ROOT / "README.md"
 BEGIN, END = "<!-- bounds: begin -->", "<!-- bounds: end -->"
 
 ORDER = ("check", "step", "loader", "scale", "equivalence", "leaks", "machine", "predict", "pipeline")
-"""Of the sections: what readers ask first comes first."""
-
-DRAWN: Mapping[str, Callable[[Mapping[str, Any]], Drawing]] = {"leaks": leaks_figure.draw}
-"""How results are drawn that need it, by name."""
+"""Sections of the page: what readers ask first comes first."""
 
 
 def main() -> int:
-    """Write both and return the exit status."""
-    for name in DRAWN.keys() & {path.stem for path in RESULTS.glob("*.json")}:
-        with replacing_file(PICTURES / f"{name}.png") as temporary:
-            temporary.write_bytes(png(DRAWN[name](_read(RESULTS, name))))
+    """Write all three and return the exit status."""
+    draw_leaks(_read(RESULTS, "leaks")).savefig(PICTURE, dpi=150)
     write_text(PAGE, page(RESULTS))
     write_text(README, with_bounds(README.read_text(encoding="utf-8"), RESULTS))
-    print(f"{PAGE}\n{README}")
+    print(f"{PAGE}\n{PICTURE}\n{README}")
     return 0
 
 
 def page(results: Path) -> str:
-    """All results that are there as one Markdown page."""
+    """Return all results of a folder as one Markdown page."""
     parts = [
         "# Benchmarks",
         "Made by `python -m benchmarks.page` from `benchmarks/results/*.json`. Each "
         "was measured by `python -m benchmarks NAME --to benchmarks/results/NAME.json`: sides in processes "
         "of their own, timed in turn (A B C A B C …); medians with 95% intervals from resampled blocks.",
     ]
-    for name in sorted((path.stem for path in results.glob("*.json")), key=_place):
+    for name in ORDER:
+        if not (results / f"{name}.json").exists():
+            continue
         tree = _read(results, name)
-        about = import_module(f"benchmarks.{tree['benchmark']}").__doc__ or ""
+        about = import_module(f"benchmarks.{name}").__doc__ or ""
         parts += [f"## {name}", about.strip(), f"*{_circumstances(tree)}*"]
-        if name in DRAWN:
-            drawing = DRAWN[name](tree)
-            parts += [f"![{drawing.alt}]({PICTURES.name}/{name}.png)", drawing.caption]
+        if name == "leaks":
+            counts = tree["settings"]["counts"]
+            parts += [
+                f"![Memory, descriptors, threads, processes and files of each work's processes over "
+                f"{counts['steps']:,} steps and {counts['restarts']:,} restarts of the loader]"
+                f"(pictures/{PICTURE.name})"
+            ]
         for table in _tables(tree):
             parts += [f"**{table.title}**", aligned(table)]
     return "\n\n".join(parts) + "\n"
 
 
 def with_bounds(readme: str, results: Path) -> str:
-    """The README with its table of bounds made anew. Raises `ValueError` where it has no place for it."""
+    """Return the README with its table of bounds made anew. Raises `ValueError` without a place for it."""
     before, rest = readme.split(BEGIN)
     _, after = rest.split(END)
     tree = _read(results, "check")
-    table = aligned(_tables(tree)[0])
-    return f"{before}{BEGIN}\n{table}\n\n*{_circumstances(tree)}*\n{END}{after}"
+    return f"{before}{BEGIN}\n{aligned(_tables(tree)[0])}\n\n*{_circumstances(tree)}*\n{END}{after}"
+
+
+def draw_leaks(tree: Mapping[str, Any]) -> Figure:
+    """Draw a saved result of `leaks`: memory above, what is counted below, a column for each work."""
+    figure = Figure(figsize=(10.0, 5.6), layout="constrained")
+    grid = figure.subplots(2, len(WORKS), sharex="col")
+    counted = [name for name in QUANTITIES if name != "memory_mb"]
+    for (above, below), work in zip(grid.T, WORKS, strict=True):
+        raw = tree["raw"][work.name]
+        above.set_title(work.title)
+        above.plot(raw["at"], raw["memory_mb"])
+        above.set_ylim(0, 1.15 * max(raw["memory_mb"]))
+        for name, style in zip(counted, ("-", "--", ":", "-.", (0, (1, 4))), strict=True):
+            below.plot(raw["at"], raw[name], linestyle=style, label=QUANTITIES[name])
+        below.set_ylim(0, 1.1 * max(max(raw[name]) for name in counted))
+        below.set_xlabel(work.unit)
+        below.xaxis.set_major_locator(MaxNLocator(4))
+        below.xaxis.set_major_formatter("{x:,.0f}")
+    grid[0][0].set_ylabel("memory (MB)")
+    grid[1][0].set_ylabel("number")
+    figure.legend(*grid[1][0].get_legend_handles_labels(), loc="outside lower center", ncols=len(counted))
+    return figure
 
 
 def _read(results: Path, name: str) -> dict[str, Any]:
@@ -86,14 +112,12 @@ def _tables(tree: Mapping[str, Any]) -> list[Table]:
 
 
 def _cell(cell: Any) -> Cell:
-    if isinstance(cell, list):
-        return Interval(*cell)
-    plain: Cell = cell
+    plain: Cell = Interval(*cell) if isinstance(cell, list) else cell
     return plain
 
 
 def _circumstances(tree: Mapping[str, Any]) -> str:
-    """On what, with what, when, in one line."""
+    """Machine, versions, commit, date and duration in one line."""
     machine, versions = tree["hardware"], tree["versions"]
     devices = ", ".join(machine["gpus"]) or "no GPU"
     return (
@@ -101,10 +125,6 @@ def _circumstances(tree: Mapping[str, Any]) -> str:
         f"{versions['python']}, torch {versions['torch']}; commit {tree['commit']}, {tree['date']}; "
         f"{tree['seconds'] / 60:.1f} minutes."
     )
-
-
-def _place(name: str) -> tuple[int, str]:
-    return (ORDER.index(name) if name in ORDER else len(ORDER), name)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,21 @@
-"""What is paid before anything is computed: processes, modules, a study that has nothing to do."""
+"""Fixed costs before anything is computed: processes, modules, a study that has nothing to do."""
 
 from __future__ import annotations
 
+import shutil
 import sys
-import time
-from contextlib import ExitStack
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
-from benchmarks.finished import finished_study
-from benchmarks.finished import run as run_command
-from benchmarks.outcome import RESAMPLING, Cell, Outcome, Table
-from benchmarks.probes import Probe, in_turn, rounds
-from benchmarks.scratch import ROOT, scratch_folder
-from parashot.questions.statistics import median_interval
+import yaml
+
+from benchmarks.checkout import ROOT, run_command, scratch_folder
+from benchmarks.outcome import Outcome, Table, median_of
+from benchmarks.probes import rounds
+from benchmarks.turns import BLOCKS, interleaved, seconds_of
+from benchmarks.workload import tree_of
+from parashot.recipes import Value, apply
 
 STATEMENTS = {
     "python -c pass": "pass",
@@ -27,50 +30,87 @@ STATEMENTS = {
 }
 """Programs of one line, each run by `python -c` in the checkout."""
 
-_SCRIPTS = Path(sys.executable).parent
+TINY: Mapping[str, Value] = {
+    "data.synthetic.images_per_class": 8,
+    "data.synthetic.image_size": 16,
+    "model.image_size": 16,
+    "episode.k_query": 2,
+    "train.episodes": 8,
+    "train.batchsz": 4,
+    "train.validate_every": 1,
+    "train.val_episodes": 4,
+    "parallel.replicas": 2,
+    "parallel.bench.steps": 1,
+    "parallel.bench.warmup_steps": 1,
+    "loader.bench.workers": [0, 2],
+    "loader.bench.batchsz": 2,
+    "loader.bench.batches": 2,
+    "batchsz_study.sizes": [2, 4],
+    "batchsz_study.baseline": 4,
+    "batchsz_study.episodes": 8,
+    "batchsz_study.block_episodes": 4,
+    "evaluate.k_query": 3,
+    "evaluate.val_episodes": 8,
+    "evaluate.test_episodes": 8,
+    "claims.resamples": 200,
+}
+"""The smallest study: every stage does something, and as little as it can."""
+
+_GRAPH = ("src", "stages", "mlruns", "dvc.yaml", "params.yaml", ".dvc", ".dvcignore", ".gitignore")
+_IDENTITY = ("-c", "user.name=benchmark", "-c", "user.email=benchmark@localhost")
+_SCRIPT = Path(sys.executable).with_name("parashot")
 
 
 def run(quick: bool) -> Outcome:
-    """Every command in turn, timed from outside; the study that is done is left out where `quick`."""
-    with ExitStack() as stack:
-        probes = [*_python(), *_parashot(), _command("dvc --version", "dvc", "--version")]
+    """Time every command in turn, from outside; `quick`: without the study that is done."""
+    commands: dict[str, tuple[str, ...]] = {
+        **{name: (sys.executable, "-c", program) for name, program in STATEMENTS.items()},
+        **_help_commands(),
+        "dvc --version": ("dvc", "--version"),
+    }
+    with scratch_folder() as folder:
+        blocks = {name: partial(_seconds, *command) for name, command in commands.items()}
         if not quick:
-            probes.append(_repro(stack.enter_context(scratch_folder())))
-        measured = in_turn(probes, quick)
-    rows: list[list[Cell]] = [
-        [name, median_interval(series, RESAMPLING)] for name, series in measured.items()
-    ]
+            finished_study(folder)
+            blocks["dvc repro, nothing changed"] = partial(_seconds, "dvc", "repro", at=folder)
+        measured = interleaved(blocks, rounds(quick), int(not quick))
+    rows = [(name, median_of(series)) for name, series in measured.items()]
     table = Table("Fixed costs: a command from its start to its end", ("command", "seconds"), rows)
     return Outcome("pipeline", [table], raw=measured, settings={"rounds": rounds(quick), "quick": quick})
 
 
 def help_seconds() -> list[float]:
     """Seconds of `parashot --help`, each from start to end."""
-    *_, probe = _parashot()
-    return in_turn([probe], quick=False)[probe.name]
+    *_, command = _help_commands().values()
+    return interleaved({"help": partial(_seconds, *command)}, BLOCKS)["help"]
 
 
-def _python() -> list[Probe]:
-    return [_command(name, sys.executable, "-c", program) for name, program in STATEMENTS.items()]
-
-
-def _parashot() -> list[Probe]:
+def _help_commands() -> dict[str, tuple[str, ...]]:
     """The command line as a module, and its script where it is installed."""
-    probes = [_command("python -m parashot.cli --help", sys.executable, "-m", "parashot.cli", "--help")]
-    script = _SCRIPTS / "parashot"
-    return [*probes, _command("parashot --help", str(script), "--help")] if script.exists() else probes
+    module = (sys.executable, "-m", "parashot.cli", "--help")
+    commands: dict[str, tuple[str, ...]] = {"python -m parashot.cli --help": module}
+    if _SCRIPT.exists():
+        commands["parashot --help"] = (str(_SCRIPT), "--help")
+    return commands
 
 
-def _repro(root: Path) -> Probe:
-    """The stages that are always checked run, and DVC finds the others unchanged."""
-    finished_study(root)
-    return _command("dvc repro, nothing changed", "dvc", "repro", at=root)
+def _seconds(*command: str, at: Path = ROOT) -> float:
+    return seconds_of(partial(run_command, *command, at=at), 1)
 
 
-def _command(name: str, *command: str, at: Path = ROOT) -> Probe:
-    def seconds() -> float:
-        begin = time.perf_counter()
-        run_command(*command, at=at)
-        return time.perf_counter() - begin
+def finished_study(root: Path) -> None:
+    """Make a git and DVC repository in `root`, with this checkout's code, and let DVC run the smallest study.
 
-    return Probe(name, "s", seconds)
+    Raises `DeviceError` where git or DVC fails, in particular outside of a git checkout.
+    """
+    listed = run_command("git", "ls-files", "--cached", "--others", "--exclude-standard", *_GRAPH)
+    for name in listed.splitlines():
+        if (ROOT / name).is_file():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, root / name)
+    params = root / "params.yaml"
+    params.write_text(yaml.safe_dump(apply(tree_of(params), TINY), sort_keys=False), encoding="utf-8")
+    run_command("git", "init", "--quiet", at=root)
+    run_command("git", "add", "--all", at=root)
+    run_command("git", *_IDENTITY, "commit", "--quiet", "--message", "the smallest study", at=root)
+    run_command("dvc", "repro", at=root)

@@ -1,4 +1,4 @@
-"""How fast a step could be at best: every operator bound by arithmetic or by memory, whichever takes longer.
+"""Roofline of a training step: every operator bound by arithmetic or by memory, whichever takes longer.
 
 The roofline model (Williams, Waterman and Patterson, CACM 52, 2009), operator by operator: an operator of F
 FLOP that must move M bytes takes at least max(F / peak, M / bandwidth) seconds, with the peak of a matrix
@@ -22,6 +22,29 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from benchmarks.limits import copy_bandwidth, matrix_peak
+from benchmarks.outcome import Cell, Table, median_of
+from benchmarks.turns import release_memory
+from benchmarks.workload import Workload, device
+from parashot.hardware import usable_cores
+from parashot.questions.text import number
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+"""Sides that are held against a roofline, and the dtype of their matrix products."""
+
+_STEP_COLUMNS = (
+    "step",
+    "precision",
+    "GFLOP",
+    "GB moved",
+    "roofline (ms)",
+    "achieved (ms)",
+    "share of the roofline",
+    "share of the matrix peak",
+)
+_OPERATOR_COLUMNS = ("operator", "calls", "GFLOP", "MB moved", "bound (ms)", "of the roofline")
+_LEAST_SHARE = 0.01
+
 _ALLOCATES = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 """Operators whose result is not written yet."""
 
@@ -31,12 +54,10 @@ _OVERWRITES = {"copy_", "fill_", "zero_"}
 
 @dataclass(frozen=True)
 class Limits:
-    """What a device was measured to do at best."""
+    """Measured limits of a device: FLOP/s of matrix work by dtype, bytes/s of a copy (read and written)."""
 
     peak_flops: Mapping[torch.dtype, float]
-    """FLOP/s of a large matrix product."""
     bytes_per_second: float
-    """Of a large copy, read and written bytes counted."""
 
 
 @dataclass(frozen=True)
@@ -48,16 +69,10 @@ class Op:
     flop: int
     moved_bytes: int
 
-    def alone(self, limits: Limits) -> OpSum:
-        """This call by itself, with its least times."""
-        arithmetic = self.flop / limits.peak_flops[self.dtype] if self.flop else 0.0
-        bound = max(arithmetic, self.moved_bytes / limits.bytes_per_second)
-        return OpSum(self.name, 1, self.flop, self.moved_bytes, arithmetic, bound)
-
 
 @dataclass(frozen=True)
 class OpSum:
-    """Several calls: those of one operator in one dtype, or of a whole step."""
+    """Several calls, of one operator or of a whole step, with their least times."""
 
     name: str
     calls: int
@@ -67,16 +82,100 @@ class OpSum:
     bound_seconds: float
 
     @classmethod
-    def of(cls, name: str, parts: Sequence[OpSum]) -> OpSum:
-        """Add up `parts` under `name`."""
+    def of(cls, name: str, ops: Sequence[Op], limits: Limits) -> OpSum:
+        """Add up `ops` under `name`. Raises `KeyError` where the peak of a dtype is unknown."""
+        arithmetic = [op.flop / limits.peak_flops[op.dtype] if op.flop else 0.0 for op in ops]
+        memory = [op.moved_bytes / limits.bytes_per_second for op in ops]
         return cls(
             name,
-            sum(each.calls for each in parts),
-            sum(each.flop for each in parts),
-            sum(each.moved_bytes for each in parts),
-            math.fsum(each.matrix_seconds for each in parts),
-            math.fsum(each.bound_seconds for each in parts),
+            len(ops),
+            sum(op.flop for op in ops),
+            sum(op.moved_bytes for op in ops),
+            math.fsum(arithmetic),
+            math.fsum(map(max, arithmetic, memory)),
         )
+
+
+def tables(
+    achieved: Mapping[Workload, Mapping[str, Sequence[float]]],
+    make_step: Callable[[str, Workload], Callable[[], object]],
+) -> list[Table]:
+    """Shares of the roofline of all timed steps, and the operators of each embedding's last workload.
+
+    achieved: seconds per step, block by block, by workload and side; operators are recorded from one more
+    step of `make_step(side, workload)`.
+    """
+    sides = [side for side in DTYPES if any(side in seconds for seconds in achieved.values())]
+    limits = _measure_limits(sides)
+    rows: list[Sequence[Cell]] = []
+    operators: dict[tuple[str, str], Table] = {}
+    for workload, seconds in achieved.items():
+        for side in filter(seconds.__contains__, sides):
+            step = make_step(side, workload)
+            step()  # the first sets up the optimizer's state
+            ops = record(step)
+            del step
+            release_memory()
+            rows.append(_step_row(workload, side, OpSum.of("all", ops, limits), seconds[side]))
+            operators[workload.embedding, side] = _operator_table(workload, side, ops, limits)
+    peaks = ", ".join(f"{side} {number(limits.peak_flops[DTYPES[side]] / 1e9)} GFLOP/s" for side in sides)
+    copies = number(limits.bytes_per_second / 1e9)
+    title = f"Share of the roofline (matrix products: {peaks}; copies: {copies} GB/s)"
+    return [Table(title, _STEP_COLUMNS, rows), *operators.values()]
+
+
+def _measure_limits(sides: Iterable[str]) -> Limits:
+    threads, where = usable_cores(), device().type
+    kinds = ("product", "convolution")
+    peaks = {DTYPES[side]: matrix_peak(kinds, DTYPES[side], threads, where) for side in sides}
+    return Limits(peaks, copy_bandwidth(threads, where))
+
+
+def _step_row(workload: Workload, side: str, step: OpSum, seconds: Sequence[float]) -> list[Cell]:
+    achieved = median_of(seconds)
+    return [
+        workload.name,
+        side,
+        step.flop / 1e9,
+        step.moved_bytes / 1e9,
+        step.bound_seconds * 1e3,
+        achieved.scaled(1e3),
+        achieved.reciprocal(step.bound_seconds),
+        achieved.reciprocal(step.matrix_seconds),
+    ]
+
+
+def _operator_table(workload: Workload, side: str, ops: Sequence[Op], limits: Limits) -> Table:
+    """Operators with at least a hundredth of the roofline, the others in one row, and all."""
+    step = OpSum.of("all", ops, limits)
+    kinds = by_operator(ops)
+    sums = sorted(
+        (OpSum.of(name, kind, limits) for name, kind in kinds.items()),
+        key=lambda each: each.bound_seconds,
+        reverse=True,
+    )
+    shown = [each for each in sums if each.bound_seconds >= _LEAST_SHARE * step.bound_seconds]
+    others = [op for each in sums[len(shown) :] for op in kinds[each.name]]
+    rows = [
+        (
+            each.name,
+            each.calls,
+            each.flop / 1e9,
+            each.moved_bytes / 1e6,
+            each.bound_seconds * 1e3,
+            each.bound_seconds / step.bound_seconds,
+        )
+        for each in (*shown, *([OpSum.of("others", others, limits)] if others else []), step)
+    ]
+    return Table(f"Roofline by operator: {workload.name}, {side}", _OPERATOR_COLUMNS, rows)
+
+
+def by_operator(ops: Iterable[Op]) -> dict[str, list[Op]]:
+    """Group calls by operator and dtype."""
+    kinds: dict[str, list[Op]] = {}
+    for op in ops:
+        kinds.setdefault(f"{op.name}, {str(op.dtype).removeprefix('torch.')}", []).append(op)
+    return kinds
 
 
 def record(step: Callable[[], object]) -> list[Op]:
@@ -87,22 +186,8 @@ def record(step: Callable[[], object]) -> list[Op]:
     return recorder.ops
 
 
-def total(name: str, ops: Iterable[Op], limits: Limits) -> OpSum:
-    """Add up `ops` under `name`. Raises `KeyError` where the peak of a dtype is unknown."""
-    return OpSum.of(name, [op.alone(limits) for op in ops])
-
-
-def by_operator(ops: Sequence[Op], limits: Limits) -> list[OpSum]:
-    """Sums by operator and dtype, the longest bound first. Raises `KeyError` as `total` does."""
-    kinds: dict[str, list[Op]] = {}
-    for op in ops:
-        kinds.setdefault(f"{op.name}, {str(op.dtype).removeprefix('torch.')}", []).append(op)
-    sums = (total(name, kind, limits) for name, kind in kinds.items())
-    return sorted(sums, key=lambda each: each.bound_seconds, reverse=True)
-
-
 class _Recorder(TorchDispatchMode):
-    """Sees every operator below autograd and autocast, with the tensors that it really gets."""
+    """Records every operator below autograd and autocast, with the tensors that it really gets."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's modes carry no annotations
@@ -113,26 +198,20 @@ class _Recorder(TorchDispatchMode):
         result = func(*args, **kwargs)
         read, written = _moved(func, args, kwargs, result)
         if written:  # a view moves nothing
-            name = func.overloadpacket.__name__
             moved = sum(_distinct_bytes(each) for each in chain(read, written))
             dtype = next(_tensors(result), written[0]).dtype
-            self.ops.append(Op(name, dtype, _flop(func, args, kwargs, result), moved))
+            formula = flop_registry.get(func.overloadpacket)  # 2 FLOP per multiply and add
+            flop = int(formula(*args, **kwargs, out_val=result)) if formula else 0
+            self.ops.append(Op(func.overloadpacket.__name__, dtype, flop, moved))
         return result
-
-
-def _flop(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-    """FLOP of a convolution or matrix product by torch's own formulas (2 per multiply and add), else 0."""
-    formula = flop_registry.get(func.overloadpacket)
-    return int(formula(*args, **kwargs, out_val=result)) if formula else 0
 
 
 def _moved(func: Any, args: Any, kwargs: Any, result: Any) -> tuple[list[Tensor], list[Tensor]]:
     """Tensors that a call reads and those that it writes, each once."""
     name = func.overloadpacket.__name__
     arguments = {argument.name: argument for argument in func._schema.arguments}
-    given = chain(zip(arguments, args, strict=False), kwargs.items())
     read, written = {}, {}
-    for key, value in given:
+    for key, value in chain(zip(arguments, args, strict=False), kwargs.items()):
         alias = arguments[key].alias_info
         changed = alias is not None and alias.is_write
         for tensor in _tensors(value):
@@ -157,5 +236,5 @@ def _distinct_bytes(tensor: Tensor) -> int:
 
 
 def _memory(tensor: Tensor) -> int:
-    """Where a tensor and its views lie."""
+    """Address of the memory that a tensor and its views share."""
     return tensor.untyped_storage().data_ptr()

@@ -1,26 +1,48 @@
-"""Whole training steps: the study's way against ours, one switch at a time, and against the roofline."""
+"""Whole training steps: the study's way against ours, one switch at a time, and against the roofline.
+
+Both descend on squared error over the same pixels with the same first weights, inputs ready in memory, with
+all cores or the whole card. A block is a step to warm up, then as many as fill half a second, clocked; then
+memory is handed back, so that a side that waits holds little.
+"""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 
-from benchmarks import ddp_efficiency, step_roofline
-from benchmarks.outcome import RESAMPLING, Cell, Outcome, Table
-from benchmarks.step_sides import (
-    LEAST_SECONDS,
-    STUDY,
-    UNSURE,
-    device,
-    make_block,
-    make_peak_on_card,
-)
-from benchmarks.turns import BLOCKS, Block, Side, Turns
-from benchmarks.workload import Embedding, Workload
-from parashot.errors import DeviceError, one_line
+import torch
+
+from benchmarks import roofline
+from benchmarks.outcome import Cell, Outcome, Table, median_of, ratio_of
+from benchmarks.peers.study_step import StudyStep, Switches
+from benchmarks.turns import BLOCKS, Block, Side, Turns, fitting, release_memory, seconds_of
+from benchmarks.workload import REPLICAS, Replicas, Workload, device, measure_replicas, serial_step
 from parashot.hardware import usable_cores
-from parashot.questions.statistics import Interval, median_interval, ratio_interval
+from parashot.questions.statistics import Interval
+from parashot.recipes import Value
+
+STUDY: Mapping[str, Switches] = {
+    "study": Switches(),
+    "one pass": Switches(True),
+    "split": Switches(True, "split"),
+    "channels last": Switches(True, "split", True),
+    "kept memory": Switches(True, "split", True, True),
+    "fused Adam": Switches(True, "split", True, True, True),
+}
+"""The study's way, then one more switch turned in each."""
+
+OURS: Mapping[str, Mapping[str, Value]] = {
+    "fp32": {"train.precision": "fp32"},
+    "fp32, recompute": {"train.precision": "fp32", "train.recompute": True},
+    "bf16": {"train.precision": "bf16"},
+    "bf16, compile": {"train.precision": "bf16", "train.compile": "default"},
+    "bf16, recompute": {"train.precision": "bf16", "train.recompute": True},
+}
+"""Keys of params.yaml; images arrive as uint8 and are normalised within the step."""
+
+_COMPILERS = ("g++", "clang++")
+"""Commands of which torch.compile needs one."""
 
 _LADDER = (*STUDY, "fp32", "bf16", "bf16, recompute")
 _COMPILED = (*_LADDER, "bf16, compile")  # compiling takes a minute or more on two cores
@@ -41,6 +63,25 @@ _SMALL = Workload("conv4", 32, 1, 1)
 _QUICK: Mapping[Workload, Sequence[str]] = {_SMALL: _LADDER}
 _QUICK_BLOCKS = 2
 
+_DDP_REFERENCE = Workload("bottleneck", 84, 15, 8)
+"""The study gave each replica 7 to 15 episodes of a step; 4 are what a block has time for."""
+
+_DDP: Mapping[Workload, int] = {
+    Workload("conv4", 32, 5, 8): 10,
+    Workload("conv4", 84, 1, 4): 4,
+    Workload("bottleneck", 84, 1, 4): 1,
+    Workload("bottleneck", 84, 15, 4): 1,
+    _DDP_REFERENCE: 1,
+    Workload("bottleneck", 224, 1, 2): 1,
+    Workload("resnet12", 84, 1, 4): 1,
+}
+"""Steps per block, so that a block takes half a second or more; the first is the default study's."""
+
+_QUICK_DDP: Mapping[Workload, int] = {Workload("conv4", 32, 1, 2): 1}
+
+LEAST_SECONDS = 0.5
+"""Length of a block's clocked steps."""
+
 _COLUMNS = (
     "way",
     "seconds per step",
@@ -50,43 +91,38 @@ _COLUMNS = (
     "peak memory (MiB)",
     "of the study's",
 )
-_REASON_LENGTH = 100
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Steps of one workload by side, item i of all from the same round.
+    """Seconds per step of one workload by side, item i of all of round i.
 
-    `seconds` per step; `peaks` in bytes: above the idle process on a CPU, of tensors on a card; `failures`
-    say in a line why a side is not among them.
+    `peaks` in bytes: above the idle process on a CPU, of tensors on a card.
     """
 
     workload: Workload
     seconds: Mapping[str, Sequence[float]]
     peaks: Mapping[str, int]
-    failures: Mapping[str, str]
+    skipped: Sequence[str] = ()
 
-    def times_faster(self, side: str, than: str = "study") -> Interval:
-        """Seconds of `than` over those of `side`. Raises `DeviceError` where one of them could not run."""
-        for name in (side, than):
-            if name in self.failures:
-                raise DeviceError(f"benchmark side {name!r} cannot run here: {self.failures[name]}")
-        return ratio_interval(self.seconds[than], self.seconds[side], RESAMPLING)
+    def times_faster(self, name: str) -> Interval:
+        """Seconds of the study over those of side `name`."""
+        return ratio_of(self.seconds["study"], self.seconds[name])
 
 
 def run(quick: bool) -> Outcome:
-    """All workloads with their sides and rooflines, and DDP; `quick`: small shapes, two blocks."""
+    """Measure all workloads with their sides and rooflines, and DDP; `quick`: small shapes, two blocks."""
     blocks = _QUICK_BLOCKS if quick else BLOCKS
     workloads = _QUICK if quick else _ALL
-    compared = [_compare(workload, sides, blocks, memory=True) for workload, sides in workloads.items()]
+    compared = [compare(workload, sides, blocks, memory=True) for workload, sides in workloads.items()]
     achieved = {each.workload: each.seconds for each in compared}
-    efficiencies = ddp_efficiency.measure_all(quick)
+    replicas = [measure_replicas(*each, blocks) for each in (_QUICK_DDP if quick else _DDP).items()]
     return Outcome(
         "step",
-        [*map(_table, compared), *step_roofline.tables(achieved), ddp_efficiency.table(efficiencies)],
+        [*map(_table, compared), *roofline.tables(achieved, make_step), _ddp_table(replicas)],
         raw={
             "steps": [asdict(each) for each in compared],
-            "ddp": [asdict(each) for each in efficiencies],
+            "ddp": [asdict(each) for each in replicas],
         },
         settings={
             "blocks": blocks,
@@ -97,77 +133,97 @@ def run(quick: bool) -> Outcome:
     )
 
 
+def measure_ddp(quick: bool) -> Replicas:
+    """Measure DDP against serial on the reference workload; `quick`: on a small one."""
+    if quick:
+        return measure_replicas(*next(iter(_QUICK_DDP.items())), _QUICK_BLOCKS)
+    return measure_replicas(_DDP_REFERENCE, _DDP[_DDP_REFERENCE], BLOCKS)
+
+
 def compare(
-    embedding: Embedding,
-    size: int,
-    k_query: int,
-    batchsz: int,
-    sides: Sequence[str],
-    blocks: int = BLOCKS,
-    memory: bool = False,
+    workload: Workload, sides: Sequence[str], blocks: int = BLOCKS, memory: bool = False
 ) -> Comparison:
-    """Time `sides`, of `step_sides.STUDY` and `OURS`, in turn; with `memory`, find their peaks too.
+    """Time `sides`, of `STUDY` and `OURS`, in turn; with `memory`, measure their peaks too.
 
-    A side that this machine cannot run is among the failures. Raises `DeviceError` in one line where one
-    fails that runs everywhere.
+    A side that compiles is skipped without a compiler. Raises `DeviceError` in one line where one fails.
     """
-    return _compare(Workload(embedding, size, k_query, batchsz), sides, blocks, memory)
-
-
-def _compare(workload: Workload, sides: Sequence[str], blocks: int, memory: bool) -> Comparison:
-    failures = {name: reason for name in sides if (reason := _obstacle(name))}
-    able = [name for name in sides if name not in failures]
+    compiler = any(map(shutil.which, _COMPILERS))
+    able = [name for name in sides if compiler or "compile" not in name]
     peaks: Mapping[str, int] = {}
-    with Turns(_sides(able, workload)) as turns:
+    with Turns([side(name, workload) for name in able]) as turns:
         seconds = turns.seconds(blocks)
-        if memory and device().type == "cpu":
+        if memory:
             peaks = turns.peak_memory()
-    if memory and device().type == "cuda":
-        peaks = _peaks_on_card(able, workload)
-    return Comparison(workload, seconds, peaks, failures)
+    return Comparison(workload, seconds, peaks, [name for name in sides if name not in able])
 
 
-@cache
-def _obstacle(name: str) -> str:
-    """Why a side cannot run here, or an empty text. It is tried alone, so that no other ends with it."""
-    if name not in UNSURE:
-        return ""
-    try:
-        with Turns(_sides([name], _SMALL)) as turns:
-            turns.seconds(1, warmups=0)
-    except DeviceError as error:
-        return one_line(error)[:_REASON_LENGTH]
-    return ""
+# --- sides ----------------------------------------------------------------------------------------------
 
 
-def _peaks_on_card(names: Sequence[str], workload: Workload) -> dict[str, int]:
-    with Turns(_sides(names, workload, make_peak_on_card)) as turns:
-        return {name: int(peaks[0]) for name, peaks in turns.seconds(1).items()}
+def side(name: str, workload: Workload, called: str = "") -> Side:
+    """A side of `STUDY` or `OURS` on a workload, under its own or another name."""
+    return Side(called or name, make_block, {"name": name, "workload": workload})
 
 
-def _sides(names: Sequence[str], workload: Workload, make: Callable[..., Block] = make_block) -> list[Side]:
-    return [Side(name, make, {"name": name, "workload": workload}) for name in names]
+def make_block(name: str, workload: Workload) -> Block:
+    """Blocks of steps of side `name`: seconds per step."""
+    torch.set_num_threads(usable_cores())
+    return ClockedSteps(make_step(name, workload))
+
+
+def make_step(name: str, workload: Workload) -> Callable[[], object]:
+    """A training step of side `name` over one batch."""
+    if name in STUDY:
+        return StudyStep(workload.params(), workload.batch(), device(), STUDY[name])
+    return serial_step(workload, OURS[name])
+
+
+class ClockedSteps:
+    """A block of steps: each call clocks as many as fill half a second and returns seconds per step."""
+
+    def __init__(self, step: Callable[[], object]) -> None:
+        self.step = step
+        self.steps = 0
+
+    def __call__(self) -> float:
+        self.step()
+        self.steps = self.steps or fitting(self._seconds, LEAST_SECONDS)
+        seconds = self._seconds(self.steps) / self.steps
+        release_memory()
+        torch.cuda.empty_cache()
+        return seconds
+
+    def _seconds(self, steps: int) -> float:
+        wait = torch.cuda.synchronize if torch.cuda.is_available() else bool
+        return seconds_of(self.step, steps, wait)
+
+
+# --- tables ---------------------------------------------------------------------------------------------
 
 
 def _table(comparison: Comparison) -> Table:
-    rows = [_row(comparison, name) for name in comparison.seconds]
-    rows += [_failed_row(name, reason) for name, reason in comparison.failures.items()]
-    return Table(f"Training step: {comparison.workload.name}", _COLUMNS, rows)
-
-
-def _row(comparison: Comparison, name: str) -> list[Cell]:
     workload, peaks = comparison.workload, comparison.peaks
-    seconds = median_interval(comparison.seconds[name], RESAMPLING)
-    return [
-        name,
-        seconds,
-        workload.batchsz / seconds.value,
-        workload.images / seconds.value,
-        comparison.times_faster(name),
-        peaks[name] / 2**20,
-        peaks[name] / peaks["study"],
+    rows: list[list[Cell]] = []
+    for name, series in comparison.seconds.items():
+        seconds = median_of(series)
+        rates = (workload.batchsz / seconds.value, workload.images / seconds.value)
+        memory = (peaks[name] / 2**20, peaks[name] / peaks["study"])
+        rows.append([name, seconds, *rates, comparison.times_faster(name), *memory])
+    for name in comparison.skipped:
+        rows.append([name, f"not here: no {' or '.join(_COMPILERS)}", *[None] * (len(_COLUMNS) - 2)])
+    return Table(f"Training step: {workload.name}", _COLUMNS, rows)
+
+
+def _ddp_table(measured: Sequence[Replicas]) -> Table:
+    columns = (
+        "step",
+        "serial, 1 thread (s)",
+        f"DDP, {REPLICAS} × 1 thread (s)",
+        "efficiency",
+        "without exchange",
+    )
+    rows = [
+        (each.workload.name, median_of(each.serial), median_of(each.ddp), each.efficiency, each.ceiling)
+        for each in measured
     ]
-
-
-def _failed_row(name: str, reason: str) -> list[Cell]:
-    return [name, reason, *[None] * (len(_COLUMNS) - 2)]
+    return Table("DDP against serial, fp32 on the CPU", columns, rows)

@@ -1,22 +1,25 @@
-"""Sides that are compared, each in a process of its own, timed in turn: A B C A B C ...
+"""Interleaved timing, A B C A B C ..., of callables or of sides in processes of their own.
 
-A process of its own keeps what one side does to its process (allocator, threads, caches of torch) from the
-others. Only one side runs at a time; the others sleep on a pipe.
+What is compared runs as sides: a process of its own keeps what one side does to its process (allocator,
+threads, caches of torch) from the others. Only one side runs at a time; the others wait for work.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import multiprocessing
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from parashot.errors import DeviceError
+from parashot.errors import DeviceError, one_line
 from parashot.hardware import MemoryPeak, tree_memory_bytes
 
 BLOCKS = 7
@@ -25,15 +28,50 @@ BLOCKS = 7
 _MEMORY_INTERVAL_SECONDS = 0.01
 
 Block = Callable[[], float]
-"""Does one block and returns its seconds, timed by itself, per unit of work."""
+"""One timed block of work: returns its seconds per unit of work."""
+
+
+def interleaved(
+    blocks: Mapping[str, Block], rounds: int, warmups: int = 1, shown: bool = True
+) -> dict[str, list[float]]:
+    """Call every block once per round; return values by name, item i of round i, without the warm-ups."""
+    measured: dict[str, list[float]] = {name: [] for name in blocks}
+    for number in range(-warmups, rounds):
+        for name, block in blocks.items():
+            value = block()
+            if number >= 0:
+                measured[name].append(value)
+        if shown:
+            print(f"\r  round {number + 1} of {rounds} ", end="", file=sys.stderr, flush=True)
+    print("\r" + " " * 30 if shown else "", end="\r" * shown, file=sys.stderr, flush=True)
+    return measured
+
+
+def fitting(seconds: Callable[[int], float], at_least: float, fewest: int = 1) -> int:
+    """Return how many repetitions, but `fewest`, take `at_least` seconds; `seconds(n)` times n of them."""
+    count, taken = fewest, seconds(fewest)
+    while taken < at_least / 4:
+        count *= 2
+        taken = seconds(count)
+    return max(fewest, math.ceil(count * at_least / taken))
+
+
+def seconds_of(call: Callable[[], object], count: int, finish: Callable[[], object] = lambda: None) -> float:
+    """Time `count` calls in a row; `finish` waits for the device."""
+    finish()
+    begin = time.perf_counter()
+    for _ in range(count):
+        call()
+    finish()
+    return time.perf_counter() - begin
 
 
 @dataclass(frozen=True)
 class Side:
     """One of the compared: `make(**arguments)` runs in the side's process and returns its block.
 
-    `make` stands at the top of a module. What it needs of torch it imports itself, so that `idle_bytes` (the
-    process before `make`, with `preload` imported) is the same for all sides.
+    `make` stands at the top of a module and imports peers itself, so that the idle memory of a side (its
+    process before `make`, with `preload` imported) is the same for all.
     """
 
     name: str
@@ -43,110 +81,110 @@ class Side:
 
 
 class Turns:
-    """`with Turns(sides) as turns:` starts the sides; `turns.seconds(7)` lets them run in turn."""
+    """`with Turns(sides) as turns:` starts the sides; `turns.seconds(7)` lets them run in turn.
+
+    Raises `DeviceError` in one line where a side fails or its process dies.
+    """
 
     def __init__(self, sides: Sequence[Side]) -> None:
         self.sides = list(sides)
-        self._running: dict[str, tuple[Any, Connection]] = {}
+        self._pools: dict[str, ProcessPoolExecutor] = {}
 
     def __enter__(self) -> Self:
         spawn = multiprocessing.get_context("spawn")
-        for side in self.sides:
-            here, there = spawn.Pipe()
-            process = spawn.Process(target=_serve, args=(side, there))  # not a daemon: it may have children
-            process.start()
-            there.close()
-            self._running[side.name] = (process, here)
+        self._pools = {side.name: ProcessPoolExecutor(1, spawn) for side in self.sides}
         try:
-            for what in ("ready", "make"):  # what is idle is known when all share the packages they imported
-                for side in self.sides:
-                    self._ask(side.name, what)
+            loading = {
+                each.name: self._pools[each.name].submit(_preload, each.preload) for each in self.sides
+            }
+            for name, future in loading.items():
+                _answer(name, future)
+            for side in self.sides:  # idle memory is comparable once all have imported their packages
+                self._ask(side.name, _make, side)
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process, connection in self._running.values():
-            connection.close()
-            process.join(10)
-            if process.is_alive():
-                process.terminate()
-                process.join()
+        for pool in self._pools.values():
+            pool.shutdown()
 
     def seconds(self, blocks: int = BLOCKS, warmups: int = 1) -> dict[str, list[float]]:
-        """Seconds of each block by side, item i of all from round i; `warmups` rounds are left out."""
-        measured: dict[str, list[float]] = {side.name: [] for side in self.sides}
-        for number in range(-warmups, blocks):
-            for name, series in measured.items():
-                taken = self._ask(name, "block")
-                if number >= 0:
-                    series.append(taken)
-            print(f"\r  round {number + 1} of {blocks} ", end="", file=sys.stderr, flush=True)
-        print("\r" + " " * 30, end="\r", file=sys.stderr, flush=True)
-        return measured
+        """Return the seconds of each block by side, as `interleaved` does."""
+        asking = {side.name: partial(self._ask, side.name, _block) for side in self.sides}
+        return interleaved(asking, blocks, warmups)
 
     def peak_memory(self) -> dict[str, int]:
-        """Peak bytes of one more block by side, above its idle process: PSS over its process tree."""
-        return {side.name: int(self._ask(side.name, "memory")) for side in self.sides}
+        """Return peak bytes of one more block by side.
+
+        On a card, of tensors; else above the idle process: PSS over its process tree.
+        """
+        return {side.name: int(self._ask(side.name, _peak_bytes)) for side in self.sides}
 
     def private_memory(self) -> dict[str, int]:
-        """Bytes that each side's process has to itself, and that only its end sets free.
+        """Return bytes that only the end of each side's process sets free: no pages of mapped files."""
+        return {side.name: int(self._ask(side.name, _private_bytes)) for side in self.sides}
 
-        Pages of a mapped file are not among them: the kernel takes those back whenever it likes.
-        """
-        return {side.name: int(self._ask(side.name, "private")) for side in self.sides}
+    def _ask(self, name: str, function: Callable[..., float], *args: object) -> float:
+        return _answer(name, self._pools[name].submit(function, *args))
 
-    def _ask(self, name: str, what: str) -> float:
-        process, connection = self._running[name]
-        connection.send(what)
-        try:
-            answer: float | str = connection.recv()
-        except EOFError as error:
-            process.join()
-            raise DeviceError(f"benchmark side {name!r} ended with exit code {process.exitcode}") from error
-        if isinstance(answer, str):
-            raise DeviceError(f"benchmark side {name!r}: {' '.join(answer.split())}")
-        return answer
+
+def _answer(name: str, future: Future[float]) -> float:
+    try:
+        return future.result()
+    except Exception as error:
+        reason = f"{type(error).__name__}: {one_line(error)}"
+        raise DeviceError(f"benchmark side {name!r}: {reason}") from error
 
 
 def release_memory() -> None:
-    """Hand freed memory back to the kernel, so that sides that wait hold little. After a block, unclocked."""
+    """Hand freed memory back to the kernel, so that waiting sides hold little."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
-def _serve(side: Side, connection: Connection) -> None:
-    """Answer the parent's questions until it closes the pipe."""
-    for module in side.preload:
+# --- in the process of a side ---------------------------------------------------------------------------
+
+
+@dataclass
+class _State:
+    """The block of this process's side, and bytes that its process tree held before it was made."""
+
+    block: Block = float
+    idle_bytes: int = 0
+
+
+_state = _State()
+
+
+def _preload(modules: Sequence[str]) -> float:
+    for module in modules:
         __import__(module)
-    idle_bytes = 0
-    block: Block | None = None
-    while True:
-        try:
-            question = connection.recv()
-        except EOFError:
-            return
-        try:
-            answer: float | str = 0.0
-            if question == "make":
-                idle_bytes = tree_memory_bytes(os.getpid())
-                block = side.make(**side.arguments)
-            elif question == "private":
-                answer = _private_bytes()
-            elif question != "ready":
-                assert block is not None
-                answer = block() if question == "block" else _peak_of(block, idle_bytes)
-        except Exception as error:
-            answer = f"{type(error).__name__}: {error}"
-        connection.send(answer)
+    return 0.0
 
 
-def _peak_of(block: Block, idle_bytes: int) -> float:
+def _make(side: Side) -> float:
+    _state.idle_bytes = tree_memory_bytes(os.getpid())
+    _state.block = side.make(**side.arguments)
+    return 0.0
+
+
+def _block() -> float:
+    return _state.block()
+
+
+def _peak_bytes() -> float:
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+        _state.block()
+        return float(torch.cuda.max_memory_allocated())
     with MemoryPeak(_MEMORY_INTERVAL_SECONDS) as memory:
-        block()
-    return float(memory.peak_bytes - idle_bytes)
+        _state.block()
+    return float(memory.peak_bytes - _state.idle_bytes)
 
 
 def _private_bytes() -> float:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 settings.register_profile("parashot", deadline=None, derandomize=True)  # the same examples in every run
 settings.load_profile("parashot")
 
-WITH_RANKS = ("tests/parallel/", "tests/study/", "tests/train/")
+WITH_RANKS = ("tests/parallel/", "tests/measure/", "tests/train/")
 """Folders of tests that call the same standing ranks."""
 
 WITH_STUDY = tuple(f"tests/pipeline/test_{each}.py" for each in ("study", "kills", "docs_commands"))
@@ -88,6 +88,20 @@ def ranks() -> Iterator[StandingRanks]:
     standing = StandingRanks()
     yield standing
     standing.close()
+
+
+@pytest.fixture
+def standing_launch(ranks: StandingRanks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainings and measurements of several processes run in the standing ranks."""
+    from parashot.parallel.launch import launch
+
+    def call(function: Any, placement: Any, processes: int, *args: Any) -> Any:
+        if processes == 1:
+            return launch(function, placement, 1, *args)
+        return ranks(processes, function, *args)
+
+    for module in ("train.run", "questions.strategies.measure", "questions.batchsz.measure"):
+        monkeypatch.setattr(f"parashot.{module}.launch", call)
 
 
 @pytest.fixture(scope="module")

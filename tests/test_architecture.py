@@ -34,7 +34,7 @@ bottom lie the modules beside the packages, and the records.py of any package.""
 DOORS = {
     "mlflow": "parashot.tracking",
     "sqlalchemy": "parashot.tracking",
-    "yaml": "parashot.params",
+    "yaml": "parashot.parsing",
     "matplotlib": "parashot.report",
     "ray": "parashot.sweep",
     "dvc": "nowhere",
@@ -44,7 +44,17 @@ DOORS = {
 ENVIRONMENT = ("parashot.parallel", "parashot.sweep", "parashot.tracking")
 """Packages that handle variables of torchrun, Ray and MLflow; all others are handed what they need."""
 
-COMPUTE_NOTHING = {"params", "errors", "files", "progress", "plain", "command", "lifetime", "tracking"}
+COMPUTE_NOTHING = {
+    "command",
+    "errors",
+    "files",
+    "lifetime",
+    "params",
+    "parsing",
+    "plain",
+    "progress",
+    "tracking",
+}
 """Parts of parashot that no result depends on, and so no stage."""
 
 MOST_LINES = 450

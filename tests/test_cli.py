@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 import subprocess
 import sys
@@ -19,11 +18,11 @@ from parashot import recipes
 from parashot.cli import main
 from parashot.command import guarded
 from parashot.errors import DataError, ParamsError
-from parashot.params import Params, load_params, parse, read_yaml
+from parashot.params import Params, load_params
+from parashot.parsing import parse, read_yaml
 from parashot.recipes import DEFAULT, apply, arguments, load_recipe, recipe_names
 
 PARAMS = Path(__file__).parents[1] / "params.yaml"
-COMMAND = [sys.executable, "-m", "parashot.cli"]
 
 
 def _params_tree() -> dict[str, Any]:
@@ -76,9 +75,7 @@ def test_what_the_user_can_mend_is_one_line(
     assert printed.out == ""
 
 
-@pytest.mark.parametrize(
-    "ask", [lambda: torch.empty(2**50), lambda: np.empty(2**50), lambda: bytearray(2**50)]
-)
+@pytest.mark.parametrize("ask", [lambda: torch.empty(2**50), lambda: np.empty(2**50)])
 def test_more_memory_than_there_is(ask: Callable[[], object], capsys: pytest.CaptureFixture[str]) -> None:
     assert guarded(ask) == 1
     line = capsys.readouterr().err
@@ -129,7 +126,8 @@ def test_wrong_usage_exits_with_2(words: list[str], capsys: pytest.CaptureFixtur
 def test_heavy_packages_stay_out() -> None:
     program = (
         "import sys; from parashot.cli import main; main(['recipe', 'study']); main(['recipe'])\n"
-        "print(*{'torch', 'mlflow', 'numpy', 'dvc', 'matplotlib'} & set(sys.modules), file=sys.stderr)"
+        "heavy = {'torch', 'mlflow', 'numpy', 'dvc', 'matplotlib', 'ray', 'hydra', 'scipy'}\n"
+        "print(*heavy & set(sys.modules), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stderr == "\n"
@@ -160,31 +158,40 @@ def test_unknown_recipe_is_one_line_and_stops_the_command_around_it(
 
 
 @pytest.mark.parametrize("name", recipe_names())
-def test_every_recipe_is_a_valid_set_of_params(name: str) -> None:
+def test_a_recipe_reaches_params_by_dvc_and_by_the_shell(name: str, tmp_path: Path) -> None:
+    """It is a valid set of params, and DVC and a shell hand it on as it is, types and all."""
+    from dvc.utils.hydra import apply_overrides
+
     recipe = load_recipe(name)
-    parse(Params, apply(_params_tree(), recipe.settings))
     assert recipe.description and recipe.hardware
+    words = arguments(recipe)
+    assert words[::2] == ["-S"] * (len(words) // 2)
+    copied = Path(shutil.copy(PARAMS, tmp_path))
+    apply_overrides(copied, words[1::2])
+    assert load_params(copied) == parse(Params, apply(_params_tree(), recipe.settings))
+    script = f"set -- {' '.join(words)}; printf '%s\\n' \"$@\""
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == words
 
 
-@pytest.mark.parametrize("first", recipe_names())
-@pytest.mark.parametrize("second", recipe_names())
-def test_one_recipe_can_follow_another(first: str, second: str) -> None:
-    after_first = apply(_params_tree(), load_recipe(first).settings)
-    assert apply(after_first, load_recipe(second).settings) == apply(
-        _params_tree(), load_recipe(second).settings
+def test_one_recipe_can_follow_another() -> None:
+    for first in recipe_names():
+        after_first = apply(_params_tree(), load_recipe(first).settings)
+        for second in recipe_names():
+            settings = load_recipe(second).settings
+            assert apply(after_first, settings) == apply(_params_tree(), settings), (first, second)
+
+
+def test_quick_is_the_default_study() -> None:
+    """It leads back from any recipe to the study of docs/studies/synthetic, whatever params.yaml says."""
+    tree, settings = (
+        read_yaml(PARAMS.parent / "docs/studies/synthetic/params.yaml"),
+        load_recipe(DEFAULT).settings,
     )
-
-
-def test_quick_is_the_default_study(tmp_path: Path) -> None:
-    """Who tunes params.yaml tunes recipes/quick.yaml as well: it leads back from any other recipe."""
-    shown = subprocess.run(
-        ["git", "show", "HEAD:params.yaml"], cwd=PARAMS.parent, capture_output=True, check=False
-    )
-    committed = tmp_path / "params.yaml"
-    committed.write_bytes(shown.stdout or PARAMS.read_bytes())
-    tree, settings = read_yaml(committed), load_recipe(DEFAULT).settings
     assert isinstance(tree, dict)
     assert settings == {key: _find(tree, key) for key in settings}
+    for name in recipe_names():
+        assert load_recipe(name).settings.keys() <= settings.keys()
 
 
 def test_the_users_copy_of_the_images_outlives_a_recipe() -> None:
@@ -194,22 +201,9 @@ def test_the_users_copy_of_the_images_outlives_a_recipe() -> None:
     assert apply(owned, load_recipe(DEFAULT).settings)["data"]["archive"] is None
 
 
-@pytest.mark.parametrize("name", recipe_names())
-def test_dvc_reads_a_recipe_with_its_types(name: str, tmp_path: Path) -> None:
-    from dvc.utils.hydra import apply_overrides
-
-    copied = Path(shutil.copy(PARAMS, tmp_path))
-    words = arguments(load_recipe(name))
-    assert words[::2] == ["-S"] * (len(words) // 2)
-    apply_overrides(copied, words[1::2])
-    assert load_params(copied) == parse(Params, apply(_params_tree(), load_recipe(name).settings))
-
-
 def test_every_kind_of_value_survives_dvc(tmp_path: Path) -> None:
     from dvc.utils.hydra import apply_overrides
 
-    file = tmp_path / "params.yaml"
-    file.write_text("a:\n  b: 0\n  c: 0\n  d: 0\n  e: 0\n  f: 0\n  g: 0\n  h: 0\n", encoding="utf-8")
     settings: dict[str, recipes.Value] = {
         "a.b": [2, 30, 60],
         "a.c": True,
@@ -219,31 +213,21 @@ def test_every_kind_of_value_survives_dvc(tmp_path: Path) -> None:
         "a.g": "../shared/data/mini-imagenet",
         "a.h": 0.00001,
     }
-    recipe = recipes.Recipe("any", "", "", settings)
-    apply_overrides(file, arguments(recipe)[1::2])
-    assert read_yaml(file) == apply({"a": dict.fromkeys("bcdefgh")}, settings)
+    file = tmp_path / "params.yaml"
+    file.write_text("a:\n" + "".join(f"  {key[2:]}: 0\n" for key in settings), encoding="utf-8")
+    apply_overrides(file, arguments(recipes.Recipe("any", "", "", settings))[1::2])
+    assert read_yaml(file) == {"a": {key[2:]: value for key, value in settings.items()}}
 
 
-@pytest.mark.parametrize("name", recipe_names())
-def test_a_shell_hands_a_recipe_on_unchanged(name: str) -> None:
-    script = f'set -- $({" ".join(COMMAND)} recipe {name}); printf "%s\\n" "$@"'
-    done = subprocess.run(["sh", "-c", script], env=os.environ, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == arguments(load_recipe(name))
-
-
-@pytest.mark.parametrize("value", ["two words", "a$b", "a;b", "x*", "", "{a: 1}"])
+@pytest.mark.parametrize("value", ["two words", "a$b", "x*", ""])
 def test_a_value_that_a_shell_would_change_is_refused(value: str) -> None:
     with pytest.raises(ParamsError, match="unquoted"):
         arguments(recipes.Recipe("any", "", "", {"a": value}))
 
 
-@pytest.mark.parametrize("key", ["train.batchszs", "nothing.at.all", "seed.deeper"])
+@pytest.mark.parametrize("key", ["train.batchszs", "seed.deeper"])
 def test_a_key_that_params_do_not_have_is_refused(key: str) -> None:
-    with pytest.raises(ParamsError, match=f"{key}: unknown key"):
-        apply(_params_tree(), {key: 1})
-
-
-def test_apply_leaves_its_argument_alone() -> None:
     tree = _params_tree()
-    apply(tree, {"train.batchsz": 60})
+    with pytest.raises(ParamsError, match=f"{key}: unknown key"):
+        apply(tree, {key: 1})
     assert tree == _params_tree()

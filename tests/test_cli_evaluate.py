@@ -8,18 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from parashot.train.evaluate import EpisodeSet, episode_accuracies, mean_and_ci95
 from tiny_data import EVALUATED, SEED, tiny_params
 
 from parashot.cli import main
 from parashot.cli.weights import SHIPPED
 from parashot.data import ready
 from parashot.data.images import encode_jpeg
-from parashot.data.packed import PackedSplit
 from parashot.data.sources.miniimagenet import miniimagenet
 from parashot.data.sources.ravi import class_splits
 from parashot.model.network import build_network
 from parashot.model.weights import save_weights
+from parashot.task import mean_and_ci95
+from parashot.tasks.evaluation import draw_split, episode_accuracies
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -33,8 +33,8 @@ def run(*words: object) -> int:
 @pytest.fixture
 def weights(tmp_path: Path) -> Path:
     model = tiny_params({"model.head": "residual"}).model
-    save_weights(tmp_path / "model.pt", model, build_network(model, seed=1).state_dict())
-    return tmp_path / "model.pt"
+    save_weights(tmp_path / "model.safetensors", model, build_network(model, seed=1).state_dict())
+    return tmp_path / "model.safetensors"
 
 
 def test_json_holds_what_the_library_measures(
@@ -42,9 +42,8 @@ def test_json_holds_what_the_library_measures(
 ) -> None:
     assert run("--data", tiny_packed, "--weights", weights, *SHAPE, "--transductive", 3, "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    split = PackedSplit(tiny_packed, "test")
     network = build_network(tiny_params({"model.head": "residual"}).model, seed=1)
-    expected = episode_accuracies(network, EpisodeSet(split, EVALUATED, split.episodes))
+    expected = episode_accuracies(network, draw_split(tiny_packed, "test", EVALUATED, 11, SEED))
     assert (found["test_accuracy"], found["test_accuracy_ci95"]) == pytest.approx(mean_and_ci95(expected))
     assert found["cosine_accuracy"] == found["test_accuracy"]  # nothing was learned
     assert (found["episodes"], found["margin"], found["transductive_episodes"]) == (11, 0, 3)
@@ -86,7 +85,7 @@ def test_a_copy_of_miniimagenet_is_packed_on_the_way(
         (("--k-query", 15), "need 16 images per class, but h of split test has 6; take fewer"),
         (("--transductive", 1), "1 transductive episode has no interval; take 0, or at least 2"),
         (("--data", "nowhere"), "nowhere: does not exist; give a copy of miniImageNet, or a study's"),
-        (("--weights", "nowhere.pt"), "nowhere.pt: cannot be read"),
+        (("--weights", "nowhere.safetensors"), "nowhere.safetensors: cannot be read"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -106,8 +105,8 @@ def test_weights_of_another_network_are_refused(
     tiny_packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     conv4, resnet = (tiny_params({"model.embedding": each}).model for each in ("conv4", "resnet12"))
-    save_weights(tmp_path / "model.pt", conv4, build_network(resnet, seed=0).state_dict())
-    assert run("--data", tiny_packed, "--weights", tmp_path / "model.pt", *SHAPE) == 1
+    save_weights(tmp_path / "model.safetensors", conv4, build_network(resnet, seed=0).state_dict())
+    assert run("--data", tiny_packed, "--weights", tmp_path / "model.safetensors", *SHAPE) == 1
     assert "its weights are not those of the network it names" in capsys.readouterr().err
 
 

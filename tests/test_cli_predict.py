@@ -50,9 +50,10 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_table_of_every_number_of_devices(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", "--gpus", "4,1,2", "--link", "ethernet-10g"]) == 0
     printed = capsys.readouterr()
-    rows = [line for line in printed.out.splitlines() if line.startswith("| ethernet-10g")]
-    assert len(rows) == 6 and "| strong | 4 | 2 | 8 |" in rows[2] and printed.err == ""
-    assert "The model checked here" in printed.out and "<" not in printed.out
+    rows = [line.split() for line in printed.out.splitlines() if line.startswith("ethernet-10g")]
+    assert [row[1:5] for row in rows[:3]] == [["strong", str(n), str((n + 1) // 2), "8"] for n in (1, 2, 4)]
+    assert len(rows) == 6 and printed.err == ""
+    assert "The model checked here" in printed.out
 
 
 def test_json_has_every_digit(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,8 +62,9 @@ def test_json_has_every_digit(study: Path, capsys: pytest.CaptureFixture[str]) -
     tree = json.loads(capsys.readouterr().out)
     strong, weak = tree["rows"]
     assert (strong["nodes"], strong["batchsz"], weak["batchsz"]) == (8, 128, 8192)
-    assert strong["seconds_per_step_low"] <= strong["seconds_per_step"] <= strong["seconds_per_step_high"]
-    assert weak["efficiency"] == pytest.approx(weak["speedup"] / 64)
+    seconds = strong["seconds_per_step"]
+    assert seconds["low"] <= seconds["value"] <= seconds["high"]
+    assert weak["efficiency"]["value"] == pytest.approx(weak["speedup"]["value"] / 64)
     assert [row["variant"] for row in tree["checked"]] == ["serial", "ddp"]
     assert tree["checked"][0]["error"] == pytest.approx(0, abs=1e-9)
 
@@ -76,8 +78,6 @@ def test_json_has_every_digit(study: Path, capsys: pytest.CaptureFixture[str]) -
         (["--gpus", "1,two"], "--gpus '1,two': whole numbers from 1"),
         (["--gpus", ""], "--gpus '': whole numbers from 1"),
         (["--gpus", "0"], "--gpus '0': whole numbers from 1"),
-        (["--per-node", "0"], "--per-node 0: at least 1"),
-        (["--batchsz", "-3"], "--batchsz -3: at least 1"),
     ],
 )
 def test_what_was_asked_wrongly_is_one_line(

@@ -47,8 +47,8 @@ def test_examples_of_the_package_run(
 
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="argparse words its help in another way from 3.13 on")
 def test_the_reference_is_that_of_the_code() -> None:
-    done = subprocess.run([sys.executable, "docs/reference.py", "--check"], check=False, cwd=ROOT)
-    assert done.returncode == 0, "make it again: python docs/reference.py"
+    done = subprocess.run([sys.executable, "tools/reference.py", "--check"], check=False, cwd=ROOT)
+    assert done.returncode == 0, "make it again: python tools/reference.py"
 
 
 def test_links_lead_somewhere() -> None:
@@ -74,9 +74,9 @@ def test_commands_name_what_there_is() -> None:
 
 
 def test_pages_of_results_hold_what_was_measured() -> None:
-    script = runpy.run_path(str(ROOT / "docs/results.py"))
+    script = runpy.run_path(str(ROOT / "tools/results.py"))
     found = script["trainings"]()
     text = script["PAGE"].read_text(encoding="utf-8")
-    assert script["filled"](text, script["page_figures"](found)) == text, "make it again: docs/results.py"
+    assert script["filled"](text, script["page_figures"](found)) == text, "make it again: tools/results.py"
     card = script["SHIPPED"].with_suffix(".md").read_text(encoding="utf-8")
     assert [each["recipe"] for each in found if script["filled"](card, script["card_figures"](each)) == card]

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-import runpy
+import subprocess
+import sys
+import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from browser import chromium, needs_browser
+from tracked import Checkout
 
 from parashot.records import Metric, Run, write_runs
-from parashot.tracking import LoggableModel, Store, Study, publish
+from parashot.tracking import Store, Study, publish
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-SCREENSHOTS = Path(__file__).parents[1] / "docs/screenshots.py"
-"""Starts an `mlflow ui`, for the README's pictures as for these tests."""
-
-pytestmark = [needs_browser, pytest.mark.timeout(600)]
+pytestmark = [needs_browser, pytest.mark.slow]
 
 
 def training(name: str, seconds: float) -> Run:
@@ -44,10 +46,6 @@ def training(name: str, seconds: float) -> Run:
     )
 
 
-def no_model(path: Path) -> LoggableModel:
-    raise AssertionError(f"{path}: no run here has a model")
-
-
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """An `mlflow ui` without flags but its port, over a published study of two trainings."""
@@ -61,9 +59,27 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     (root / "reports").mkdir()
     (root / "reports/index.html").write_text("<h1>How to parallelise this training</h1>")
     study = Study("study on synthetic data", artifacts=[root / "reports"])
-    publish(Store(root, "parashot"), study, folders, no_model)
-    with runpy.run_path(str(SCREENSHOTS))["mlflow_ui"](root) as found:
+    publish(Store(root, "parashot"), study, folders, Checkout.no_model)
+    with mlflow_ui(root) as found:
         yield found
+
+
+@contextmanager
+def mlflow_ui(root: Path) -> Iterator[str]:
+    """Yield the address of a bare `mlflow ui` in `root`, on a port that it finds itself."""
+    command = [sys.executable, "-m", "mlflow", "ui", "--port", "0", "--workers", "1"]
+    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # five processes more
+    log = root / "ui.log"
+    with log.open("w") as file:
+        server = subprocess.Popen(command, cwd=root, env=environment, stdout=file, stderr=file)
+    try:
+        while not (found := re.search(r"running on (http://\S+)", log.read_text())):
+            assert server.poll() is None, log.read_text()
+            time.sleep(0.2)
+        yield found[1]
+    finally:
+        server.terminate()
+        server.wait(30)
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from parashot.data.batches import Batch
+from parashot.allocator import keep_freed_memory
 from parashot.data.pixels import normalise
 from parashot.model.network import RelationNetwork, build_network
-from parashot.parallel.allocator import keep_freed_memory
 from parashot.params import Pairing, Params
+from parashot.task import Batch
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class StudyStep:
         if switches.kept_memory:
             keep_freed_memory()
         self.device = device
-        self.images = [_floats(each, switches.channels_last) for each in (batch.support, batch.query)]
+        self.images = [_floats(each, switches.channels_last) for each in batch.tensors[:2]]
         network = build_network(replace(params.model, pairing=switches.pairing), params.seed).to(device)
         if switches.channels_last:
             network = network.to(memory_format=torch.channels_last)

@@ -33,8 +33,3 @@ def line(text: str) -> str:
 def cell(text: str) -> str:
     """Return `text` for a CSV, with a `'` before what a spreadsheet would take for a formula."""
     return f"'{text}" if _FORMULA.match(text) else text
-
-
-def from_cell(text: str) -> str:
-    """Return the text that `cell` was given."""
-    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks.roofline import Limits, Op, OpSum, by_operator, record, total
-from parashot.model.embeddings import conv4
-from parashot.model.pairing import SplitPairs
-from parashot.model.relation import ConvHead
+from benchmarks import roofline
+from benchmarks.roofline import Limits, Op, OpSum, by_operator, record
+from benchmarks.workload import Workload
+from parashot.questions.statistics import Interval
 
 FLOAT = 4
 LIMITS = Limits({torch.float32: 1000.0, torch.bfloat16: 4000.0}, bytes_per_second=100.0)
@@ -21,17 +21,9 @@ def only(ops: list[Op]) -> Op:
     return op
 
 
-def flop(ops: list[Op]) -> int:
-    return sum(op.flop for op in ops)
-
-
-# --- arithmetic -----------------------------------------------------------------------------------------
-
-
 def test_flop_and_bytes_of_a_convolution() -> None:
     images, weight = torch.randn(2, 3, 8, 10), torch.randn(5, 3, 3, 3)
     op = only(record(lambda: F.conv2d(images, weight, stride=2, padding=1)))
-    assert op.name == "convolution"
     assert op.flop == 2 * (2 * 5 * 4 * 5) * (3 * 3 * 3)
     assert op.moved_bytes == FLOAT * (2 * 3 * 8 * 10 + 5 * 3 * 3 * 3 + 2 * 5 * 4 * 5)
 
@@ -42,43 +34,10 @@ def test_backward_of_a_convolution_costs_it_once_per_gradient(images_need_gradie
     conv = nn.Conv2d(3, 4, 3, padding=1, bias=False)
     ops = record(lambda: conv(images).backward(torch.ones(2, 4, 8, 8)))
     work = {op.name: op for op in ops}
-    assert work["convolution"].flop == 2 * (2 * 4 * 8 * 8) * (3 * 3 * 3)
     assert work["convolution_backward"].flop == times * work["convolution"].flop
     inputs, weight, maps = 2 * 3 * 8 * 8, 4 * 3 * 3 * 3, 2 * 4 * 8 * 8
     gradients = weight + (inputs if images_need_gradient else 0)
     assert work["convolution_backward"].moved_bytes == FLOAT * (inputs + weight + maps + gradients)
-
-
-def test_flop_and_bytes_of_a_matrix_product() -> None:
-    left, right = torch.randn(3, 5), torch.randn(5, 7)
-    op = only(record(lambda: left @ right))
-    assert (op.flop, op.moved_bytes) == (2 * 3 * 5 * 7, FLOAT * (3 * 5 + 5 * 7 + 3 * 7))
-
-
-def test_flop_of_conv4_and_its_head() -> None:
-    side, supports, queries = 32, 5, 10
-    images = torch.randn(supports + queries, 3, side, side)
-
-    def forward() -> None:
-        maps = conv4()(images)
-        support, query = maps[:supports].unsqueeze(0), maps[supports:].unsqueeze(0)
-        ConvHead(64)(SplitPairs(support, query))
-
-    def convolution(number: int, pixels: int, inputs: int) -> int:
-        return 2 * number * pixels * 64 * inputs * 9
-
-    pixels, pairs = side * side, supports * queries
-    embedding = (
-        convolution(len(images), pixels, 3)
-        + convolution(len(images), pixels // 4, 64)
-        + 2 * convolution(len(images), pixels // 16, 64)
-    )
-    head = (
-        convolution(supports + queries, pixels // 16, 64)  # once per map, not once per pair
-        + convolution(pairs, pixels // 64, 64)
-        + 2 * pairs * (576 * 8 + 8 * 1)
-    )
-    assert flop(record(forward)) == embedding + head
 
 
 def test_an_operator_under_autocast_counts_in_the_dtype_it_runs_in() -> None:
@@ -90,50 +49,19 @@ def test_an_operator_under_autocast_counts_in_the_dtype_it_runs_in() -> None:
 
     *casts, op = record(product)
     assert [cast.name for cast in casts] == ["_to_copy", "_to_copy"]
-    assert (op.dtype, op.moved_bytes) == (torch.bfloat16, 2 * (3 * 5 + 5 * 7 + 3 * 7))
+    assert (op.dtype, op.flop) == (torch.bfloat16, 2 * 3 * 5 * 7)
+    assert op.moved_bytes == 2 * (3 * 5 + 5 * 7 + 3 * 7)
 
 
-# --- bytes ----------------------------------------------------------------------------------------------
-
-
-def test_views_and_allocations_move_nothing() -> None:
-    maps = torch.randn(2, 3, 4)
-
-    def nothing() -> None:
-        maps.view(6, 4).t().unsqueeze(0).expand(5, -1, -1)[..., 0].detach()
-        torch.empty_like(maps)
-
-    assert record(nothing) == []
-
-
-def test_an_operator_in_place_reads_and_writes() -> None:
-    maps = torch.randn(6)
-    assert only(record(maps.relu_)).moved_bytes == FLOAT * (6 + 6)
-
-
-def test_a_tensor_that_is_overwritten_is_not_read() -> None:
-    source, target = torch.randn(6), torch.randn(6)
-    assert only(record(lambda: target.copy_(source))).moved_bytes == FLOAT * (6 + 6)
-    assert only(record(target.zero_)).moved_bytes == FLOAT * 6
-
-
-def test_an_input_is_read_once() -> None:
-    maps = torch.randn(6)
-    assert only(record(lambda: maps * maps)).moved_bytes == FLOAT * (6 + 6)
-
-
-def test_an_expanded_input_is_as_large_as_its_memory() -> None:
-    row, maps = torch.randn(1, 6), torch.randn(4, 6)
+def test_what_operators_move() -> None:
+    maps, source, row = torch.randn(4, 6), torch.randn(4, 6), torch.randn(1, 6)
     expanded = row.expand(4, 6)
-    assert only(record(lambda: expanded + maps)).moved_bytes == FLOAT * (6 + 4 * 6 + 4 * 6)
-
-
-def test_a_norm_reads_its_maps_and_writes_them_with_their_statistics() -> None:
-    norm, maps = nn.BatchNorm2d(3), torch.randn(2, 3, 4, 4)
-    steps, op = record(lambda: norm(maps))
-    assert steps.name == "add_"  # it counts its batches
-    running, affine, saved = 2 * 3, 2 * 3, 2 * 3  # torch does not declare that it writes the running ones
-    assert op.moved_bytes == FLOAT * (maps.numel() + running + affine + maps.numel() + saved)
+    assert record(lambda: (maps.view(6, 4).t().expand(5, -1, -1)[..., 0], torch.empty_like(maps))) == []
+    assert only(record(maps.relu_)).moved_bytes == FLOAT * (24 + 24)
+    assert only(record(lambda: maps.copy_(source))).moved_bytes == FLOAT * (24 + 24)  # not read
+    assert only(record(maps.zero_)).moved_bytes == FLOAT * 24
+    assert only(record(lambda: maps * maps)).moved_bytes == FLOAT * (24 + 24)  # one input, read once
+    assert only(record(lambda: expanded + maps)).moved_bytes == FLOAT * (6 + 24 + 24)
 
 
 def test_an_optimizer_over_a_list_of_tensors_is_seen() -> None:
@@ -147,46 +75,32 @@ def test_an_optimizer_over_a_list_of_tensors_is_seen() -> None:
     assert FLOAT * (read + 3 * 12) <= op.moved_bytes <= FLOAT * (read + written)
 
 
-# --- bounds ---------------------------------------------------------------------------------------------
-
-
-def test_roofline_of_two_layers_is_the_sum_of_their_bounds() -> None:
-    net = nn.Sequential(nn.Linear(64, 32, bias=False), nn.ReLU())
-    images = torch.randn(16, 64)
-    ops = record(lambda: net(images))
-    product_flop = 2 * 16 * 64 * 32
-    product_bytes = FLOAT * (16 * 64 + 64 * 32 + 16 * 32)
-    relu_bytes = FLOAT * 2 * 16 * 32
-    step = total("step", ops, Limits({torch.float32: 1e3}, bytes_per_second=1e3))
-    assert product_flop > product_bytes
-    assert step.flop == product_flop
-    assert step.moved_bytes == product_bytes + relu_bytes
-    assert step.matrix_seconds == pytest.approx(product_flop / 1e3)
-    assert step.bound_seconds == pytest.approx(product_flop / 1e3 + relu_bytes / 1e3)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "flop", "moved", "seconds"),
-    [
-        (torch.float32, 2000, 100, 2.0),
-        (torch.float32, 2000, 300, 3.0),
-        (torch.bfloat16, 2000, 10, 0.5),
-        (torch.int64, 0, 100, 1.0),
-    ],
-)
-def test_bound_is_whichever_takes_longer(dtype: torch.dtype, flop: int, moved: int, seconds: float) -> None:
-    assert Op("some", dtype, flop, moved).alone(LIMITS).bound_seconds == seconds
-
-
-def test_a_peak_that_was_not_measured_is_asked_for() -> None:
+def test_the_roofline_is_the_sum_of_the_operators_bounds() -> None:
+    ops = [Op("mm", torch.float32, 2000, 100), Op("mm", torch.float32, 2000, 300)]
+    ops += [Op("mm", torch.bfloat16, 2000, 10), Op("add", torch.int64, 0, 100)]
+    step = OpSum.of("all", ops, LIMITS)
+    assert (step.calls, step.flop, step.moved_bytes) == (4, 6000, 510)
+    assert step.bound_seconds == 2.0 + 3.0 + 0.5 + 1.0
+    assert step.matrix_seconds == 2.0 + 2.0 + 0.5
+    assert list(by_operator(ops)) == ["mm, float32", "mm, bfloat16", "add, int64"]
     with pytest.raises(KeyError):
-        total("step", [Op("mm", torch.float64, 2, 8)], LIMITS)
+        OpSum.of("all", [Op("mm", torch.float64, 2, 8)], LIMITS)
 
 
-def test_operators_are_listed_by_their_share() -> None:
-    quick, slow = Op("relu", torch.float32, 0, 100), Op("mm", torch.float32, 5000, 100)
-    ops = [quick, slow, quick, Op("mm", torch.bfloat16, 4000, 100)]
-    sums = by_operator(ops, LIMITS)
-    calls = {each.name: each.calls for each in sums}
-    assert list(calls.items()) == [("mm, float32", 1), ("relu, float32", 2), ("mm, bfloat16", 1)]
-    assert OpSum.of("step", sums) == total("step", ops, LIMITS)
+def test_shares_of_a_timed_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = torch.randn(64, 64, requires_grad=True)
+    monkeypatch.setattr(roofline, "matrix_peak", lambda kinds, dtype, threads, device: 1e9)
+    monkeypatch.setattr(roofline, "copy_bandwidth", lambda threads, device: 1e9)
+    workload = Workload("conv4", 16, 1, 2)
+    seconds = {"study": [9.0] * 3, "fp32": [2.0] * 3}
+    shares, operators = roofline.tables(
+        {workload: seconds}, lambda *_: lambda: (weight @ weight).sum().backward()
+    )
+    row = dict(zip(shares.columns, *shares.rows, strict=True))
+    bound, share = row["roofline (ms)"], row["share of the roofline"]
+    assert isinstance(bound, float) and isinstance(share, Interval)
+    assert row["GFLOP"] == pytest.approx(3 * 2 * 64**3 / 1e9)
+    assert share.value == pytest.approx(bound / 2000)
+    *parts, whole = (cells[operators.columns.index("bound (ms)")] for cells in operators.rows)
+    assert operators.rows[-1][0] == "all"
+    assert sum(parts) == pytest.approx(whole) == pytest.approx(bound)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Loaders: the same bytes with any number of workers and either backend, equal work for every rank."""
+"""Loaders: the same bytes with any number of workers and any backend, and equal work for every rank."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from parashot.data.batches import Batch, Plan
 from test_packed import make_packed
+from tiny_data import tiny_params
 
+from parashot.data.episode_dataset import Backend, EpisodeDataset, resident_batches
 from parashot.data.episodes import EpisodeSpec
-from parashot.data.loaders import Backend, EpisodeDataset, episode_loader, workers_of_rank
+from parashot.data.loaders import step_loader, workers_of_rank
 from parashot.data.packed import PackedSplit
 from parashot.data.pixels import normalise, prepare
+from parashot.data.resident import ResidentSplit
 from parashot.errors import DeviceError
+from parashot.parallel.context import Context, Placement
+from parashot.task import Batch, Plan
+from parashot.tasks.relation import RelationTask
 
 CPU = torch.device("cpu")
 SPEC = EpisodeSpec(2, 1, 2)
@@ -36,6 +41,10 @@ def dataset(packed: Path, plan: Plan, backend: Backend = "packed", image_size: i
     return EpisodeDataset(PackedSplit(packed, "train"), SPEC, plan, 3, backend, image_size)
 
 
+def loaded(data: EpisodeDataset, workers: int) -> list[Batch]:
+    return list(step_loader(data, range(len(data)), workers, 2, CPU))
+
+
 def as_bytes(batches: list[Batch]) -> list[bytes]:
     return [b"".join(tensor.numpy().tobytes() for tensor in each.tensors) for each in batches]
 
@@ -43,18 +52,39 @@ def as_bytes(batches: list[Batch]) -> list[bytes]:
 @pytest.mark.parametrize("backend", ["packed", "jpeg"])
 def test_any_number_of_workers_reads_the_same_bytes(packed: Path, backend: Backend) -> None:
     data = dataset(packed, Plan(11, 3), backend)
-    alone = as_bytes(list(episode_loader(data, 0, 2, CPU)))
+    alone = as_bytes(loaded(data, 0))
     assert len(alone) == 4
     for workers in (2, 4):
-        assert as_bytes(list(episode_loader(data, workers, 2, CPU))) == alone
+        assert as_bytes(loaded(data, workers)) == alone
+    later = step_loader(data, range(2, 4), 2, 2, CPU)
+    assert as_bytes(list(later)) == alone[2:]
 
 
-@pytest.mark.parametrize("ranks", [1, 3])
-def test_a_resident_split_gives_the_same_batches(packed: Path, ranks: int) -> None:
-    for rank in range(ranks):
-        plan = Plan(11, 3, rank, ranks)
-        gathered = list(episode_loader(dataset(packed, plan), 0, 2, CPU))
-        resident = list(episode_loader(dataset(packed, plan, "resident"), 0, 2, CPU))
+def test_ranks_with_workers_of_their_own_read_what_they_read_without(tiny_packed: Path) -> None:
+    """All of them together read the episodes of one process."""
+
+    def read(workers: int, rank: int = 0, world_size: int = 1) -> list[Batch]:
+        task = RelationTask(tiny_params({"loader.workers": workers}), tiny_packed)
+        context = Context(rank, world_size, rank, world_size, Placement("cpu", world_size, 1, 2))
+        return list(task.batches(Plan(11, 3, rank, world_size), context))
+
+    with_workers, without = ([read(workers, rank, 2) for rank in (0, 1)] for workers in (3, 0))
+    assert [as_bytes(each) for each in with_workers] == [as_bytes(each) for each in without]
+    for whole, *shares in zip(read(0), *without, strict=True):
+        for place in (0, 1):
+            parts = [each.data[place] for each in shares if each.weight]
+            assert torch.equal(torch.cat(parts), whole.data[place])
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_a_resident_split_gives_the_same_batches(packed: Path, world_size: int) -> None:
+    split = ResidentSplit(PackedSplit(packed, "train"), CPU)
+    for rank in range(world_size):
+        plan = Plan(11, 3, rank, world_size)
+        gathered, resident = (
+            loaded(dataset(packed, plan), 0),
+            list(resident_batches(split, SPEC, plan, 3, range(4))),
+        )
         assert as_bytes(resident) == as_bytes(gathered)
         assert [(each.total, each.weight) for each in resident] == [
             (each.total, each.weight) for each in gathered
@@ -64,76 +94,74 @@ def test_a_resident_split_gives_the_same_batches(packed: Path, ranks: int) -> No
 def test_a_resident_split_that_does_not_fit_is_refused(packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("parashot.data.resident._free_bytes", lambda device: 100)
     with pytest.raises(DeviceError, match=r"^loader\.backend: resident needs .* set it to packed$"):
-        episode_loader(dataset(packed, Plan(2, 2), "resident"), 0, 2, CPU)
+        ResidentSplit(PackedSplit(packed, "train"), CPU)
 
 
 def test_rows_do_not_depend_on_how_many_steps_are_drawn_at_once(
     packed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = dataset(packed, Plan(50, 3, 1, 2))
+    unused = len(pickle.dumps(data))
     at_once = as_bytes([data[step] for step in range(17)])
-    monkeypatch.setattr("parashot.data.step_rows.DRAWN_AT_ONCE", 1)
+    assert len(pickle.dumps(data)) == unused  # no rows go along to workers
+    monkeypatch.setattr("parashot.data.episode_dataset.DRAWN_AT_ONCE", 1)
     one_by_one = dataset(packed, Plan(50, 3, 1, 2))
     assert as_bytes([one_by_one[step] for step in reversed(range(17))]) == at_once[::-1]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_support_and_query_are_filled_by_one_gather(packed: Path, workers: int) -> None:
-    for batch in episode_loader(dataset(packed, Plan(4, 2)), workers, 2, CPU):
-        first, second = batch.support.untyped_storage(), batch.query.untyped_storage()
-        assert batch.support.is_shared() == batch.query.is_shared() == (workers > 0)
+    for batch in loaded(dataset(packed, Plan(4, 2)), workers):
+        support, query, _ = batch.data
+        first, second = support.untyped_storage(), query.untyped_storage()
+        assert support.is_shared() == query.is_shared() == (workers > 0)
         assert first.nbytes() == second.nbytes() == 2 * 6 * 20 * 20 * 3
         assert workers or first.data_ptr() == second.data_ptr()
 
 
 def test_batches_name_their_episodes_and_come_apart_in_order(packed: Path) -> None:
     batch = dataset(packed, Plan(12, 6, 1, 2))[1]
-    assert batch.episodes.tolist() == [9, 10, 11]
+    assert batch.data[2].tolist() == [9, 10, 11]
     parts = list(batch.parts(2))
-    assert [part.episodes.tolist() for part in parts] == [[9, 10], [11]]
-    assert torch.equal(torch.cat([part.query for part in parts]), batch.query)
+    assert [part.data[2].tolist() for part in parts] == [[9, 10], [11]]
+    assert torch.equal(torch.cat([part.data[1] for part in parts]), batch.data[1])
     assert {part.total for part in parts} == {6}
     assert len(list(batch.parts(5))) == 3
 
 
-def test_a_dataset_takes_no_rows_along_to_its_workers(packed: Path) -> None:
-    data = dataset(packed, Plan(1000, 2))
-    unused = len(pickle.dumps(data))
-    data[3]
-    assert len(pickle.dumps(data)) == unused
+def test_batches_of_any_shape_come_apart_alike() -> None:
+    data = {"x": torch.arange(5), "more": [torch.arange(10).view(5, 2), "a name"]}
+    batch = Batch(data, total=9)
+    parts = list(batch.parts(2))
+    assert [len(each) for each in parts] == [3, 2]
+    assert [each.data["more"][1] for each in parts] == ["a name", "a name"]
+    assert torch.equal(torch.cat([each.data["more"][0] for each in parts]), batch.data["more"][0])
+    assert batch.map(lambda each: each + 1).data["x"].tolist() == [1, 2, 3, 4, 5]
 
 
-def test_both_backends_give_the_same_pixels(packed: Path) -> None:
-    gathered, decoded = (dataset(packed, Plan(4, 4), backend)[0] for backend in ("packed", "jpeg"))
-    assert gathered.support.dtype == torch.uint8
-    assert decoded.support.dtype == torch.float32
-    assert gathered.support.shape == decoded.support.shape == (4, 2, 1, 3, 20, 20)
-    assert gathered.query.shape == decoded.query.shape == (4, 4, 3, 20, 20)
-    assert torch.equal(prepare(gathered.support, 20), decoded.support)
-    assert torch.equal(prepare(gathered.query, 20), decoded.query)
+@pytest.mark.parametrize("size", [20, 28])
+def test_both_backends_give_the_same_pixels(packed: Path, size: int) -> None:
+    """Where the stored size is not the network's, each is resized in its own way."""
+    gathered, decoded = (dataset(packed, Plan(4, 4), backend, size)[0] for backend in ("packed", "jpeg"))
+    for ours, theirs, images in zip(gathered.data[:2], decoded.data[:2], ((2, 1), (4,)), strict=True):
+        assert (ours.dtype, theirs.dtype) == (torch.uint8, torch.float32)
+        prepared = prepare(ours, size)
+        assert prepared.shape == theirs.shape == (4, *images, 3, size, size)
+        assert size != 20 or torch.equal(prepared, theirs)
+        assert prepared.flatten(0, -4).is_contiguous(memory_format=torch.channels_last)
 
 
 def test_queries_are_grouped_by_class(packed: Path) -> None:
     split = PackedSplit(packed, "train")
-    batch = dataset(packed, Plan(6, 6))[0]
+    support, query, _ = dataset(packed, Plan(6, 6))[0].data
     owner = {split.images[row].tobytes(): row // 4 for row in range(12)}
 
     def owners(images: torch.Tensor) -> list[int]:
         return [owner[image.movedim(0, -1).contiguous().numpy().tobytes()] for image in images]
 
-    for support, query in zip(batch.support, batch.query, strict=True):
-        first, second = owners(support[:, 0])
-        assert owners(query) == [first, first, second, second]
-
-
-def test_images_keep_their_channels_last_memory(packed: Path) -> None:
-    batch = dataset(packed, Plan(2, 2))[0]
-    assert prepare(batch.query, 20).flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
-
-
-def test_other_sizes_are_resized(packed: Path) -> None:
-    gathered, decoded = (dataset(packed, Plan(2, 2), backend, 28)[0] for backend in ("packed", "jpeg"))
-    assert prepare(gathered.query, 28).shape == decoded.query.shape == (2, 4, 3, 28, 28)
+    for supports, queries in zip(support, query, strict=True):
+        first, second = owners(supports[:, 0])
+        assert owners(queries) == [first, first, second, second]
 
 
 def test_normalising_centres_the_mean_of_imagenet() -> None:
@@ -141,44 +169,40 @@ def test_normalising_centres_the_mean_of_imagenet() -> None:
     assert normalise(grey).abs().max() < 1e-6
 
 
-@given(episodes=st.integers(1, 200), batchsz=st.integers(1, 40), ranks=st.integers(1, 7))
-def test_ranks_share_every_episode_once_and_evenly(episodes: int, batchsz: int, ranks: int) -> None:
-    plans = [Plan(episodes, batchsz, rank, ranks) for rank in range(ranks)]
+@given(items=st.integers(1, 200), batchsz=st.integers(1, 40), world_size=st.integers(1, 7))
+def test_ranks_share_every_item_once_and_evenly(items: int, batchsz: int, world_size: int) -> None:
+    plans = [Plan(items, batchsz, rank, world_size) for rank in range(world_size)]
     seen = []
     for step in range(plans[0].steps):
         shares = [list(plan.share(step)) for plan in plans]
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
         assert sum(map(len, shares)) == plans[0].total(step)
-        seen += [episode for share in shares for episode in share]
-    assert seen == list(range(episodes))
+        seen += [item for share in shares for item in share]
+        for plan in plans:  # one without a share takes part with the step's first item and weight 0
+            assert len(plan.reads(step)) >= 1
+            assert plan.weight(step) == (len(plan.share(step)) > 0)
+    assert seen == list(range(items))
 
 
-def test_a_rank_without_a_share_takes_part_with_weight_0(packed: Path) -> None:
-    batch = dataset(packed, Plan(1, 1, rank=1, ranks=2))[0]
-    assert (batch.weight, batch.total, len(batch.support)) == (0, 1, 1)
-
-
-@given(workers=st.integers(0, 50), ranks=st.integers(1, 8))
-def test_a_machines_workers_are_shared_out(workers: int, ranks: int) -> None:
-    shares = [workers_of_rank(workers, rank, ranks) for rank in range(ranks)]
+@given(workers=st.integers(0, 50), world_size=st.integers(1, 8))
+def test_a_machines_workers_are_shared_out(workers: int, world_size: int) -> None:
+    shares = [workers_of_rank(workers, rank, world_size) for rank in range(world_size)]
     assert sum(shares) == workers
     assert max(shares) - min(shares) <= 1
 
 
-def test_workers_hold_no_growing_copy_of_the_data(packed: Path) -> None:
+# --- processes --------------------------------------------------------------------------------------------
+
+
+def test_workers_keep_no_growing_copy_of_the_data_and_end_with_their_loader(packed: Path) -> None:
     """Reading on and on must not turn shared pages into private ones, as lists of objects do."""
-    loader = episode_loader(dataset(packed, Plan(4000, 2)), 2, 2, CPU)
+    loader = step_loader(dataset(packed, Plan(4000, 2)), range(2000), 2, 2, CPU)
     for _ in range(200):
         next(loader)
     before = private_bytes()
     for _ in range(1200):
         next(loader)
     assert private_bytes() - before < 8 * 2**20
-
-
-def test_ended_loaders_leave_no_process(packed: Path) -> None:
-    loader = episode_loader(dataset(packed, Plan(400, 2)), 2, 2, CPU)
-    next(loader)
     workers = worker_processes()
     assert len(workers) >= 2
     del loader
@@ -188,7 +212,7 @@ def test_ended_loaders_leave_no_process(packed: Path) -> None:
 
 
 def test_a_killed_worker_is_told_in_one_line(packed: Path) -> None:
-    loader = episode_loader(dataset(packed, Plan(4000, 2)), 2, 2, CPU)
+    loader = step_loader(dataset(packed, Plan(4000, 2)), range(2000), 2, 2, CPU)
     next(loader)
     worker_processes()[-1].kill()
     with pytest.raises(DeviceError, match=r"^a loader worker was killed \(.+\); run again") as error:
@@ -209,8 +233,8 @@ def test_a_killed_process_leaves_no_workers_behind(packed: Path) -> None:
 
 
 def read_on(data: EpisodeDataset, begin: Connection) -> None:
-    """Reads a batch, says so, and waits."""
-    loader = episode_loader(data, 2, 2, CPU)
+    """Read a batch, say so, and wait."""
+    loader = step_loader(data, range(200), 2, 2, CPU)
     next(loader)
     begin.send(True)
     time.sleep(600)
@@ -220,12 +244,11 @@ def worker_processes() -> list[psutil.Process]:
     """Leaves of this process's tree but standing ranks: the workers, which the forkserver has forked."""
     children = psutil.Process().children(recursive=True)
     leaves = [child for child in children if not child.children() and child.parent() != psutil.Process()]
-    return [child for child in leaves if not any("standing_ranks" in told(each) for each in child.parents())]
 
+    def is_standing(child: psutil.Process) -> bool:
+        return any("standing_ranks" in " ".join(each.cmdline()) for each in child.parents())
 
-def told(process: psutil.Process) -> str:
-    """How a process was started."""
-    return " ".join(process.cmdline())
+    return [child for child in leaves if not is_standing(child)]
 
 
 def private_bytes() -> int:

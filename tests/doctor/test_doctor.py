@@ -13,15 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from PIL import Image
-from tiny_data import tiny_params
+from tiny_data import tiny_params, tiny_tree
 
 from parashot.cli import main
 from parashot.doctor import checkout, machine
 from parashot.doctor.check import Check
 from parashot.doctor.forecast import Pace, measure_pace, stage_seconds, study_bytes
 from parashot.hardware import inspect_hardware
+from parashot.parallel.context import resolve_placement
 from parashot.params import Params, load_params
+from parashot.parsing import parse, read_yaml
 from parashot.recipes import apply, load_recipe
 
 pytestmark = pytest.mark.usefixtures("one_core")
@@ -36,30 +39,17 @@ Legend:
   SYS  = Connection traversing PCIe
 """
 
-
-def test_topology_is_read_pair_by_pair() -> None:
-    (found,) = machine.links(TWO_CARDS.format(link="NV12"))
-    assert found.found == "NVLink" and "near" in found.means
-    (found,) = machine.links(TWO_CARDS.format(link="SYS"))
-    assert found.found == "the link between CPUs" and "cross" in found.means
-    assert machine.links("") == machine.links("GPU0     X      0-15\n") == []
-
+COPIES = "DVC version: 3.67\nCache types: copy\n"
 
 BAD: dict[str, tuple[Callable[[Path], Check], str, str]] = {
-    "one core": (
-        lambda _: machine.cores(replace(HARDWARE, cores=1, gpus=()), 8),
-        "warning",
-        "2 or more cores",
-    ),
+    "one core": (lambda _: machine.cores(replace(HARDWARE, cores=1, gpus=()), 8), "warning", "2 or more"),
     "little memory": (lambda _: machine.memory(4), "warning", "train.recompute=true"),
-    "a driver alone": (lambda _: machine.gpus((), False, None, True), "warning", "nvidia-smi"),
-    "another python": (
-        lambda _: checkout.python("/usr/bin/python", "/usr", "/home/me/.venv"),
-        "problem",
-        "activate",
-    ),
-    "no python": (lambda _: checkout.python(None, "", "/home/me/.venv"), "problem", "not on the path"),
+    "a driver alone": (lambda _: machine.gpus((), True), "warning", "nvidia-smi"),
+    "another python": (lambda _: checkout.python("/bin/python", "/usr", "/me/.venv"), "problem", "activate"),
+    "no python": (lambda _: checkout.python(None, "", "/me/.venv"), "problem", "not on the path"),
     "no git": (checkout.git, "problem", "clone the project"),
+    "no DVC": (lambda _: checkout.cache(""), "problem", "make setup"),
+    "no links": (lambda _: checkout.cache(COPIES), "warning", "dvc cache dir"),
     "no room": (lambda folder: checkout.disk(folder, 2**60), "problem", "parashot clean"),
 }
 
@@ -81,10 +71,16 @@ def test_this_machine_passes_with_facts() -> None:
     assert HARDWARE.cpu_model in checks[0].found
 
 
+def test_topology_is_read_pair_by_pair() -> None:
+    (near,), (far,) = (machine.links(TWO_CARDS.format(link=link)) for link in ("NV12", "SYS"))
+    assert near.found.startswith("NV12") and "near" in near.means
+    assert far.found.startswith("SYS") and "cross" in far.means
+    assert machine.links("") == machine.links("GPU0     X      0-15\n") == []
+
+
 @pytest.mark.parametrize(
     ("settings", "verdict"),
     [
-        ({}, "ok"),
         ({"data.source": "miniimagenet"}, "ok"),
         ({"data.source": "miniimagenet", "data.archive": "not/there"}, "problem"),
         ({"data.source": "folder", "data.archive": "there"}, "ok"),
@@ -92,7 +88,7 @@ def test_this_machine_passes_with_facts() -> None:
 )
 def test_images_that_cannot_be_had_are_told(settings: dict[str, str], verdict: str, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
-    assert checkout.images(tmp_path, tiny_params(dict(settings))).verdict == verdict
+    assert checkout.images(tmp_path, tiny_params(dict(settings)).data).verdict == verdict
 
 
 def test_a_git_identity_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,22 +99,6 @@ def test_a_git_identity_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for key in ("name", "email"):
         subprocess.run(["git", "-C", tmp_path, "config", f"user.{key}", "someone"], check=True)
     assert checkout.git(tmp_path).verdict == "ok"
-
-
-def test_the_cache_says_how_it_shares_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = checkout.cache(tmp_path / "cache", tmp_path)
-    assert found.verdict == "ok" and "once" in found.means
-    assert list((tmp_path / "cache").iterdir()) == []
-
-    def refuse(*_: object) -> None:
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(checkout, "_reflink", refuse)
-    monkeypatch.setattr(checkout.os, "link", refuse)
-    assert checkout.cache(tmp_path / "cache", tmp_path).found == "symlinks"
-    monkeypatch.setattr(checkout.os, "symlink", refuse)
-    found = checkout.cache(tmp_path / "cache", tmp_path)
-    assert found.verdict == "warning" and "twice" in found.means
 
 
 def test_a_store_of_another_place_is_found_out(tmp_path: Path) -> None:
@@ -138,39 +118,35 @@ def test_a_store_of_another_place_is_found_out(tmp_path: Path) -> None:
 
 
 def of_recipe(name: str) -> Params:
-    from parashot.params import parse, read_yaml
-
-    return parse(Params, apply(read_yaml(ROOT / "params.yaml"), load_recipe(name).settings))
+    return parse(Params, apply(read_yaml(ROOT / "params.yaml"), load_recipe(name).settings))  # type: ignore[arg-type]
 
 
 def test_a_forecast_counts_what_stages_do() -> None:
-    params = load_params(ROOT / "params.yaml")
-    pace = Pace(0.01, 0.02, 1e-4, 2.0, replicas=2)
-    quick, study = stage_seconds(params, pace), stage_seconds(of_recipe("study"), pace)
-    assert sum(study.values()) > 3 * sum(quick.values())
-    twice = stage_seconds(
-        replace(params, train=replace(params.train, episodes=2 * params.train.episodes)), pace
-    )
+    params, pace = load_params(ROOT / "params.yaml"), Pace(0.01, 0.02, 1e-4, 2.0, replicas=2)
+    quick = stage_seconds(params, pace)
+    assert sum(stage_seconds(of_recipe("study"), pace).values()) > 3 * sum(quick.values())
+
+    def changed(section: str, **values: object) -> dict[str, float]:
+        new = replace(getattr(params, section), **values)
+        return stage_seconds(replace(params, **{section: new}), pace)
+
+    twice = changed("train", episodes=2 * params.train.episodes)
     assert twice["trainings"] == pytest.approx(2 * quick["trainings"], rel=0.2)
-    off = replace(params.parallel, dp=replace(params.parallel.dp, enabled=False))
-    assert stage_seconds(replace(params, parallel=off), pace)["trainings"] < quick["trainings"]
-    warm = replace(params, warmup_study=replace(params.warmup_study, enabled=True))
-    assert stage_seconds(warm, pace)["warmup"] > 60 and "warmup" not in quick
-    before = replace(params, pretrain=replace(params.pretrain, epochs=2))
+    off = changed("parallel", dp=replace(params.parallel.dp, enabled=False))
+    assert off["trainings"] < quick["trainings"]
+    assert changed("warmup_study", enabled=True)["warmup"] > 60 and "warmup" not in quick
     images = 2 * 64 * params.data.synthetic.images_per_class
-    assert stage_seconds(before, pace)["pretraining"] == pytest.approx(images * 0.01 / 30 / 2)
-    small = replace(before, pretrain=replace(before.pretrain, small_share=1.0, small_size=16))
-    assert stage_seconds(small, pace)["pretraining"] == pytest.approx(images * 0.01 / 30 / 2 / 4)
-    seeds = replace(params, seeds_study=replace(params.seeds_study, enabled=True, seeds=4))
-    assert stage_seconds(seeds, pace)["further seeds"] == 3 * quick["trainings"]
+    assert changed("pretrain", epochs=2)["pretraining"] == pytest.approx(images * 0.01 / 30 / 2)
+    small = changed("pretrain", epochs=2, small_share=1.0, small_size=16)
+    assert small["pretraining"] == pytest.approx(images * 0.01 / 30 / 2 / 4)
+    assert changed("seeds_study", enabled=True, seeds=4)["further seeds"] == 3 * quick["trainings"]
 
 
 def test_pace_and_room_are_of_this_machine_and_these_params(tmp_path: Path) -> None:
     params = tiny_params()
-    pace = measure_pace(params)
+    pace = measure_pace(params, resolve_placement(params.parallel))
     assert pace.replicas == 2
-    assert all(0 < each < 30 for each in (pace.training_episode, pace.test_episode, pace.started_process))
-    assert 0 < pace.decoded_image < 0.1
+    assert min(pace.training_episode, pace.test_episode, pace.decoded_image, pace.started_process) > 0
     (tmp_path / "mine/cats").mkdir(parents=True)
     (tmp_path / "mine/cats/1.jpg").write_bytes(b"x" * 1000)
     mine = tiny_params({"data.source": "folder", "data.archive": "mine"})
@@ -184,11 +160,10 @@ def test_pace_and_room_are_of_this_machine_and_these_params(tmp_path: Path) -> N
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    import yaml
-    from tiny_data import tiny_tree
-
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(tiny_tree()))
     monkeypatch.chdir(tmp_path)
+    pace = Pace(0.01, 0.02, 1e-4, 2.0, replicas=2)  # to measure it takes seconds
+    monkeypatch.setattr("parashot.doctor.forecast.measure_pace", lambda params, placement: pace)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     return tmp_path
 
@@ -211,6 +186,7 @@ def test_the_command_speaks_json(here: Path, capsys: pytest.CaptureFixture[str])
     assert tree["forecast_seconds"]["trainings"] > 0
 
 
+@pytest.mark.skipif(bool(HARDWARE.gpus), reason="there is a CUDA device here")
 def test_params_that_cannot_run_here_are_a_problem_among_others(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -218,14 +194,6 @@ def test_params_that_cannot_run_here_are_a_problem_among_others(
     (here / "params.yaml").write_text(text.replace("device: cpu", "device: cuda"))
     assert main(["doctor"]) == 1
     printed = capsys.readouterr()
-    assert (
-        "PROBLEM params" in printed.out and "no CUDA device" in printed.out and "ok      cores" in printed.out
-    )
-    assert "takes about" not in printed.out
+    assert "PROBLEM params" in printed.out and "no CUDA device" in printed.out
+    assert "ok      cores" in printed.out and "takes about" not in printed.out
     assert printed.err.startswith("error: a study would stop here: git, params")
-
-
-def test_bad_params_are_one_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (here / "params.yaml").write_text("seed: many\n")
-    assert main(["doctor"]) == 1
-    assert capsys.readouterr().err.count("\n") == 1

@@ -1,29 +1,40 @@
-"""Embeddings: sizes, and the layers of the papers they come from."""
+"""Embeddings, initialisers and losses: sizes, layers and numbers of the papers they come from."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from parashot.model.embeddings import EMBEDDINGS, ResidualBlock, conv4
+from parashot.model.init import INITIALISERS, initialise
+from parashot.model.losses import LOSSES, accuracy, class_of_queries, cross_entropy, mse
 
 
 @pytest.mark.parametrize(
     ("name", "channels", "sizes"),
     [
-        ("conv4", 64, {16: 4, 32: 8, 33: 8, 84: 21}),
+        ("conv4", 64, {16: 4, 33: 8, 84: 21}),
         ("bottleneck", 1024, {16: 1, 32: 2, 84: 6}),
         ("resnet12", 512, {16: 1, 32: 2, 84: 5}),
     ],
 )
-def test_maps_have_the_channels_they_tell(name: str, channels: int, sizes: dict[int, int]) -> None:
+def test_maps_have_the_channels_they_tell_and_keep_the_memory_format(
+    name: str, channels: int, sizes: dict[int, int]
+) -> None:
     embedding = EMBEDDINGS[name]().eval()
     assert embedding.channels == channels
     for size, map_size in sizes.items():
+        images = torch.rand(2, size, size, 3).permute(0, 3, 1, 2)
         with torch.no_grad():
-            assert embedding(torch.rand(1, 3, size, size)).shape == (1, channels, map_size, map_size)
+            maps = embedding(images)
+        assert maps.shape == (2, channels, map_size, map_size)
+        assert maps.is_contiguous(memory_format=torch.channels_last)
+        assert map_size == 1 or not maps.is_contiguous()
 
 
 def test_conv4_is_the_papers_in_its_order() -> None:
@@ -40,8 +51,7 @@ def test_first_activation_of_the_study_is_a_sigmoid() -> None:
     stem = EMBEDDINGS["bottleneck"]()[0]
     images = 1000 * torch.randn(2, 3, 32, 32)
     maps = stem(images)
-    assert maps.min() > 0
-    assert maps.max() <= 1
+    assert 0 < maps.min() <= maps.max() <= 1
     torch.testing.assert_close(maps, F.max_pool2d(stem[1](stem[0](images)).sigmoid(), 3, 2, 1))
 
 
@@ -51,9 +61,82 @@ def test_residual_block_adds_the_shortcut_before_activation_and_pool() -> None:
     torch.testing.assert_close(block(maps), F.max_pool2d(F.leaky_relu(total, 0.1), 2))
 
 
-@pytest.mark.parametrize("name", EMBEDDINGS)
-def test_memory_format_is_kept(name: str) -> None:
-    images: Tensor = torch.rand(2, 48, 48, 3).permute(0, 3, 1, 2)
-    maps = EMBEDDINGS[name]()(images)
-    assert maps.is_contiguous(memory_format=torch.channels_last)
-    assert not maps.is_contiguous()
+# --- initialisers -----------------------------------------------------------------------------------------
+
+
+def filled(name: str, seed: int = 0) -> nn.Sequential:
+    network = nn.Sequential(
+        nn.Conv2d(32, 64, 3), nn.BatchNorm2d(64), nn.Linear(300, 200), nn.BatchNorm1d(200)
+    )
+    for parameter in network.parameters():
+        nn.init.constant_(parameter, 5.0)
+    network[1].running_mean.fill_(3.0)
+    before = torch.get_rng_state()
+    initialise(network, name, torch.Generator().manual_seed(seed))
+    assert torch.equal(before, torch.get_rng_state())
+    return network
+
+
+SPREADS = {
+    "kaiming": (math.sqrt(2 / (32 * 9)), math.sqrt(2 / 300)),
+    "xavier": (math.sqrt(2 / (96 * 9)), math.sqrt(2 / 500)),
+    "normal": (0.02, 0.02),
+    "orthogonal": (math.sqrt(1 / (32 * 9)), math.sqrt(1 / 300)),
+}
+
+
+@pytest.mark.parametrize("name", INITIALISERS)
+def test_numbers_are_spread_as_promised_and_come_from_the_generator_alone(name: str) -> None:
+    network, again, other = filled(name), filled(name), filled(name, seed=1)
+    conv, _, linear, _ = network
+    conv_std, linear_std = SPREADS[name]
+    assert conv.weight.std().item() == pytest.approx(conv_std, rel=0.03)
+    assert linear.weight.std().item() == pytest.approx(linear_std, rel=0.03)
+    assert abs(linear.weight.mean().item()) < linear_std / 50
+    if name == "orthogonal":
+        torch.testing.assert_close(linear.weight @ linear.weight.T, torch.eye(200), atol=1e-5, rtol=0)
+    assert torch.equal(conv.weight, again[0].weight)
+    assert not torch.equal(conv.weight, other[0].weight)
+    assert not conv.bias.any() and not linear.bias.any()
+    for norm in (network[1], network[3]):
+        assert norm.weight.eq(1).all()
+        assert not norm.bias.any() and not norm.running_mean.any()
+
+
+# --- losses -----------------------------------------------------------------------------------------------
+
+GROUPED = torch.tensor([0, 0, 1, 1, 2, 2])
+SCORES = torch.randn(4, 6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def test_losses_are_those_of_the_class_that_queries_are_grouped_by() -> None:
+    assert torch.equal(class_of_queries(SCORES), GROUPED)
+    error = (1 / (1 + torch.exp(-SCORES)) - F.one_hot(GROUPED, 3)) ** 2
+    torch.testing.assert_close(mse(SCORES), error.mean((1, 2)))
+    expected = torch.stack([F.cross_entropy(episode, GROUPED) for episode in SCORES])
+    torch.testing.assert_close(cross_entropy(SCORES), expected)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_scores_of_less_than_32_bits_are_computed_with_32(name: str) -> None:
+    loss = LOSSES[name]
+    assert torch.autograd.gradcheck(loss, SCORES[:2].clone().requires_grad_())
+    assert loss(SCORES).dtype == torch.float64
+    for dtype in (torch.float16, torch.bfloat16):
+        low = SCORES.to(dtype)
+        assert loss(low).dtype == torch.float32
+        assert torch.equal(loss(low), loss(low.float()))
+
+
+def test_accuracy_counts_queries_whose_class_scores_best() -> None:
+    right = F.one_hot(GROUPED, 3).float()
+    wrong = right.roll(1, dims=1)
+    half = torch.cat((right[:3], wrong[3:]))
+    assert accuracy(torch.stack((right, wrong, half))).tolist() == [1.0, 0.0, 0.5]
+    assert not accuracy(SCORES.clone().requires_grad_()).requires_grad
+
+
+@pytest.mark.parametrize("function", [mse, cross_entropy, accuracy])
+def test_unequal_classes_are_refused(function: Callable[[Tensor], Tensor]) -> None:
+    with pytest.raises(ValueError, match="5 queries"):
+        function(torch.zeros(1, 5, 3))

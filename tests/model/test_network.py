@@ -1,4 +1,4 @@
-"""The Relation Network: what it computes, and that neither pairing, memory order nor company changes it."""
+"""The Relation Network and its heads: scores, whatever the pairing, the memory order and the company."""
 
 from __future__ import annotations
 
@@ -6,75 +6,93 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tiny_data import tiny_params
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from parashot.model.losses import cross_entropy, mse
+from parashot.errors import ParamsError
+from parashot.model.losses import cross_entropy
 from parashot.model.network import EpisodeModel, RelationNetwork, build_network
+from parashot.model.pairing import ConcatPairs
+from parashot.model.relation import BottleneckHead, ConvHead
+from parashot.model.residual import ResidualHead
 from parashot.params import ModelParams
 
-CONV4 = ModelParams(
-    embedding="conv4", image_size=16, pairing="auto", shots="mean", head="relation", init="kaiming"
-)
-BOTTLENECK = replace(CONV4, embedding="bottleneck")
+CONV4 = ModelParams("conv4", 16, "auto", "mean", "relation", "kaiming")
 EMBEDDINGS = ("conv4", "bottleneck", "resnet12")
 
 
+def built(**model: str) -> RelationNetwork:
+    return build_network(replace(CONV4, **model), seed=0).double()  # type: ignore[arg-type]
+
+
+def episodes(b: int, n_way: int, k_shot: int, k_query: int, size: int = 16) -> tuple[Tensor, Tensor]:
+    """Random support [b, n_way, k_shot, 3, size, size] and query [b, n_way k_query, 3, size, size]."""
+    generator = torch.Generator().manual_seed(0)
+    support = torch.randn(b, n_way, k_shot, 3, size, size, generator=generator, dtype=torch.float64)
+    query = torch.randn(b, n_way * k_query, 3, size, size, generator=generator, dtype=torch.float64)
+    return support, query
+
+
+def maps_of(network: RelationNetwork, support: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
+    b, n, k = support.shape[:3]
+    supports = network.embed(support.flatten(0, 2)).unflatten(0, (b, n, k))
+    return supports, network.embed(query.flatten(0, 1)).unflatten(0, (b, -1))
+
+
+def learn(network: RelationNetwork, support: Tensor, query: Tensor) -> None:
+    """Do some steps of training, past the beginning, where a residual head says nothing."""
+    optimizer = torch.optim.Adam(network.parameters(), lr=1e-2)
+    for _ in range(3):
+        optimizer.zero_grad()
+        cross_entropy(network(support, query)).mean().backward()
+        optimizer.step()
+    optimizer.zero_grad()
+
+
 def test_the_study_has_its_number_of_parameters() -> None:
-    assert (
-        sum(parameter.numel() for parameter in build_network(BOTTLENECK, seed=0).parameters()) == 11_285_569
-    )
+    assert sum(each.numel() for each in built(embedding="bottleneck").parameters()) == 11_285_569
 
 
-@pytest.mark.parametrize("embedding", EMBEDDINGS)
-@pytest.mark.parametrize("k_shot", [1, 3])
-def test_pairings_have_equal_scores_and_gradients(embedding: str, k_shot: int) -> None:
-    params = replace(CONV4, embedding=embedding)
-    support, query = _episodes(2, 3, k_shot, k_query=1, dtype=torch.float64)
+@pytest.mark.parametrize(
+    ("embedding", "head", "k_shot"),
+    [("conv4", "relation", 3), ("conv4", "residual", 2), *((each, "relation", 1) for each in EMBEDDINGS[1:])],
+)
+def test_pairings_have_equal_scores_and_gradients(embedding: str, head: str, k_shot: int) -> None:
+    support, query = episodes(2, 3, k_shot, k_query=1)
     results = []
     for pairing in ("concat", "split"):
-        network = build_network(replace(params, pairing=pairing), seed=0).double()
+        network = built(embedding=embedding, head=head, pairing=pairing)
+        if head == "residual":
+            learn(network, support, query)
         scores = network(support, query)
-        mse(scores).sum().backward()
-        results.append((scores, {name: value.grad for name, value in network.named_parameters()}))
-    (concat, concat_gradients), (split, split_gradients) = results
-    torch.testing.assert_close(concat, split, rtol=0, atol=1e-10)
-    assert max(float(gradient.abs().max()) for gradient in concat_gradients.values()) > 1e-4
-    for name, gradient in concat_gradients.items():
-        torch.testing.assert_close(gradient, split_gradients[name], rtol=0, atol=1e-10)
+        cross_entropy(scores).sum().backward()
+        results.append([scores, *(value.grad for value in network.parameters())])
+    assert max(float(gradient.abs().max()) for gradient in results[0][1:]) > 1e-4
+    for concat, split in zip(*results, strict=True):
+        torch.testing.assert_close(concat, split, rtol=0, atol=1e-9 if head == "residual" else 1e-10)
 
 
 @pytest.mark.parametrize(("embedding", "size"), [("bottleneck", 84), ("bottleneck", 224), ("conv4", 84)])
 def test_image_sizes(embedding: str, size: int) -> None:
-    network = build_network(replace(CONV4, embedding=embedding), seed=0).eval()
     with torch.no_grad():
-        scores = network(*_episodes(1, 2, 1, k_query=1, size=size))
+        scores = built(embedding=embedding).eval()(*episodes(1, 2, 1, k_query=1, size=size))
     assert scores.shape == (1, 2, 2)
     assert scores.isfinite().all()
 
 
-def test_forward_is_embed_and_relate() -> None:
-    network = build_network(CONV4, seed=0).eval()
-    support, query = _episodes(2, 3, 2, k_query=4)
-    support_maps = network.embed(support.flatten(0, 2)).unflatten(0, (2, 3, 2))
-    query_maps = network.embed(query.flatten(0, 1)).unflatten(0, (2, 12))
-    torch.testing.assert_close(network.relate(support_maps, query_maps), network(support, query))
-
-
-def test_an_episode_is_scored_alone() -> None:
-    network = build_network(CONV4, seed=0).double().eval()
-    support, query = _episodes(3, 4, 1, k_query=2, dtype=torch.float64)
+def test_an_episode_is_embedded_and_related_alone() -> None:
+    network, (support, query) = built().eval(), episodes(3, 4, 2, k_query=2)
+    whole = network(support, query)
     alone = [network(support[i : i + 1], query[i : i + 1]) for i in range(3)]
-    torch.testing.assert_close(network(support, query), torch.cat(alone), rtol=0, atol=1e-12)
+    torch.testing.assert_close(whole, torch.cat(alone), rtol=0, atol=1e-12)
+    torch.testing.assert_close(network.relate(*maps_of(network, support, query)), whole)
 
 
 @pytest.mark.parametrize("pairing", ["concat", "split"])
 def test_scores_follow_classes_and_queries(pairing: str) -> None:
-    network = build_network(replace(CONV4, pairing=pairing), seed=0).double().eval()
-    support, query = _episodes(1, 4, 1, k_query=2, dtype=torch.float64)
-    classes, queries = (
-        torch.tensor([2, 0, 3, 1]),
-        torch.randperm(8, generator=torch.Generator().manual_seed(1)),
-    )
+    network, (support, query) = built(pairing=pairing).eval(), episodes(1, 4, 1, k_query=2)
+    classes, queries = torch.tensor([2, 0, 3, 1]), torch.tensor([5, 2, 7, 0, 3, 6, 1, 4])
     scores = network(support, query)
     permuted = network(support[:, classes], query[:, queries])
     torch.testing.assert_close(permuted, scores[:, queries][:, :, classes], rtol=0, atol=1e-12)
@@ -82,21 +100,19 @@ def test_scores_follow_classes_and_queries(pairing: str) -> None:
 
 
 def test_shots_are_averaged_or_added() -> None:
-    support, query = _episodes(1, 3, 1, k_query=2)
+    support, query = episodes(1, 3, 1, k_query=2)
     twice = support.expand(-1, -1, 2, -1, -1, -1)
-    mean, total = (build_network(replace(CONV4, shots=shots), seed=0).eval() for shots in ("mean", "sum"))
+    mean, total = (built(shots=shots).eval() for shots in ("mean", "sum"))
     torch.testing.assert_close(mean(twice, query), mean(support, query))
-    maps, query_maps = mean.embed(support[0, :, 0]), mean.embed(query[0])
-    doubled = mean.relate(2 * maps[None, :, None], query_maps[None])
-    torch.testing.assert_close(total(twice, query), doubled)
+    supports, queries = maps_of(mean, support, query)
+    torch.testing.assert_close(total(twice, query), mean.relate(2 * supports, queries))
     assert not torch.allclose(total(twice, query), mean(twice, query))
 
 
 @pytest.mark.parametrize("pairing", ["concat", "split"])
 @pytest.mark.parametrize("embedding", EMBEDDINGS)
 def test_memory_order_stays_and_changes_nothing(embedding: str, pairing: str) -> None:
-    network = build_network(replace(CONV4, embedding=embedding, pairing=pairing), seed=0).double()
-    contiguous = _episodes(1, 2, 2, k_query=2, size=32, dtype=torch.float64)
+    network, contiguous = built(embedding=embedding, pairing=pairing), episodes(1, 2, 2, k_query=2)
     permuted = [images.movedim(-3, -1).contiguous().movedim(-1, -3) for images in contiguous]
     formats: list[bool] = []
     for module in network.modules():
@@ -105,71 +121,95 @@ def test_memory_order_stays_and_changes_nothing(embedding: str, pairing: str) ->
                 lambda _m, args, _o: formats.append(args[0].is_contiguous(memory_format=torch.channels_last))
             )
     scores = network(*permuted)
-    assert len(formats) > 4
-    assert all(formats)
+    assert len(formats) > 4 and all(formats)
     torch.testing.assert_close(network(*contiguous), scores, rtol=0, atol=1e-9)
 
 
-def test_weights_are_a_function_of_the_seed() -> None:
+def test_weights_are_a_function_of_the_seed_alone() -> None:
+    before = torch.get_rng_state()
     first, again, other = (build_network(CONV4, seed).state_dict() for seed in (3, 3, 4))
+    assert torch.equal(before, torch.get_rng_state())
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["embedding.0.0.weight"], other["embedding.0.0.weight"])
 
 
-def test_building_leaves_the_random_state_alone() -> None:
-    before = torch.get_rng_state()
-    build_network(CONV4, seed=7)
-    assert torch.equal(before, torch.get_rng_state())
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_one_array_of_support_then_queries_is_scored_and_exported() -> None:
+    """Exported, it takes any number of episodes and queries."""
+    network = built().eval()
+    model = EpisodeModel(network, n_way=3, k_shot=2)
+    (support, query), (more_support, more_query) = episodes(2, 3, 2, k_query=2), episodes(3, 3, 2, k_query=5)
+    array = torch.cat((support.flatten(1, 2), query), dim=1)
+    torch.testing.assert_close(model(array), network(support, query))
+    auto = torch.export.Dim.AUTO
+    exported = torch.export.export(model, (array,), dynamic_shapes=({0: auto, 1: auto},)).module()
+    more = torch.cat((more_support.flatten(1, 2), more_query), dim=1)
+    torch.testing.assert_close(exported(more), network(more_support, more_query))
 
 
-def test_it_learns_an_episode() -> None:
-    network = build_network(CONV4, seed=0)
-    support, query = _episodes(1, 3, 1, k_query=3)
-    optimizer = torch.optim.Adam(network.parameters(), lr=1e-2)
-    losses = []
-    for _ in range(12):
-        loss = cross_entropy(network(support, query)).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(float(loss.detach()))
-    assert losses[-1] < losses[0] / 3
+# --- heads ------------------------------------------------------------------------------------------------
 
 
-def test_nothing_of_a_forward_is_kept() -> None:
-    network = build_network(CONV4, seed=0)
-    held = {name for name, value in vars(network).items() if isinstance(value, Tensor)}
-    network(*_episodes(1, 2, 1, k_query=1))
-    assert {name for name, value in vars(network).items() if isinstance(value, Tensor)} == held == set()
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 21])
+@pytest.mark.parametrize("head", [ConvHead, BottleneckHead])
+def test_any_map_size_gives_a_score_per_pair(head: type[nn.Module], size: int) -> None:
+    pairs = ConcatPairs(torch.rand(2, 3, 16, size, size), torch.rand(2, 6, 16, size, size))
+    scores = head(16)(pairs)
+    assert scores.shape == (2 * 6 * 3, 1)
+    assert scores.isfinite().all()
 
 
-class TestEpisodeModel:
-    def test_one_array_holds_support_then_queries(self) -> None:
-        network, (support, query), episodes = _in_one_array(build_network(CONV4, seed=0).eval(), k_query=2)
-        model = EpisodeModel(network, n_way=3, k_shot=2)
-        torch.testing.assert_close(model(episodes), network(support, query))
-
-    @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-    def test_exported_it_takes_any_number_of_episodes_and_queries(self) -> None:
-        network, _, episodes = _in_one_array(build_network(CONV4, seed=0).eval(), k_query=2)
-        model = EpisodeModel(network, n_way=3, k_shot=2)
-        auto = torch.export.Dim.AUTO
-        exported = torch.export.export(model, (episodes,), dynamic_shapes=({0: auto, 1: auto},)).module()
-        _, _, others = _in_one_array(network, b=3, k_query=5)
-        torch.testing.assert_close(exported(others), model(others))
+def test_conv_head_has_the_papers_layers() -> None:
+    shapes = [tuple(parameter.shape) for parameter in ConvHead(64).parameters() if parameter.dim() > 1]
+    assert shapes == [(64, 128, 3, 3), (64, 64, 3, 3), (8, 576), (1, 8)]
 
 
-def _in_one_array(
-    network: RelationNetwork, b: int = 2, *, k_query: int
-) -> tuple[RelationNetwork, tuple[Tensor, Tensor], Tensor]:
-    support, query = _episodes(b, 3, 2, k_query=k_query)
-    return network, (support, query), torch.cat((support.flatten(1, 2), query), dim=1)
+@pytest.mark.parametrize("embedding", EMBEDDINGS)
+def test_a_residual_head_begins_as_the_cosine_of_centred_mean_maps(embedding: str) -> None:
+    network = built(embedding=embedding, head="residual").eval()
+    head = network.relation
+    assert isinstance(head, ResidualHead)
+    head.centre.uniform_(-0.1, 0.1, generator=torch.Generator().manual_seed(2))
+    supports, queries = maps_of(network, *episodes(1, 3, 2, 1))
+    scores, cosine, alone = network.judge(supports, queries).unbind(1)
+    torch.testing.assert_close(scores, 10 * cosine)
+    assert alone.abs().max() == 0
+    centred = [each.mean((-2, -1)) - head.centre for each in (queries[0], supports[0].mean(1))]
+    expected = F.cosine_similarity(centred[0][:, None], centred[1][None], dim=-1)
+    torch.testing.assert_close(cosine[0], expected)
+    assert cosine.abs().max() > 0.1
 
 
-def _episodes(
-    b: int, n_way: int, k_shot: int, *, k_query: int, size: int = 16, dtype: torch.dtype = torch.float32
-) -> tuple[Tensor, Tensor]:
-    """Random support [b, n_way, k_shot, 3, size, size] and query [b, n_way k_query, 3, size, size]."""
-    generator = torch.Generator().manual_seed(0)
-    support = torch.randn(b, n_way, k_shot, 3, size, size, generator=generator, dtype=dtype)
-    return support, torch.randn(b, n_way * k_query, 3, size, size, generator=generator, dtype=dtype)
+@pytest.mark.parametrize("head", ["relation", "residual"])
+def test_parts_add_up_to_the_scores(head: str) -> None:
+    network, (support, query) = built(head=head), episodes(2, 3, 1, 4)
+    learn(network, support, query)
+    network.eval()
+    scores, cosine, alone = network.judge(*maps_of(network, support, query)).unbind(1)
+    torch.testing.assert_close(scores, network(support, query))
+    assert alone.std() > 1e-6
+    if isinstance(network.relation, ResidualHead):
+        temperature = network.relation.log_temperature.exp()
+        assert temperature != 10
+        torch.testing.assert_close(scores, temperature * cosine + alone)
+    else:
+        assert torch.equal(scores, alone)
+
+
+def test_the_centre_follows_the_mean_in_training_alone() -> None:
+    network = built(head="residual")
+    head = network.relation
+    assert isinstance(head, ResidualHead)
+    with torch.no_grad():
+        supports, queries = maps_of(network, *episodes(1, 3, 1, 2))
+        for _ in range(600):
+            network.relate(supports, queries)
+        torch.testing.assert_close(head.centre, queries[0].mean((0, 2, 3)), rtol=0.02, atol=0.01)
+        before = head.centre.clone()
+        network.eval().relate(supports, queries)
+    assert torch.equal(before, head.centre)
+
+
+def test_sums_of_shots_have_no_cosine() -> None:
+    with pytest.raises(ParamsError, match=r"model\.shots: sum"):
+        tiny_params({"model.head": "residual", "model.shots": "sum"})

@@ -53,12 +53,12 @@ def test_gradients_of_both_pairings_are_equal() -> None:
         torch.testing.assert_close(concat, split, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("kind", [ConcatPairs, SplitPairs])
-def test_channels_last_maps_give_channels_last_pairs(kind: type[ConcatPairs] | type[SplitPairs]) -> None:
+def test_channels_last_maps_give_channels_last_pairs() -> None:
     support, query = _channels_last(torch.rand(2, 5, 8, 4, 4)), _channels_last(torch.rand(2, 10, 8, 4, 4))
-    convolved = kind(support, query).convolve(nn.Conv2d(16, 8, 3, padding=1))
-    assert convolved.is_contiguous(memory_format=torch.channels_last)
-    assert not convolved.is_contiguous()
+    for kind in (ConcatPairs, SplitPairs):
+        convolved = kind(support, query).convolve(nn.Conv2d(16, 8, 3, padding=1))
+        assert convolved.is_contiguous(memory_format=torch.channels_last)
+        assert not convolved.is_contiguous()
 
 
 def test_split_makes_nothing_of_the_size_of_the_pairs() -> None:
@@ -72,14 +72,7 @@ def test_split_makes_nothing_of_the_size_of_the_pairs() -> None:
 
 @pytest.mark.parametrize(
     ("n_way", "queries", "pairing"),
-    [
-        (2, 2, "concat"),
-        (2, 4, "split"),
-        (3, 3, "split"),
-        (5, 5, "split"),
-        (5, 75, "split"),
-        (20, 20, "split"),
-    ],
+    [(2, 2, "concat"), (2, 4, "split"), (3, 3, "split"), (5, 5, "split"), (5, 75, "split")],
 )
 def test_auto_splits_where_pairs_outnumber_maps(n_way: int, queries: int, pairing: str) -> None:
     assert choose_pairing(n_way, queries) == pairing

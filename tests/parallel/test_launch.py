@@ -2,117 +2,179 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 import psutil
 import pytest
 import torch
-from parashot.parallel.meeting import launch_folder, loopback
+from small_tasks import alone
+from tiny_data import tiny_params
 from torch import distributed as dist
 
-from parashot.errors import DataError, DeviceError
-from parashot.parallel.context import (
-    Context,
-    Meeting,
-    Placement,
-    choose_interface,
-    first_ranks,
-    fit_to_batch,
-    place,
-)
-from parashot.parallel.launch import launch
-from parashot.params import ParallelParams, load_params
+from parashot.errors import DataError, DeviceError, PeerError
+from parashot.parallel.context import Context, Placement, choose_interface, control_group, resolve_placement
+from parashot.parallel.launch import launch, lost_peers_named
+from parashot.parallel.rendezvous import Rendezvous, loopback, restarts_from_environment
 
 TWO = Placement("cpu", 2, 1, 2)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def parallel(**changes: object) -> ParallelParams:
-    settings = load_params(Path(__file__).parents[2] / "params.yaml").parallel
-    for key, value in changes.items():
-        object.__setattr__(settings, key, value)
-    return settings
-
-
-def add_up(context: Context, value: int) -> tuple[int, int, bool]:
+def together(context: Context, value: int) -> tuple[int, bool, set[str]]:
+    """A sum over ranks, whether the main one can be a group, and the addresses that listen meanwhile."""
     total = torch.tensor(value + context.rank)
     dist.all_reduce(total)
-    inner = first_ranks(context, 1)
-    return int(total), context.ranks, inner is not None and inner.ranks == 1
+    dist.barrier(group=control_group(context))
+    inner = context.first_ranks(1)
+    found: list[set[str]] = [set()] * context.world_size
+    dist.all_gather_object(found, {*listening(os.getpid()), *listening(os.getppid())})
+    return int(total), inner is not None and inner.world_size == 1, set.union(*found)
+
+
+def listening(pid: int) -> set[str]:
+    connections = psutil.Process(pid).net_connections("inet")
+    return {each.laddr.ip for each in connections if each.status == psutil.CONN_LISTEN}
+
+
+def test_ranks_work_together_unseen_by_other_hosts_and_the_main_one_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for library in ("GLOO", "NCCL"):
+        monkeypatch.delenv(f"{library}_SOCKET_IFNAME", raising=False)
+    before = [signal.getsignal(each) for each in SIGNALS]
+    assert launch(together, TWO, 2, 10) == (21, True, {"127.0.0.1"})
+    assert [signal.getsignal(each) for each in SIGNALS] == before
+
+
+def attempts(folder: Path, context: Context) -> int:
+    """Note an attempt of this rank, wait for the others, and return its number."""
+    number = len(list(folder.glob(f"{context.rank}-*"))) + 1
+    (folder / f"{context.rank}-{number}").write_text(str(os.getpid()))
+    dist.barrier()
+    return number
 
 
 def fail_on_second(context: Context, folder: Path) -> None:
-    (folder / str(context.rank)).write_text(str(os.getpid()))
+    attempts(folder, context)
     if context.rank == 1:
         raise DataError("images.tar: cut short; run `dvc repro download`")
     dist.barrier()
 
 
-def test_ranks_work_together_and_the_first_one_answers() -> None:
-    signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    before = [signal.getsignal(each) for each in signals]
-    assert launch(add_up, TWO, 2, 10) == (21, 2, True)
-    assert [signal.getsignal(each) for each in signals] == before
+def lose_a_peer_once(context: Context, folder: Path, how: str) -> int:
+    number = attempts(folder, context)
+    if number == 1 and context.rank == 1:
+        if how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise PeerError("rank 0 does not answer")
+    dist.barrier()
+    return number
 
 
-def test_a_failing_rank_ends_all_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(DeviceError) as error:
-        launch(fail_on_second, TWO, 2, tmp_path)
-    assert str(error.value) == "images.tar: cut short; run `dvc repro download`"
-    pids = [int(path.read_text()) for path in tmp_path.iterdir()]
-    assert len(pids) == 2
+def assert_all_ended(folder: Path, count: int) -> None:
+    pids = [int(path.read_text()) for path in folder.iterdir()]
+    assert len(pids) == count
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
+def test_an_error_ends_all_in_one_line_and_is_not_tried_again(tmp_path: Path) -> None:
+    with pytest.raises(DeviceError) as error:
+        launch(fail_on_second, TWO.with_rendezvous(max_restarts=1), 2, tmp_path)
+    assert str(error.value) == "images.tar: cut short; run `dvc repro download`"
+    assert_all_ended(tmp_path, 2)
+
+
+@pytest.mark.parametrize("how", ["killed", pytest.param("PeerError", marks=pytest.mark.slow)])
+def test_a_lost_rank_starts_all_again(tmp_path: Path, how: str) -> None:
+    assert launch(lose_a_peer_once, TWO.with_rendezvous(max_restarts=1), 2, tmp_path, how) == 2
+    assert_all_ended(tmp_path, 4)
+
+
+@pytest.mark.slow
+def test_a_loss_too_many_ends_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(DeviceError, match=r"^rank \d (ended with exit code -9|lost a peer: .*)$"):
+        launch(lose_a_peer_once, TWO, 2, tmp_path, "killed")
+    assert_all_ended(tmp_path, 2)
+
+
+def test_a_message_that_does_not_arrive_is_a_lost_peer() -> None:
+    two = Context(1, 2, 1, 2, TWO)
+    said = r"^rank 1 lost a peer: .*PARASHOT_TIMEOUT_SECONDS 600 .*reset\)$"
+    with pytest.raises(PeerError, match=said), lost_peers_named(two):
+        raise RuntimeError("[gloo/transport/tcp/pair.cc:547]\n Connection reset")
+    for context, said in ((two, "shapes do not match"), (alone(), "Connection reset")):
+        with pytest.raises(RuntimeError, match=said), lost_peers_named(context):
+            raise RuntimeError(said)
+
+
 def test_one_process_is_this_one() -> None:
-    assert launch(lambda context: (os.getpid(), context.ranks), Placement("cpu", 1, 1, 1), 1) == (
-        os.getpid(),
-        1,
-    )
+    here = launch(lambda context: (os.getpid(), context.world_size), Placement("cpu", 1, 1, 1), 1)
+    assert here == (os.getpid(), 1)
+
+
+# --- placement and rendezvous -----------------------------------------------------------------------------
 
 
 def test_replicas_share_the_cores_evenly() -> None:
-    placement = place(parallel(device="cpu", replicas=2))
+    placement = resolve_placement(tiny_params().parallel)
+    assert placement.replicas == 2
     assert placement.threads_per_replica == max(1, placement.cores // 2)
+    assert placement.on_all_cores().threads_per_replica == placement.cores
 
 
-def test_a_step_of_few_episodes_uses_few_replicas() -> None:
-    assert fit_to_batch(Placement("cpu", 4, 2, 8), 3) == Placement("cpu", 3, 2, 8)
+def test_a_step_of_few_items_uses_few_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    four = Placement("cpu", 4, 2, 8)
+    assert four.for_batch(3) == Placement("cpu", 3, 2, 8)
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR"):
+        monkeypatch.setenv(name, "4")
+    assert four.for_batch(3) == four  # torchrun's ranks are there already
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
-def test_cuda_without_a_device_is_refused_in_one_line() -> None:
-    with pytest.raises(DeviceError, match=r"parallel\.device: cuda.*set it to cpu or auto"):
-        place(parallel(device="cuda"))
+def test_what_this_machine_cannot_do_is_refused_in_one_line() -> None:
+    with pytest.raises(DeviceError, match=r"parallel\.backend: nccl works on GPUs"):
+        resolve_placement(tiny_params({"parallel.backend": "nccl"}).parallel)
+    if not torch.cuda.is_available():
+        with pytest.raises(DeviceError, match=r"parallel\.device: cuda.*set it to cpu or auto"):
+            resolve_placement(tiny_params({"parallel.device": "cuda"}).parallel)
 
 
-# --- who could connect ------------------------------------------------------------------------------------
+def test_the_environment_says_how_ranks_find_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("INIT_METHOD", "TIMEOUT_SECONDS", "INTERFACE", "MAX_RESTARTS"):
+        monkeypatch.delenv(f"PARASHOT_{name}", raising=False)
+    assert Rendezvous.from_environment("auto") == Rendezvous()
+    assert restarts_from_environment() == 3
+    monkeypatch.setenv("PARASHOT_INIT_METHOD", "tcp://node-1:29500")
+    monkeypatch.setenv("PARASHOT_TIMEOUT_SECONDS", "8.5")
+    monkeypatch.setenv("PARASHOT_INTERFACE", "eth0")
+    monkeypatch.setenv("PARASHOT_MAX_RESTARTS", "0")
+    expected = Rendezvous("gloo", "tcp://node-1:29500", 8.5, "eth0")
+    assert resolve_placement(tiny_params({"parallel.backend": "gloo"}).parallel).rendezvous == expected
+    assert restarts_from_environment() == 0
 
 
-def addresses_listening(context: Context) -> set[str]:
-    """Of the launcher and all ranks, while every kind of group is open and has spoken."""
-    control = dist.new_group(backend="gloo")
-    dist.all_reduce(torch.ones(1))
-    dist.barrier(group=control)
-    found: list[set[str]] = [set()] * context.ranks
-    dist.all_gather_object(found, {*listening(os.getpid()), *listening(os.getppid())})
-    return set.union(*found)
-
-
-def listening(pid: int) -> set[str]:
-    found = psutil.Process(pid).net_connections("inet")
-    return {each.laddr.ip for each in found if each.status == psutil.CONN_LISTEN}
-
-
-def test_nothing_of_ranks_on_one_host_listens_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    for library in ("GLOO", "NCCL"):
-        monkeypatch.delenv(f"{library}_SOCKET_IFNAME", raising=False)
-    assert launch(addresses_listening, TWO, 2) == {"127.0.0.1"}
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        ("INIT_METHOD", "http://node-1", "set env://, tcp://HOST:PORT or file:///PATH"),
+        ("INIT_METHOD", "tcp://node-1", "set env://, tcp://HOST:PORT or file:///PATH"),
+        ("TIMEOUT_SECONDS", "0", "set a number of at least 1"),
+        ("TIMEOUT_SECONDS", "ten", "set a number of at least 1"),
+        ("TIMEOUT_SECONDS", "inf", "set a number of at least 1"),
+        ("MAX_RESTARTS", "-1", "set a number of at least 0"),
+    ],
+)
+def test_settings_that_mean_nothing_are_one_line(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, remedy: str
+) -> None:
+    monkeypatch.setenv(f"PARASHOT_{name}", value)
+    with pytest.raises(DeviceError) as error:
+        Rendezvous.from_environment("auto")
+        restarts_from_environment()
+    assert str(error.value).startswith(f"PARASHOT_{name}: '{value}' ")
+    assert str(error.value).endswith(remedy)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -126,44 +188,6 @@ def test_ranks_of_several_hosts_speak_where_they_are_told(
     for library in ("GLOO", "NCCL"):
         monkeypatch.setenv(f"{library}_SOCKET_IFNAME", "of this host")
     monkeypatch.delenv("GLOO_SOCKET_IFNAME")
-    choose_interface(Context(0, 4, 0, ranks_here, Placement("cpu", 4, 1, 2, Meeting(interface=named))))
+    choose_interface(Context(0, 4, 0, ranks_here, Placement("cpu", 4, 1, 2, Rendezvous(interface=named))))
     assert os.environ.get("GLOO_SOCKET_IFNAME") == chosen
     assert os.environ["NCCL_SOCKET_IFNAME"] == "of this host"  # what a host says for itself comes first
-
-
-# --- what killed launchers leave --------------------------------------------------------------------------
-
-KILLED = """
-import os, signal
-from parashot.parallel.meeting import launch_folder, loopback
-
-with launch_folder() as folder:
-    print(folder, flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_what_a_killed_launcher_left_goes_with_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    foreign = tmp_path / "parashot-ranks-something"
-    foreign.mkdir()
-    elsewhere = killed_launcher()
-    held = os.open(elsewhere, os.O_RDONLY)  # as by a process that this one cannot see
-    fcntl.flock(held, fcntl.LOCK_EX)
-    left = killed_launcher()
-    assert set(tmp_path.iterdir()) == {left, elsewhere, foreign}
-    with launch_folder() as mine, launch_folder() as other:
-        assert set(tmp_path.iterdir()) == {mine, other, elsewhere, foreign}
-    os.close(held)
-    with launch_folder():
-        pass
-    assert list(tmp_path.iterdir()) == [foreign]
-
-
-def killed_launcher() -> Path:
-    done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    return Path(done.stdout.strip())

@@ -13,6 +13,8 @@ from checkouts import ROOT, Checkout, copy_project, new_repository
 
 from parashot.parallel.registry import STRATEGIES
 
+pytestmark = pytest.mark.timeout(300)  # `dvc repro` reads and writes dvc.lock again for each stage
+
 ALWAYS = {"hardware", "source", "publish"}
 TRAININGS = {f"train-{name}" for name in STRATEGIES}
 THE_SAME_AGAIN = {"hardware.json", "source.json", "results/choices.json"}

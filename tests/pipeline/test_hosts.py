@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,8 +31,6 @@ TURNED = {
     "train.batchsz": 6,
     "train.validate_every": 100,
     "train.checkpoint_every": 5,
-    "parallel.timeout_seconds": 60,
-    "parallel.interface": "eth0",
 }
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3 * SECONDS)]
@@ -51,9 +49,11 @@ class Host:
     checkout: Checkout
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def train(self, *arguments: str) -> None:
+    def train(self, *arguments: str, **environment: str) -> None:
         """Start torchrun with two ranks, as it is typed on every host."""
-        self.started.append(torchrun(self.checkout, 2, *arguments, prefix=("ip", "netns", "exec", self.name)))
+        inside = ["ip", "netns", "exec", self.name]
+        variables = {"PARASHOT_INTERFACE": "eth0", "PARASHOT_TIMEOUT_SECONDS": "60", **environment}
+        self.started.append(torchrun(self.checkout, inside, variables, "2", *arguments))
 
     def kill(self) -> None:
         """Kill all processes at once, as when the power fails."""
@@ -71,14 +71,14 @@ class Host:
 
 
 def torchrun(
-    checkout: Checkout, ranks: int, *arguments: str, prefix: tuple[str, ...] = ()
+    checkout: Checkout, inside: list[str], environment: Mapping[str, str], ranks: str, *arguments: str
 ) -> subprocess.Popen[bytes]:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), *arguments]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", ranks, *arguments]
     with (checkout.root / "log.txt").open("ab") as log:
         return subprocess.Popen(
-            [*prefix, *launcher, "-m", "stages.train", "ddp"],
+            [*inside, *launcher, "-m", "stages.train", "ddp"],
             cwd=checkout.root,
-            env={**shell_environment(), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
+            env={**shell_environment(), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **environment},
             stdout=log,
             stderr=subprocess.STDOUT,
         )
@@ -133,8 +133,7 @@ def test_a_killed_host_comes_back_and_both_train_as_one(
     hosts: tuple[Host, Host], tmp_path: Path, tiny_packed: Path
 ) -> None:
     alone = prepared(tmp_path / "alone", tiny_packed)
-    alone.turn("parallel.interface=lo")
-    assert torchrun(alone, 4, "--standalone").wait(SECONDS) == 0, alone.read("log.txt")
+    assert torchrun(alone, [], {}, "4", "--standalone").wait(SECONDS) == 0, alone.read("log.txt")
     first, second = hosts
     # both namespaces share one host name, by which torchrun cannot tell whose address the endpoint is
     conf = "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=3"
@@ -163,9 +162,9 @@ def test_a_killed_host_comes_back_and_both_train_as_one(
 
 def test_a_peer_that_cannot_be_reached_ends_in_one_line(hosts: tuple[Host, Host]) -> None:
     host = hosts[0]
-    host.checkout.turn("parallel.init_method=tcp://10.203.77.9:29500", "parallel.timeout_seconds=3")
-    host.train("--standalone", "--max-restarts", "0")
+    nowhere = {"PARASHOT_INIT_METHOD": "tcp://10.203.77.9:29500", "PARASHOT_TIMEOUT_SECONDS": "3"}
+    host.train("--standalone", "--max-restarts", "0", **nowhere)
     assert host.started[0].wait(SECONDS) != 0
     lines = host.checkout.read("log.txt").splitlines()
-    assert [line for line in lines if "did not find the others" in line and "parallel.init_method" in line]
+    assert [line for line in lines if "did not find the others" in line and "PARASHOT_INIT_METHOD" in line]
     assert [pid for pid in host.processes() if psutil.pid_exists(pid)] == []

@@ -17,7 +17,7 @@ from faulty_server import refusing_address
 
 ALWAYS = {"hardware", "source", "publish"}
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture

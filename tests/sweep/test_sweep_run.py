@@ -6,11 +6,13 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 import pytest
-from tiny_data import tiny_tree
+from tiny_data import SEED, tiny_tree
 
 from parashot.cli import main
 from parashot.errors import DataError, DeviceError, ParamsError
@@ -21,8 +23,9 @@ from parashot.sweep import trial
 from parashot.sweep.cluster import Nodes, connected
 from parashot.sweep.grid import Point, grid
 from parashot.sweep.run import Outcome, sweep
-from parashot.sweep.trial import Task, attempt, write_files
-from parashot.train.job import Job
+from parashot.sweep.trial import Trial, attempt, write_files
+from parashot.tasks.relation import RelationTask
+from parashot.train.job import Job, episode_job
 from parashot.train.records import TrainResult
 from parashot.train.run import train
 
@@ -41,10 +44,10 @@ def this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Nodes]
         yield
 
     def run_trials(
-        tasks: Sequence[Task], folders: Sequence[Path], nodes: Nodes, ended: Callable[[int, str], None]
+        trials: Sequence[Trial], folders: Sequence[Path], nodes: Nodes, ended: Callable[[int, str], None]
     ) -> None:
-        for index in reversed(range(len(tasks))):  # they end in any order
-            ended(index, attempt(tasks[index], partial(write_files, folders[index]), lambda shared: shared))
+        for index in reversed(range(len(trials))):  # they end in any order
+            ended(index, attempt(trials[index], partial(write_files, folders[index]), lambda shared: shared))
 
     monkeypatch.setattr(sweep_run, "connected", here)
     monkeypatch.setattr(sweep_run, "run_trials", run_trials)
@@ -60,7 +63,7 @@ def points(**choices: list[Value]) -> list[Point]:
 @pytest.fixture
 def run(tiny_packed: Path, tmp_path: Path, this_process: list[Nodes]) -> Callable[..., list[Outcome]]:
     def run(points: list[Point], strategy: str = "serial") -> list[Outcome]:
-        return sweep(points, strategy, tiny_packed, tmp_path / "out", Nodes(), lambda line: None)
+        return sweep(points, strategy, SEED, tiny_packed, tmp_path / "out", Nodes(), lambda line: None)
 
     return run
 
@@ -83,7 +86,8 @@ def test_every_point_has_the_folder_of_its_training(
         assert record.params["seed"] == str(each.point.settings["seed"])
         assert record.tags["sweep"] == each.point.name
     assert list((tmp_path / "shelf").rglob("run-*")) == []
-    train(Job("serial", outcomes[1].point.params, tiny_packed, tmp_path / "alone"))
+    job = episode_job("serial", outcomes[1].point.params, tiny_packed, tmp_path / "alone")
+    train(replace(job, task=RelationTask(outcomes[1].point.params, tiny_packed, validation_seed=SEED)))
     alone = {path.name: path.read_bytes() for path in (tmp_path / "alone").iterdir()}
     assert {path.name for path in outcomes[1].folder.iterdir()} == alone.keys()
     for name in {"val_episodes.csv", *(name for name in alone if name.startswith("model."))}:
@@ -132,7 +136,8 @@ def test_a_run_that_fails_harms_no_other(
 
 def failing_on(seed: int, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(job: Job) -> TrainResult | None:
-        if job.params.seed == seed:
+        assert isinstance(job.task, RelationTask)
+        if job.task.params.seed == seed:
             raise error
         return train(job)
 
@@ -180,8 +185,10 @@ def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense", "host:port"])
-def test_a_cluster_that_is_not_there(address: str) -> None:
-    pytest.importorskip("ray")
+def test_a_cluster_that_is_not_there(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    ray = ModuleType("ray")
+    ray.shutdown = lambda: None  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ray", ray)
     message = f"--address {address}: no Ray cluster answers there"
     with pytest.raises(DeviceError, match=message), connected(Nodes(address)):
         pass

@@ -23,7 +23,7 @@ def parser() -> argparse.ArgumentParser:
     """The whole command line."""
     whole = argparse.ArgumentParser(
         prog="parashot",
-        description="How should this few-shot training be parallelised? Measured, on your machine.",
+        description="Measure how to parallelise a few-shot training on this machine.",
     )
     try:
         version = metadata.version("parashot")

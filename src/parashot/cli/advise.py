@@ -20,11 +20,11 @@ def add_parser(commands: Commands) -> None:
     """Add `parashot advise`."""
     parser = commands.add_parser(
         "advise",
-        help="what to use on this machine, what it buys and how sure that is",
-        description="Read out of the measurements of the study in this folder which strategy, loader, batch "
-        "size and precision to use, what each choice buys and how sure that is.",
+        help="recommend strategy, loader, batch size and precision for this machine",
+        description="Recommend a strategy, loader, batch size and precision from the measurements of the "
+        "study in this folder, with the gain and the certainty of each.",
     )
-    parser.add_argument("--json", action="store_true", help="print it as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_run)
 
 

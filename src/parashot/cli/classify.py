@@ -23,19 +23,24 @@ def add_parser(commands: Commands) -> None:
     """Add `parashot classify`."""
     parser = commands.add_parser(
         "classify",
-        help="tell your own pictures apart, by a few examples of each class",
-        description="Classify pictures by examples: DIR has a folder per class, one or more images in each. "
-        "The classes may be any.",
+        help="classify your own pictures by a few examples of each class",
+        description="Classify pictures by examples. The classes need not be those of the training.",
     )
-    parser.add_argument("--shots", metavar="DIR", type=Path, required=True, help="examples by class")
+    parser.add_argument(
+        "--shots",
+        metavar="DIR",
+        type=Path,
+        required=True,
+        help="examples: a folder per class with one or more images",
+    )
     parser.add_argument(
         "--images", metavar="PATH", type=Path, nargs="+", required=True, help="pictures, or folders of them"
     )
     add_weights(parser)
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print every digit as JSON")
-    form.add_argument("--csv", action="store_true", help="print every digit as CSV")
-    parser.add_argument("--html", metavar="FILE", type=Path, help="write a sheet with thumbnails, too")
+    form.add_argument("--json", action="store_true", help="print JSON in full precision")
+    form.add_argument("--csv", action="store_true", help="print CSV in full precision")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="also write a page with thumbnails")
     parser.set_defaults(run=_run)
 
 

@@ -17,12 +17,12 @@ def add_parser(commands: Commands) -> None:
     """Add `parashot clean`."""
     parser = commands.add_parser(
         "clean",
-        help="give disk back: checkpoints of killed trainings, MLflow's runs",
-        description="Remove checkpoints (killed trainings begin anew) and MLflow's runs (`dvc repro` "
-        "publishes what is in results/ again). `dvc gc --workspace` shrinks DVC's cache.",
+        help="remove saved states of unfinished trainings, and MLflow's runs",
+        description="Remove checkpoints (unfinished trainings then start from the beginning) and MLflow's "
+        "runs (`dvc repro` publishes those in results/ again). `dvc gc --workspace` shrinks DVC's cache.",
     )
-    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(PLACES)}; all by default")
-    parser.add_argument("--yes", action="store_true", help="remove; without it the places are listed only")
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"{' or '.join(PLACES)}; default: all")
+    parser.add_argument("--yes", action="store_true", help="remove them; without it they are only listed")
     parser.set_defaults(run=_run)
 
 

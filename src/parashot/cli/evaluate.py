@@ -20,27 +20,33 @@ def add_parser(commands: Commands) -> None:
     """Add `parashot evaluate`."""
     parser = commands.add_parser(
         "evaluate",
-        help="a network's few-shot accuracy on miniImageNet, and over the cosine of its own embedding",
-        description="Measure a network on episodes of classes that it never saw: eval mode, each image "
-        "embedded once, 95% intervals, the relation head's margin over the cosine of the same embedding.",
+        help="measure a network's few-shot accuracy on unseen classes",
+        description="Measure a network's accuracy on episodes of unseen classes, in eval mode, with 95% "
+        "intervals, and the margin of its relation head over the cosine of the same embedding.",
     )
     parser.add_argument(
-        "--data", metavar="PATH", type=Path, required=True, help="a copy of miniImageNet, or data/packed"
+        "--data",
+        metavar="PATH",
+        type=Path,
+        required=True,
+        help="a copy of miniImageNet, or a study's data/packed",
     )
     add_weights(parser)
-    parser.add_argument("--split", choices=("test", "val"), default="test", help="which classes (test)")
+    parser.add_argument(
+        "--split", choices=("test", "val"), default="test", help="split that the classes are from (test)"
+    )
     for name, low, value, what in (
         ("n-way", 2, 5, "classes per episode"),
         ("k-shot", 1, 1, "examples per class"),
         ("k-query", 1, 15, "queries per class"),
         ("episodes", 2, 10_000, "episodes"),
-        ("transductive", 0, 0, "of these, how many are measured with batch norm by their own images, too"),
-        ("seed", 0, 0, "draws the episodes"),
+        ("transductive", 0, 0, "number of these also measured with batch norm by their own images"),
+        ("seed", 0, 0, "seed of the episodes"),
     ):
         parser.add_argument(
             f"--{name}", metavar="N", type=at_least(low), default=value, help=f"{what} ({value})"
         )
-    parser.add_argument("--json", action="store_true", help="print every digit as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON in full precision")
     parser.set_defaults(run=_run)
 
 

@@ -13,10 +13,10 @@ def add_parser(commands: Commands) -> None:
     """Add `parashot recipe`."""
     parser = commands.add_parser(
         "recipe",
-        help="print a whole set of knobs for dvc exp run, or list the sets",
-        description="Print a recipe as arguments for dvc exp run $(parashot recipe NAME), or list all.",
+        help="print a named set of knobs for dvc exp run, or list the sets",
+        description="Print a recipe, a named set of knobs, for use in dvc exp run $(parashot recipe NAME).",
     )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="the recipe to print")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="recipe to print; default: list all")
     parser.set_defaults(run=_run)
 
 

@@ -14,12 +14,12 @@ def add_parser(commands: Commands) -> None:
     """Add `parashot summary`."""
     parser = commands.add_parser(
         "summary",
-        help="print the tables of the last study",
+        help="print the tables of the study",
         description="Print the tables of the study in this folder as Markdown, "
-        "or write them with the figures to a folder.",
+        "or write them to a folder together with the figures.",
     )
     parser.add_argument("--to", metavar="DIR", type=Path, help="write DIR/README.md and its figures instead")
-    parser.add_argument("--title", default="The study", help="heading of the page")
+    parser.add_argument("--title", default="The study", help="heading of the page (The study)")
     parser.set_defaults(run=_run)
 
 

@@ -21,26 +21,37 @@ def add_parser(commands: Commands) -> None:
     """Add `parashot sweep`."""
     parser = commands.add_parser(
         "sweep",
-        help="train a grid of params on the machines of a Ray cluster, or on this one",
-        description="Train every combination of the given values on the packed data of this checkout, each "
-        "on an idle node of a Ray cluster. Runs that are there already are not repeated.",
+        help="train a grid of params on this machine or on a Ray cluster",
+        description="Train every combination of the given values on the packed data of this checkout, on "
+        "this machine or on the nodes of a Ray cluster. Runs that have a result are not repeated.",
     )
-    parser.add_argument("-S", dest="choices", metavar="KEY=VALUE[,VALUE…]", action="append", default=[])
-    parser.add_argument("--recipe", metavar="NAME", help="a set of knobs to start from, beside params.yaml")
-    parser.add_argument("--strategy", metavar="NAME", default="serial", help="how a run is spread (serial)")
-    parser.add_argument("--address", metavar="HOST:PORT", help="a running Ray cluster; without, this machine")
     parser.add_argument(
-        "--out", metavar="DIR", type=Path, default=Path("results/sweep"), help="(results/sweep)"
+        "-S",
+        dest="choices",
+        metavar="KEY=VALUE[,VALUE…]",
+        action="append",
+        default=[],
+        help="a knob and its values, written as for `dvc exp run -S`; may be repeated",
+    )
+    parser.add_argument("--recipe", metavar="NAME", help="recipe whose knobs replace those of params.yaml")
+    parser.add_argument("--strategy", metavar="NAME", default="serial", help="strategy of every run (serial)")
+    parser.add_argument("--address", metavar="HOST:PORT", help="a running Ray cluster; default: this machine")
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        type=Path,
+        default=Path("results/sweep"),
+        help="folder of results (results/sweep)",
     )
     for name, low, value, what in (
-        ("cpus-per-run", 1, 1, "hardware threads of a run"),
-        ("gpus-per-run", 0, 0, "GPUs of a run"),
-        ("retries", 0, 3, "how often a lost run is begun again"),
+        ("cpus-per-run", 1, 1, "hardware threads of each run"),
+        ("gpus-per-run", 0, 0, "GPUs of each run"),
+        ("retries", 0, 3, "restarts of a run whose process or node is lost"),
     ):
         parser.add_argument(
             f"--{name}", metavar="N", type=at_least(low), default=value, help=f"{what} ({value})"
         )
-    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_run)
 
 
@@ -53,9 +64,12 @@ def _run(command: argparse.Namespace) -> None:
 
     choices = read_choices(command.choices)
     recipe = load_recipe(command.recipe).settings if command.recipe else {}
-    points = [_resolved(point) for point in grid(read_yaml(Path("params.yaml")), choices, recipe)]
+    tree = read_yaml(Path("params.yaml"))
+    points = [_resolved(point) for point in grid(tree, choices, recipe)]
+    (base,) = grid(tree, {}, recipe)
     nodes = Nodes(command.address, command.cpus_per_run, command.gpus_per_run, command.retries)
-    outcomes = sweep(points, command.strategy, Path("data/packed"), command.out, nodes, tell)
+    seed, packed = base.params.seed, Path("data/packed")
+    outcomes = sweep(points, command.strategy, seed, packed, command.out, nodes, tell)
     if command.json:
         trees = [_tree(each) for each in outcomes]
         print(json.dumps({"runs": trees}, indent=2))
@@ -69,13 +83,13 @@ def _run(command: argparse.Namespace) -> None:
 def _resolved(point: Point) -> Point:
     """The point computed, on every node, as stage `tune` found best on this machine where it has run."""
     from parashot.records import read_result
-    from parashot.train.choices import settle
+    from parashot.train.choices import resolve_auto
     from parashot.train.records import Choices
 
     measured = Path("results/choices.json")
     if not measured.exists():
         return point
-    return replace(point, params=settle(point.params, read_result(Choices, measured)))
+    return replace(point, params=resolve_auto(point.params, read_result(Choices, measured)))
 
 
 def _table(outcomes: Sequence[Outcome], keys: Sequence[str]) -> str:

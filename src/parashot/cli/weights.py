@@ -17,8 +17,8 @@ def add_weights(parser: argparse.ArgumentParser) -> None:
         "--weights",
         metavar="FILE",
         type=Path,
-        help="the model.safetensors of a finished training; by default the one that stage evaluate of this "
-        "folder chose, if it was trained on photographs, else the network that comes with parashot",
+        help="model.safetensors of a training; default: the one that stage evaluate chose in this folder, if "
+        "it was trained on photographs, else the network that comes with parashot",
     )
 
 

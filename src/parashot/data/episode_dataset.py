@@ -104,7 +104,7 @@ class EpisodeDataset(Dataset[Batch]):
             pixels = _decode_each(self.split, rows, self.image_size)
         else:
             pixels = _gather(self.split, rows)
-        return _batch(pixels, self.spec, self.plan, step)
+        return step_batch(pixels, self.spec, self.plan, step)
 
     @cached_property
     def _rows(self) -> StepRows[np.ndarray[Any, Any]]:
@@ -118,10 +118,10 @@ def resident_batches(
     rows = StepRows(seed, split.name, split.class_sizes, spec, plan)
     for step in steps:
         pixels = split.images.index_select(0, rows.of(step)).movedim(-1, -3)
-        yield _batch(pixels, spec, plan, step)
+        yield step_batch(pixels, spec, plan, step)
 
 
-def _batch(pixels: torch.Tensor, spec: EpisodeSpec, plan: Plan, step: int) -> Batch:
+def step_batch(pixels: torch.Tensor, spec: EpisodeSpec, plan: Plan, step: int) -> Batch:
     """Batch of one step from its pixels [m, 3, h, w], which lie as `StepRows` orders them."""
     reads = plan.reads(step)
     b, n, k = len(reads), spec.n_way, spec.k_shot

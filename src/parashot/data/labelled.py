@@ -38,17 +38,17 @@ def labelled_batches(
 ) -> Iterator[Batch]:
     """Yield this rank's batches of `plan` from step `first` on, on the device.
 
-    The plan has whole epochs of `steps_per_epoch`.
+    An epoch has `steps_per_epoch` steps; the plan may end within one.
     """
     pixels = ResidentSplit(split, device).images if device.type == "cuda" else split.pixels
     sizes = split.class_sizes
     labels = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes)).to(device)
     images = int(sizes.sum())
     epoch_steps = steps_per_epoch(sizes, plan.batchsz)
-    for epoch in range(first // epoch_steps, plan.steps // epoch_steps):
+    for epoch in range(first // epoch_steps, -(-plan.steps // epoch_steps)):
         order = torch.from_numpy(image_order(seed, split.name, images, epoch)).to(device)
         begin = epoch * epoch_steps
-        for step in range(max(begin, first), begin + epoch_steps):
+        for step in range(max(begin, first), min(begin + epoch_steps, plan.steps)):
             reads = plan.reads(step)
             rows = order[reads.start - begin * plan.batchsz : reads.stop - begin * plan.batchsz]
             indices = torch.arange(reads.start, reads.stop, device=device)

@@ -67,11 +67,11 @@ class Allreduce(RankStrategy):
 
     @contextmanager
     def accumulating(self) -> Iterator[None]:
-        self.exchanging = False
+        before, self.exchanging = self.exchanging, False  # a step's parts may lie within `without_exchange`
         try:
             yield
         finally:
-            self.exchanging = True
+            self.exchanging = before
 
     def without_exchange(self) -> AbstractContextManager[None]:
         return self.accumulating()

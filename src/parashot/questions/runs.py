@@ -20,9 +20,12 @@ from parashot.records import (
     Status,
     now_ms,
     write_metrics,
+    write_result,
     write_rows,
     write_runs,
 )
+
+RESULT = "result.json"
 
 Table = tuple[type[Any], Sequence[Any]]
 """Type of record and records of a CSV file."""
@@ -83,10 +86,11 @@ class Stage:
         tables: Mapping[str, Table],
         settings: Sequence[Setting],
         files: Mapping[str, bytes] | None = None,
+        result: Any = None,
     ) -> None:
         """Write the folder of results, whole or not at all.
 
-        tables: CSV files by name. files: contents of further files, by name.
+        tables: CSV files by name. files: contents of further files, by name. result: record of result.json.
         """
         with replacing_folder(out) as folder:
             for name, (kind, records) in tables.items():
@@ -94,7 +98,10 @@ class Stage:
             for name, content in (files or {}).items():
                 (folder / name).write_bytes(content)
             write_metrics(folder / "metrics.json", {each.name: each.metrics for each in settings})
-            write_runs(folder / "records.jsonl", self._runs(settings, tuple(tables)))
+            if result is not None:
+                write_result(folder / RESULT, result)
+            artifacts = (*([RESULT] if result is not None else []), *tables)
+            write_runs(folder / "records.jsonl", self._runs(settings, artifacts))
 
     def _runs(self, settings: Sequence[Setting], artifacts: tuple[str, ...]) -> list[Run]:
         """The parent, and a child for each setting."""
@@ -121,7 +128,7 @@ class Stage:
         metrics += [Metric(key, value, 0, self.start_ms) for key, value in setting.metrics.items()]
         reason = {"reason": setting.reason} if setting.reason else {}
         return Run(
-            name=f"{self.name} {setting.name}",
+            name=f"{self.title}: {setting.name}",
             stage=self.name,
             status=setting.status,
             start_ms=self.start_ms,

@@ -18,7 +18,7 @@ from typing import Any
 
 from parashot.errors import DeviceError, one_line
 from parashot.hardware import usable_threads
-from parashot.sweep.trial import Task, attempt, write_files
+from parashot.sweep.trial import Trial, attempt, write_files
 
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # Ray would report its use to its makers
@@ -66,11 +66,11 @@ def connected(nodes: Nodes) -> Iterator[Callable[[Any], Any] | None]:
 
 
 def run_trials(
-    tasks: Sequence[Task], folders: Sequence[Path], nodes: Nodes, ended: Callable[[int, str], None]
+    trials: Sequence[Trial], folders: Sequence[Path], nodes: Nodes, ended: Callable[[int, str], None]
 ) -> None:
-    """Run every task as a trial, and write its files to its folder on this machine.
+    """Run every trial, and write its files to its folder on this machine.
 
-    `ended` is called with a task's position and the reason why it has no result, empty where it has one.
+    `ended` is called with a trial's position and the reason why it has no result, empty where it has one.
     """
     import ray
     from ray import tune
@@ -80,14 +80,14 @@ def run_trials(
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     write: Any = ray.remote(num_cpus=0)(write_files).options(scheduling_strategy=here)
 
-    class Trial(tune.Trainable):
+    class Training(tune.Trainable):
         def setup(self, config: dict[str, Any], **shared: Any) -> None:
-            self.task, self.folder = shared["tasks"][config["index"]], shared["folders"][config["index"]]
+            self.trial, self.folder = shared["trials"][config["index"]], shared["folders"][config["index"]]
 
         def step(self) -> dict[str, Any]:
             if nodes.gpus == 0:
                 os.environ["CUDA_VISIBLE_DEVICES"] = ""
-            reason = attempt(self.task, lambda files: ray.get(write.remote(self.folder, files)), ray.get)
+            reason = attempt(self.trial, lambda files: ray.get(write.remote(self.folder, files)), ray.get)
             return {"done": True, "reason": reason}
 
     class Ended(tune.Callback):
@@ -105,11 +105,11 @@ def run_trials(
                 trial.config["index"], f"lost with its process or node, {nodes.retries} retries included"
             )
 
-    shared = tune.with_parameters(Trial, tasks=tasks, folders=[folder.resolve() for folder in folders])
+    shared = tune.with_parameters(Training, trials=trials, folders=[folder.resolve() for folder in folders])
     with tempfile.TemporaryDirectory() as states:
         tune.Tuner(
             tune.with_resources(shared, {"cpu": nodes.cpus, "gpu": nodes.gpus}),
-            param_space={"index": tune.grid_search(list(range(len(tasks))))},
+            param_space={"index": tune.grid_search(list(range(len(trials))))},
             run_config=tune.RunConfig(
                 storage_path=states,
                 verbose=0,

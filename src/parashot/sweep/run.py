@@ -13,31 +13,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from parashot.data.manifest import MANIFEST, read_manifest, sha256
+from parashot.data.manifest import read_manifest
 from parashot.errors import ParamsError, RecordError
-from parashot.params import Params, flatten
 from parashot.records import read_result
 from parashot.sweep.cluster import Nodes, connected, run_trials
 from parashot.sweep.delivery import send
 from parashot.sweep.grid import Point
-from parashot.sweep.trial import Task
+from parashot.sweep.trial import Trial
 from parashot.train.records import TrainResult
 
-Progress = Callable[[str], None]
-
-_CODE = ("data", "model", "parallel", "train", "task.py", "hardware.py", "params.py", "records.py")
+_CODE = ("data", "model", "parallel", "tasks", "train", "task.py", "hardware.py", "params.py", "records.py")
 """Parts of parashot that a training's result depends on."""
-
-_BESIDE = (
-    "batchsz_study",
-    "warmup_study",
-    "seeds_study",
-    "claims",
-    "tracking",
-    "loader.bench",
-    "parallel.bench",
-)
-"""Sections of params.yaml that no single training depends on."""
 
 
 @dataclass(frozen=True)
@@ -52,18 +38,27 @@ class Outcome:
 
 
 def sweep(
-    points: Sequence[Point], strategy: str, packed: Path, out: Path, nodes: Nodes, progress: Progress
+    points: Sequence[Point],
+    strategy: str,
+    validation_seed: int,
+    packed: Path,
+    out: Path,
+    nodes: Nodes,
+    progress: Callable[[str], None],
 ) -> list[Outcome]:
     """Train every point by `strategy` on the packed data; return how each ended, in their order.
 
-    Raises `ParashotError` before anything starts where a point cannot be run.
+    `validation_seed` draws the validation episodes of all runs. Raises `ParashotError` before anything starts
+    where a point cannot be run.
     """
-    points = [replace(point, params=_switched_on(point.params, strategy)) for point in points]
     for point in points:
-        _check(point, nodes)
+        _check(point, strategy, nodes)
     read_manifest(packed)  # its error says what to run
-    code = _code()
-    folders = _folders(points, strategy, out, [sha256(packed / MANIFEST), code])
+    code, data = _code(), send(packed, None)
+    trials = [
+        Trial(point.name, strategy, point.params, validation_seed, data, nodes.cpus, code) for point in points
+    ]
+    folders = _folders(trials, out)
     outcomes: dict[int, Outcome] = {}
     for index, folder in enumerate(folders):
         if result := _result(folder):
@@ -81,9 +76,8 @@ def sweep(
     if missing:
         with connected(nodes) as share:
             data = send(packed, share)
-            chosen = [points[index] for index in missing]
-            tasks = [Task(each.name, strategy, each.params, data, nodes.cpus, code) for each in chosen]
-            run_trials(tasks, [folders[index] for index in missing], nodes, ended)
+            chosen = [replace(trials[index], data=data) for index in missing]
+            run_trials(chosen, [folders[index] for index in missing], nodes, ended)
     return [outcomes[index] for index in range(len(points))]
 
 
@@ -95,38 +89,30 @@ def _result(folder: Path) -> TrainResult | None:
         return None
 
 
-def _switched_on(params: Params, strategy: str) -> Params:
-    """`params` with the strategy enabled: it was asked for by name."""
-    parallel = params.parallel
-    if strategy not in parallel.strategies:
-        raise ParamsError(f"--strategy {strategy}: unknown; choose one of: {', '.join(parallel.strategies)}")
-    section = replace(getattr(parallel, strategy), enabled=True)
-    return replace(params, parallel=replace(parallel, **{strategy: section}))
-
-
-def _check(point: Point, nodes: Nodes) -> None:
-    """Raise `ParamsError` where the nodes asked for cannot serve `point`."""
-    if epochs := point.params.pretrain.epochs:
+def _check(point: Point, strategy: str, nodes: Nodes) -> None:
+    """Raise `ParamsError` where `point` cannot be run by `strategy`, or on the nodes asked for."""
+    params = point.params
+    if strategy not in params.parallel.strategies:
+        known = ", ".join(params.parallel.strategies)
+        raise ParamsError(f"--strategy {strategy}: unknown; choose one of: {known}")
+    if params.pretrain.epochs:
         raise ParamsError(
-            f"pretrain.epochs: {epochs}, but the runs of a sweep begin from random weights; "
+            f"pretrain.epochs: {params.pretrain.epochs}, but the runs of a sweep begin from random weights; "
             "set it to 0, or take `dvc exp run --queue`"
         )
-    if point.params.parallel.device == "cuda" and nodes.gpus == 0:
+    if params.parallel.device == "cuda" and nodes.gpus == 0:
         raise ParamsError("parallel.device: cuda, but a run is given no GPU; set --gpus-per-run")
 
 
-def _folders(points: Sequence[Point], strategy: str, out: Path, common: Sequence[str]) -> list[Path]:
-    """A folder for each point, by everything that its result depends on."""
-    owners: dict[Path, Point] = {}
-    for point in points:
-        others = {f"parallel.{name}" for name in point.params.parallel.strategies} - {f"parallel.{strategy}"}
-        beside = tuple(f"{section}." for section in (*_BESIDE, *others))
-        params = {key: value for key, value in flatten(point.params).items() if not key.startswith(beside)}
-        identity = json.dumps([*common, strategy, params], sort_keys=True)
-        folder = out / hashlib.sha256(identity.encode()).hexdigest()[:16]
-        if folder in owners:
-            raise ParamsError(f"{owners[folder].name} and {point.name} are the same training; leave one out")
-        owners[folder] = point
+def _folders(trials: Sequence[Trial], out: Path) -> list[Path]:
+    """A folder for each trial, by everything that its result depends on."""
+    owners: dict[Path, str] = {}
+    for each in trials:
+        identity = [each.strategy, each.settings, each.validation_seed, each.data.checksum, each.code]
+        key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+        if out / key in owners:
+            raise ParamsError(f"{owners[out / key]} and {each.name} are the same training; leave one out")
+        owners[out / key] = each.name
     return list(owners)
 
 

@@ -15,34 +15,56 @@ from typing import Any
 from parashot.errors import DeviceError, ParashotError, one_line
 from parashot.files import replacing_folder
 from parashot.hardware import inspect_hardware
-from parashot.params import Params
-from parashot.records import read_runs, write_runs
+from parashot.params import Params, flatten
+from parashot.records import Provenance, read_runs, write_runs
 from parashot.sweep.delivery import Delivery, receive
-from parashot.train.job import Job
+from parashot.tasks.relation import RelationTask
+from parashot.train.job import episode_job
 from parashot.train.run import train
 
 RECORDS = "records.jsonl"
+
+_BESIDE = (
+    "batchsz_study",
+    "warmup_study",
+    "seeds_study",
+    "claims",
+    "tracking",
+    "loader.bench",
+    "parallel.bench",
+)
+"""Sections of params.yaml that no single training depends on."""
 
 Files = dict[str, bytes]
 """A result folder: its files by name."""
 
 
 @dataclass(frozen=True)
-class Task:
-    """One run of a sweep."""
+class Trial:
+    """One run of a sweep. `validation_seed` is the same for all runs, so that accuracies can be paired."""
 
     name: str
     strategy: str
     params: Params
+    validation_seed: int
     data: Delivery
     cpus: int
     code: str  # names the code that trains
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """Params that the training depends on, by dotted key."""
+        others = {f"parallel.{name}" for name in self.params.parallel.strategies} - {
+            f"parallel.{self.strategy}"
+        }
+        beside = tuple(f"{section}." for section in (*_BESIDE, *others))
+        return {key: value for key, value in flatten(self.params).items() if not key.startswith(beside)}
 
-def attempt(task: Task, write: Callable[[Files], object], fetch: Callable[[Any], Any]) -> str:
+
+def attempt(trial: Trial, write: Callable[[Files], object], fetch: Callable[[Any], Any]) -> str:
     """Train, and hand the result folder to `write`; return why there is none, empty where there is one."""
     try:
-        write(_trained(task, fetch))
+        write(_trained(trial, fetch))
     except (ParashotError, OSError) as error:
         return one_line(error)
     except Exception as error:
@@ -57,25 +79,27 @@ def write_files(folder: Path, files: Files) -> None:
             (new / name).write_bytes(data)
 
 
-def _trained(task: Task, fetch: Callable[[Any], Any]) -> Files:
+def _trained(trial: Trial, fetch: Callable[[Any], Any]) -> Files:
     """Train and return the result folder. Raises `DeviceError` where the training cannot run here."""
     shelf = Path(tempfile.gettempdir(), f"parashot-sweep-{os.getuid()}")
     shelf.mkdir(mode=0o700, exist_ok=True)
-    packed = receive(task.data, shelf, fetch)
+    packed = receive(trial.data, shelf, fetch)
     machine = inspect_hardware()
     tags = {
-        "sweep": task.name,
+        "sweep": trial.name,
         "host": platform.node(),
         "hardware": f"{machine.cpu_model}, {machine.threads} threads; {', '.join(machine.gpus) or 'no GPU'}",
-        "code": task.code,
+        "code": trial.code,
     }
-    with own_cores(shelf, task.cpus), tempfile.TemporaryDirectory(prefix="run-", dir=shelf) as folder:
+    with own_cores(shelf, trial.cpus), tempfile.TemporaryDirectory(prefix="run-", dir=shelf) as folder:
         out = Path(folder, "out")
-        result = train(Job(task.strategy, task.params, packed, out, tags))
+        job = episode_job(trial.strategy, trial.params, packed, out, Provenance(trial.settings, tags))
+        task = RelationTask(trial.params, packed, validation_seed=trial.validation_seed)
+        result = train(replace(job, task=task))
         if result is None or result.status != "ok":
             raise DeviceError(result.reason if result else "no result")
         # A training by itself knows only its strategy; in a sweep, the knobs tell runs apart.
-        runs = [replace(run, name=task.name, stage="sweep") for run in read_runs(out / RECORDS)]
+        runs = [replace(run, name=trial.name, stage="sweep") for run in read_runs(out / RECORDS)]
         write_runs(out / RECORDS, runs)
         return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
 

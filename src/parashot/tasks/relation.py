@@ -30,7 +30,7 @@ from parashot.model.network import RelationNetwork, all_images, build_network, m
 from parashot.model.recompute import keep_less
 from parashot.model.weights import begin_with_embedding, save_weights
 from parashot.parallel.context import Context
-from parashot.params import AugmentParams, Pairing, Params
+from parashot.params import AugmentParams, Params
 from parashot.task import Batch, ChannelCutter, LayerCut, Plan, Task
 from parashot.tasks.evaluation import draw_split, shared_episode_accuracies
 
@@ -74,10 +74,6 @@ class RelationTask(Task):
         """The same task with other first weights and training episodes, on the same validation episodes."""
         validation_seed = self.params.seed if self.validation_seed is None else self.validation_seed
         return replace(self.with_params(seed=seed), validation_seed=validation_seed)
-
-    def with_pairing(self, pairing: Pairing) -> RelationTask:
-        """The same task, support and query joined in another way."""
-        return self.with_params(model=replace(self.params.model, pairing=pairing))
 
     @property
     def spec(self) -> EpisodeSpec:

@@ -167,9 +167,8 @@ def load_optimizer_state(strategy: Strategy, moments: Moments, counts: Mapping[s
             placed = torch.empty_like(parameter)
             placed.copy_(value)
             state[kind] = placed
-        device = (
-            parameter.device if any(group["fused"] for group in strategy.optimizer.param_groups) else "cpu"
-        )
+        fused = any(group.get("fused") for group in strategy.optimizer.param_groups)
+        device = parameter.device if fused else "cpu"
         steps = {
             kind: torch.tensor(count, dtype=torch.float32, device=device) for kind, count in counts.items()
         }

@@ -85,7 +85,7 @@ def episode_job(
         live=live,
         live_seconds=params.tracking.live_seconds,
         scratch=scratch,
-        identity=(_settings(provenance), read_manifest(packed), pretrained and sha256(pretrained)),
+        identity=(_settings(provenance), read_manifest(packed), _digest(pretrained)),
     )
 
 
@@ -121,3 +121,8 @@ def pretraining_job(
 def _settings(provenance: Provenance) -> dict[str, str]:
     """Params of the training; one that was stopped by NaN goes on when told to skip such steps."""
     return {key: value for key, value in provenance.params.items() if key != "train.on_nonfinite"}
+
+
+def _digest(pretrained: Path | None) -> str:
+    """Checksum of the model file; of one that is missing nothing, since it fails where it is loaded."""
+    return sha256(pretrained) if pretrained is not None and pretrained.is_file() else ""

@@ -35,7 +35,10 @@ def train_further_seeds(
     with TemporaryDirectory() as temporary:
         for seed in range(own_seed + 1, own_seed + study.seeds):
             identity = (*job.identity, seed)
-            again = replace(job, task=task.with_seed(seed), live=None, identity=identity)
+            provenance = replace(job.provenance, params={**job.provenance.params, "seed": str(seed)})
+            again = replace(
+                job, task=task.with_seed(seed), provenance=provenance, live=None, identity=identity
+            )
             key = hashlib.sha256(repr((job.stage, identity)).encode()).hexdigest()[:24]
             again = replace(again, out=(job.scratch or Path(temporary)) / "seeds" / key)
             if not (again.out / "records.jsonl").exists():

@@ -24,7 +24,7 @@ from parashot.questions.accuracy.confusion import confusions
 from parashot.questions.accuracy.records import Confusion, EvaluateResult, ShownScore
 from parashot.questions.accuracy.shown import shown_episodes
 from parashot.questions.runs import Setting, Stage, Table
-from parashot.records import Provenance, read_result, write_result
+from parashot.records import Provenance, read_result
 from parashot.tasks.evaluation import EpisodeSet, draw_split
 from parashot.tasks.few_shot import judge_episodes, task_accuracy, transductive_accuracies
 from parashot.train.outcome import MODEL
@@ -61,8 +61,8 @@ def evaluate_chosen(params: Params, packed: Path, trainings: Path, out: Path, pr
         "confusion.csv": (Confusion, confused),
         "shown.csv": (ShownScore, shown),
     }
-    stage.write(out, tables, [_setting(each.accuracy) for each in found], pictures)
-    write_result(out / "result.json", _result(chosen, own.accuracy))
+    settings = [_setting(each.accuracy) for each in found]
+    stage.write(out, tables, settings, pictures, _result(chosen, own.accuracy))
 
 
 class _Measured(NamedTuple):

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from parashot.errors import RecordError
-from parashot.questions.accuracy.results import Training
 from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.statistics import Interval, Resampling, median_interval, paired, ratio_interval
 from parashot.questions.strategies.records import StepShares, StepTrace, StrategyBlock, StrategyVariant
 from parashot.questions.text import listed, percent, size
+
+if TYPE_CHECKING:
+    from parashot.questions.accuracy.results import Training
 
 BASE = "serial"
 """The variant behind every speedup: one replica with as many threads as any replica has."""

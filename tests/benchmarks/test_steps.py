@@ -1,0 +1,203 @@
+"""The study's way and ours do the same; sides run in turn, and fail in one line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from benchmarks import equivalence, predict, step, workload
+from benchmarks.__main__ import main
+from benchmarks.peers.study_step import StudyStep, Switches, one_pass, two_passes
+from benchmarks.step import OURS, STUDY, make_step
+from benchmarks.workload import Replicas, Workload, measure_replicas, serial_strategy
+from parashot.errors import DataError
+from parashot.model.network import build_network
+from parashot.questions.results import StrategyResults
+from parashot.questions.scaling.records import CostMessage, CostStep
+from parashot.questions.statistics import Interval
+from parashot.questions.strategies.records import StepAnatomy, StrategyBlock, StrategyVariant
+
+CPU = torch.device("cpu")
+TINY = Workload("conv4", 16, 1, 2)
+pytestmark = pytest.mark.usefixtures("one_core")
+
+
+def gradients(network: nn.Module) -> dict[str, Tensor]:
+    return {
+        name: each.grad.contiguous().clone()
+        for name, each in network.named_parameters()
+        if each.grad is not None
+    }
+
+
+def study(work: Workload, switches: Switches) -> tuple[float, dict[str, Tensor]]:
+    """Loss and gradients of one step, with batch norm in eval mode: an image's maps depend on no other."""
+    way = StudyStep(work.params(), work.batch(), CPU, switches)
+    way.network.eval()
+    return float(way()), gradients(way.network)
+
+
+@pytest.mark.parametrize("work", [replace(TINY, k_query=3), Workload("bottleneck", 32, 1, 1)])
+def test_the_studys_way_and_ours_have_one_loss_and_gradient(work: Workload) -> None:
+    loss, wanted = study(work, STUDY["study"])
+    strategy = serial_strategy(work, OURS["fp32"])
+    strategy.network.eval()
+    ours = strategy.step(work.batch())
+    assert float(ours[0]) / work.batchsz == pytest.approx(loss, abs=1e-5)
+    found = gradients(strategy.network)
+    torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", list(STUDY)[1:])
+def test_no_switch_changes_loss_or_gradient(name: str) -> None:
+    loss, wanted = study(TINY, STUDY["study"])
+    switched, found = study(TINY, STUDY[name])
+    assert switched == pytest.approx(loss, abs=1e-5)
+    torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)
+
+
+def test_each_way_turns_one_switch_more() -> None:
+    for before, after in pairwise(vars(switches) for switches in STUDY.values()):
+        assert sum(before[key] != after[key] for key in before) == 1
+
+
+def test_the_study_embeds_support_and_query_with_statistics_of_their_own() -> None:
+    network = build_network(replace(TINY.params().model, pairing="concat"), seed=0)
+    support, query = (torch.randn(each.shape) for each in TINY.batch()[:2])
+    with torch.no_grad():
+        apart, together = (scores(network, support, query) for scores in (two_passes, one_pass))
+        assert not torch.allclose(apart, together, atol=1e-4)
+        network.eval()
+        apart, together = (scores(network, support, query) for scores in (two_passes, one_pass))
+        torch.testing.assert_close(apart, together, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["study", "fused Adam", *(name for name in OURS if "compile" not in name)])
+def test_every_side_learns(name: str) -> None:
+    take_step = make_step(name, TINY)
+    losses = [float(take_step().flatten()[0]) for _ in range(8)]  # type: ignore[attr-defined]
+    assert min(losses[4:]) < losses[0]
+
+
+def test_a_batch_is_shared_out_over_the_ranks() -> None:
+    whole, shares = (
+        replace(TINY, batchsz=3).batch(),
+        [replace(TINY, batchsz=3).batch(rank, 2) for rank in (0, 1)],
+    )
+    assert whole.support.shape == (3, 5, 1, 3, 16, 16)
+    assert whole.query.shape == (3, 5, 3, 16, 16)
+    assert [each.episodes.tolist() for each in shares] == [[0, 1], [2]]
+
+
+# --- comparisons ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_sides_are_compared_in_processes_of_their_own() -> None:
+    compared = step.compare(TINY, ("study", "fp32"), blocks=1, memory=True)
+    assert {name: len(series) for name, series in compared.seconds.items()} == {"study": 1, "fp32": 1}
+    assert all(value > 0 for series in compared.seconds.values() for value in series)
+    assert all(peak > 0 for peak in compared.peaks.values())
+
+
+def test_a_row_holds_rates_and_ratios_to_the_study() -> None:
+    seconds = {"study": [2.0, 2.0, 2.0], "bf16": [0.5, 0.5, 0.5]}
+    peaks = {"study": 400 * 2**20, "bf16": 100 * 2**20}
+    table = step._table(step.Comparison(Workload("conv4", 84, 1, 4), seconds, peaks, ["bf16, compile"]))
+    assert table.title == "Training step: conv4, 84 px, 1 query per class, batchsz 4"
+    assert table.rows[1] == ["bf16", Interval(0.5, 0.5, 0.5), 8.0, 80.0, Interval(4.0, 4.0, 4.0), 100.0, 0.25]
+    assert table.rows[2][:3] == ["bf16, compile", "not here: no g++ or clang++", None]
+
+
+# --- DDP and the model of cost --------------------------------------------------------------------------
+
+
+def test_efficiency_is_serial_over_twice_ddp() -> None:
+    measured = Replicas(TINY, serial=[3.0] * 3, ddp=[2.0] * 3, apart=[1.5] * 3)
+    assert (measured.efficiency.value, measured.ceiling.value) == (0.75, 1.0)
+
+
+@pytest.mark.slow
+@pytest.mark.slow
+def test_replicas_are_timed_in_turn() -> None:
+    measured = measure_replicas(TINY, steps=1, blocks=2)
+    assert len(measured.serial) == len(measured.ddp) == len(measured.apart) == 2
+    assert min(*measured.serial, *measured.ddp, *measured.apart) > 0
+
+
+@pytest.mark.slow
+def test_quick_prediction() -> None:
+    rows = predict.run(quick=True).tables[0].rows
+    assert [row[1] for row in rows] == [1, 2]
+
+
+def bench(ddp: float) -> StrategyResults:
+    """0.1 s per episode and nothing else; two replicas take `ddp` seconds for 4 episodes."""
+    times, rounds = {"serial": 0.4, "ddp": ddp}, range(3)
+    return StrategyResults(
+        tuple(StrategyVariant(name, name, "ok", "", place, 1, 4) for place, name in enumerate(times, 1)),
+        tuple(StrategyBlock(number, name, 1, each) for name, each in times.items() for number in rounds),
+        (StepAnatomy("ddp", 2, 2, 1, 0, 0, 0, 0, 0, 0, 0, 400, 400),),
+        cost_steps=tuple(
+            CostStep(number, busy, size, 1, 0.1 * size)
+            for number in rounds
+            for busy in (1, 2)
+            for size in (1, 2, 4)
+        ),
+        cost_messages=tuple(
+            CostMessage(number, 2, size, 1, 1e-5 + 1e-9 * size)
+            for number in rounds
+            for size in (2**12, 2**20)
+        ),
+    )
+
+
+@pytest.mark.parametrize(("ddp", "status"), [(0.22, 0), (0.25, 1), (0.15, 1)])
+def test_the_command_fails_where_a_prediction_is_off(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ddp: float, status: int
+) -> None:
+    monkeypatch.setattr(predict, "strategy_bench", lambda *_: bench(ddp))
+    assert main(["predict", "--quick"]) == status
+    printed = capsys.readouterr().out
+    assert printed.count("within 15%") == 2 - status and printed.count("| off ") == status
+
+
+# --- accuracy -------------------------------------------------------------------------------------------
+
+
+def test_ways_are_paired_by_seed_and_episode(
+    tiny_packed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Pool:
+        """Stands in for a pool of processes."""
+
+        __enter__ = lambda self: self  # noqa: E731
+        __exit__ = lambda *_: None  # noqa: E731
+
+        def map(self, function: Any, params: Any, packed: Any) -> Any:
+            assert [each.train.precision for each in params] == ["fp32", "bf16"]
+            assert [each.model.pairing for each in params] == ["concat", "split"]
+            return [[0.4, 0.6], [0.42, 0.6]]
+
+    monkeypatch.setattr(equivalence, "ProcessPoolExecutor", lambda *_, **__: Pool())
+    outcome = equivalence.run(quick=True, packed=tiny_packed)
+    row = outcome.tables[0].rows[0]
+    assert row[1:3] == [pytest.approx(50), pytest.approx(51)]
+    assert np.allclose(outcome.raw["differences"], [0.02, 0])
+    with pytest.raises(DataError, match="parashot recipe miniimagenet"):
+        equivalence.run(quick=True, packed=tmp_path)
+
+
+def test_a_training_gives_the_accuracy_of_each_validation_episode(tiny_packed: Path) -> None:
+    settings = {"train.episodes": 4, "train.batchsz": 2, "train.val_episodes": 4, "evaluate.val_episodes": 4}
+    shape = {"episode.n_way": 2, "episode.k_query": 1, "evaluate.k_query": 1, "model.image_size": 16}
+    params = workload.params_with({**equivalence._COMMON, **settings, **shape})
+    accuracies = equivalence._val_accuracies(params, tiny_packed)
+    assert len(accuracies) == 4 and all(0 <= each <= 1 for each in accuracies)

@@ -1,0 +1,183 @@
+"""The accuracy question: the chosen model on test, what it mistakes for what, and warm-ups."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from tiny_data import EVALUATED, PACKED_EPISODES, SEED, tiny_params
+
+from parashot.data.episodes import EpisodeSpec, draw_rows
+from parashot.errors import RecordError
+from parashot.model.network import build_network
+from parashot.model.weights import save_weights
+from parashot.parallel.registry import STRATEGIES
+from parashot.questions.accuracy.confusion import confusions
+from parashot.questions.accuracy.measure import evaluate_chosen
+from parashot.questions.accuracy.records import Confusion, EvaluateResult, ShownScore, WarmupRun
+from parashot.questions.accuracy.warmup import study_warmup
+from parashot.records import Provenance, read_json, read_result, read_rows, read_runs, write_result
+from parashot.task import mean_and_ci95
+from parashot.tasks.evaluation import draw_split, episode_accuracies
+from parashot.train.records import EpisodeAccuracy, TaskAccuracy, TrainResult
+
+pytestmark = pytest.mark.usefixtures("one_core")
+
+
+def make_trainings(folder: Path, val_accuracies: dict[str, float]) -> Path:
+    """A result for every strategy, each with a network of its own; those without an accuracy were skipped."""
+    model = tiny_params().model
+    for seed, name in enumerate(STRATEGIES):
+        result = TrainResult(name, "skipped", "it is switched off")
+        if name in val_accuracies:
+            result = TrainResult(name, "ok", "", val_accuracy=val_accuracies[name])
+            save_weights(folder / name / "model.safetensors", model, build_network(model, seed).state_dict())
+        write_result(folder / name / "result.json", result)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("val_accuracies", "chosen"),
+    [
+        ({"serial": 0.4, "dp": 0.6, "ddp": 0.5}, "dp"),
+        ({"serial": 0.4, "ddp": 0.3}, "serial"),
+        ({"ddp": 0.0}, "ddp"),
+    ],
+)
+def test_the_best_on_validation_is_measured_on_test(
+    tiny_packed: Path, tmp_path: Path, val_accuracies: dict[str, float], chosen: str
+) -> None:
+    trainings, out = make_trainings(tmp_path / "train", val_accuracies), tmp_path / "out"
+    evaluate_chosen(tiny_params(), tiny_packed, trainings, out, Provenance({}, {"source": "tiny"}))
+
+    episodes = draw_split(tiny_packed, "test", EVALUATED, PACKED_EPISODES, SEED)
+    network = build_network(tiny_params().model, list(STRATEGIES).index(chosen))
+    expected = episode_accuracies(network, episodes)
+    rows = read_rows(EpisodeAccuracy, out / "test_episodes.csv")
+    assert [each.episode for each in rows] == list(range(PACKED_EPISODES))
+    np.testing.assert_allclose([each.accuracy for each in rows], expected)
+
+    result = read_result(EvaluateResult, out / "result.json")
+    mean, ci95 = mean_and_ci95(expected)
+    assert (result.strategy, result.episodes) == (chosen, PACKED_EPISODES)
+    assert (result.n_way, result.k_shot, result.k_query) == (2, 1, 3)
+    assert (result.test_accuracy, result.test_accuracy_ci95) == pytest.approx((mean, ci95))
+    one, three = read_rows(TaskAccuracy, out / "tasks.csv")
+    assert (one.k_shot, one.accuracy, one.accuracy_ci95) == (
+        1,
+        result.test_accuracy,
+        result.test_accuracy_ci95,
+    )
+    assert (three.k_shot, three.episodes, three.transductive_episodes) == (3, PACKED_EPISODES, 2)
+    metrics = read_json(out / "metrics.json")
+    assert set(metrics) == {"test_1_shot", "test_3_shot"}
+    assert metrics["test_1_shot"]["accuracy"] == result.test_accuracy
+    confused = read_rows(Confusion, out / "confusion.csv")
+    own = sum(each.taken for each in confused if each.actual == each.taken_for)
+    assert own == round(float(expected.sum()) * 2 * 3)
+    assert sum(each.taken for each in confused) == PACKED_EPISODES * 2 * 3
+    shown = read_rows(ShownScore, out / "shown.csv")
+    assert len(shown) == 2 * (2 * 2) * 2  # two episodes, two queries of each of two classes, two scores each
+    with Image.open(out / "episode_0.png") as picture:
+        assert np.array_equal(np.asarray(picture)[:16, :16], episodes.split.images[episodes.rows[0, 0, 0]])
+        assert np.array_equal(np.asarray(picture)[16:, 32:], episodes.split.images[episodes.rows[0, 1, 2]])
+    parent, *children = read_runs(out / "records.jsonl")
+    tables = ("tasks.csv", "test_episodes.csv", "confusion.csv", "shown.csv")
+    assert (parent.stage, parent.artifacts) == ("evaluate", ("result.json", *tables))
+    assert [each.name for each in children] == ["evaluate test_1_shot", "evaluate test_3_shot"]
+    assert all(each.tags["source"] == "tiny" for each in (parent, *children))
+
+
+def test_nothing_trained_is_refused_in_one_line(tiny_packed: Path, tmp_path: Path) -> None:
+    trainings = make_trainings(tmp_path / "train", {})
+    with pytest.raises(RecordError, match=r"no strategy was trained; enable one") as error:
+        evaluate_chosen(tiny_params(), tiny_packed, trainings, tmp_path / "out", Provenance())
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_training_that_is_not_there_is_named(tiny_packed: Path, tmp_path: Path) -> None:
+    trainings = make_trainings(tmp_path / "train", {"serial": 0.5})
+    (trainings / "ddp" / "result.json").unlink()
+    with pytest.raises(RecordError, match=r"ddp/result\.json: cannot be read"):
+        evaluate_chosen(tiny_params(), tiny_packed, trainings, tmp_path / "out", Provenance())
+
+
+@given(
+    sizes=st.lists(st.integers(4, 9), min_size=2, max_size=6),
+    n_way=st.integers(2, 4),
+    k_query=st.integers(1, 3),
+    episodes=st.integers(1, 12),
+    seed=st.integers(0, 2**31),
+)
+@settings(max_examples=60, deadline=None)
+def test_counts_are_those_of_a_plain_loop(
+    sizes: list[int], n_way: int, k_query: int, episodes: int, seed: int
+) -> None:
+    n_way = min(n_way, len(sizes))
+    class_sizes = np.array(sizes)
+    spec = EpisodeSpec(n_way, 1, k_query)
+    rows = draw_rows(seed, "test", np.arange(episodes), class_sizes, spec)
+    scores = np.random.default_rng(seed).standard_normal((episodes, n_way * k_query, n_way))
+    names = [f"c{number}" for number in range(len(sizes))]
+    label = np.repeat(np.arange(len(sizes)), sizes)
+    taken: dict[tuple[str, str], int] = {}
+    offered: dict[tuple[str, str], int] = {}
+    for episode in range(episodes):
+        classes = [names[label[rows[episode, position, 0]]] for position in range(n_way)]
+        for query in range(n_way * k_query):
+            own = classes[query // k_query]
+            found = classes[int(scores[episode, query].argmax())]
+            taken[own, found] = taken.get((own, found), 0) + 1
+            for other in classes:
+                offered[own, other] = offered.get((own, other), 0) + 1
+    for each in confusions(scores, rows, class_sizes, names):
+        assert each.taken == taken.pop((each.actual, each.taken_for), 0)
+        assert each.offered == offered.pop((each.actual, each.taken_for), 0)
+    assert not taken and not offered
+
+
+def test_every_size_is_trained_with_and_without_by_every_seed(tiny_packed: Path, tmp_path: Path) -> None:
+    params = tiny_params(
+        {
+            "seed": 7,
+            "train.lr_batchsz": 2,
+            "train.learning_rate": 0.001,
+            "warmup_study.enabled": True,
+            "warmup_study.sizes": [2, 4],
+            "warmup_study.episodes": 8,
+            "warmup_study.warmup_share": 0.5,
+            "warmup_study.seeds": 3,
+        }
+    )
+    study_warmup(params, tiny_packed, tmp_path / "out", Provenance({"warmup_study.seeds": "3"}))
+    runs = read_rows(WarmupRun, tmp_path / "out/runs.csv")
+    assert Counter((each.batchsz, each.warmup_steps, each.steps) for each in runs) == {
+        (2, 0, 4): 3,
+        (2, 2, 4): 3,
+        (4, 0, 2): 3,
+        (4, 1, 2): 3,
+    }
+    assert {each.seed for each in runs} == {7, 8, 9}
+    assert {each.batchsz: each.learning_rate for each in runs} == {2: 0.001, 4: 0.002}
+    assert len({each.val_accuracy for each in runs}) > 1
+    parent, *children = read_runs(tmp_path / "out/records.jsonl")
+    assert [each.params["warmup_steps"] for each in children] == ["0", "2", "0", "1"]
+    assert {each.parent for each in children} == {parent.uuid}
+    assert parent.params["warmup_study.seeds"] == "3"
+    metrics = read_json(tmp_path / "out/metrics.json")
+    mine = [each.val_accuracy for each in runs if (each.batchsz, each.warmup_steps) == (4, 1)]
+    assert metrics["batchsz4_warmup1"]["val_accuracy_mean"] == pytest.approx(sum(mine) / 3)
+
+
+def test_switched_off_it_says_so(tiny_packed: Path, tmp_path: Path) -> None:
+    study_warmup(tiny_params(), tiny_packed, tmp_path / "out", Provenance())
+    assert read_rows(WarmupRun, tmp_path / "out/runs.csv") == []
+    assert read_json(tmp_path / "out/metrics.json") == {"warm-up": {}}
+    _, skipped = read_runs(tmp_path / "out/records.jsonl")
+    assert (skipped.status, skipped.tags["reason"]) == ("skipped", "warmup_study.enabled is false")

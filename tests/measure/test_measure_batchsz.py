@@ -1,0 +1,120 @@
+"""The study of batch sizes under DDP of one process.
+
+Every step of a training takes two ticks of a clock.
+"""
+
+from __future__ import annotations
+
+from itertools import count, product
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from tiny_data import tiny_params
+from torch import distributed as dist
+
+from parashot.params import Params
+from parashot.questions.batchsz.measure import study_batch_sizes
+from parashot.questions.batchsz.records import BatchszBlock, BatchszRun
+from parashot.recipes import Value
+from parashot.records import Provenance, read_json, read_rows, read_runs
+from parashot.train import loop
+
+BASELINE, SIZES = 4, (4, 1, 2, 8)  # the order they are trained in
+BUDGET, BLOCK = 32, 8
+TICKS = 2  # of a step
+LIMIT = TICKS * BUDGET / BASELINE
+
+
+def params(settings: dict[str, Value] | None = None) -> Params:
+    return tiny_params(
+        {
+            "parallel.replicas": 1,
+            "batchsz_study.sizes": [1, 2, 4, 8],
+            "batchsz_study.baseline": BASELINE,
+            "batchsz_study.episodes": BUDGET,
+            "batchsz_study.block_episodes": BLOCK,
+            **(settings or {}),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def studied(tiny_packed: Path, tmp_path_factory: pytest.TempPathFactory, one_core: None) -> Path:
+    """The study's results; the loop reads its clock twice a step, at the batch's arrival and at the end."""
+    ticks = count()
+    out = tmp_path_factory.mktemp("batchsz") / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
+        study_batch_sizes(params(), tiny_packed, out, Provenance({}, {"source": "tiny"}))
+    return out
+
+
+@pytest.fixture
+def runs(studied: Path) -> dict[int, BatchszRun]:
+    return {each.batchsz: each for each in read_rows(BatchszRun, studied / "runs.csv")}
+
+
+def test_the_baseline_sets_the_limit_at_which_others_are_stopped(runs: dict[int, BatchszRun]) -> None:
+    """One is stopped within as many episodes as two steps of the baseline have."""
+    assert list(runs) == sorted(SIZES)
+    assert runs[BASELINE].limit_seconds is None
+    assert {runs[size].limit_seconds for size in (1, 2, 8)} == {runs[BASELINE].seconds} == {LIMIT}
+    for size in (1, 2):
+        run = runs[size]
+        assert (run.status, run.reason) == ("stopped", f"over the time of batchsz 4, {LIMIT:.3g} s")
+        assert LIMIT < run.seconds <= LIMIT + TICKS * 2 * BASELINE / size
+        assert run.seconds == TICKS * run.episodes / size
+        assert run.projected_seconds == TICKS * BUDGET / size
+    for size, seconds in ((BASELINE, LIMIT), (8, LIMIT / 2)):
+        run = runs[size]
+        assert (run.status, run.reason, run.episodes) == ("ok", "", BUDGET)
+        assert run.projected_seconds == run.seconds == seconds
+    assert all(each.val_accuracy is not None and 0 <= each.val_accuracy <= 1 for each in runs.values())
+    assert {each.replicas for each in runs.values()} == {1}
+    assert not dist.is_initialized()
+
+
+def test_blocks_of_all_sizes_are_interleaved(studied: Path) -> None:
+    blocks = read_rows(BatchszBlock, studied / "blocks.csv")
+    assert [(each.round, each.batchsz, each.synchronised) for each in blocks] == list(
+        product(range(7), SIZES, (True, False))
+    )
+    assert {(each.batchsz, each.episodes, each.steps) for each in blocks} == {
+        (1, BLOCK, 8),
+        (2, BLOCK, 4),
+        (4, BLOCK, 2),
+        (8, BLOCK, 1),
+    }
+    assert all(each.seconds > 0 for each in blocks)
+
+
+def test_a_run_for_each_size_under_one_parent(studied: Path, runs: dict[int, BatchszRun]) -> None:
+    parent, *children = read_runs(studied / "records.jsonl")
+    assert parent.artifacts == ("runs.csv", "blocks.csv")
+    assert {each.parent for each in children} == {parent.uuid}
+    assert {each.name: each.status for each in children} == {
+        f"batchsz batchsz{size}": run.status for size, run in runs.items()
+    }
+    stopped = children[0]
+    assert stopped.tags == {"source": "tiny", "strategy": "ddp", "reason": runs[1].reason}
+    assert len([each for each in stopped.metrics if each.key == "seconds_per_episode_block"]) == 7
+    metrics = read_json(studied / "metrics.json")
+    assert set(metrics) == {f"batchsz{size}" for size in SIZES}
+    assert metrics["batchsz1"]["projected_seconds"] == TICKS * BUDGET
+    assert {"val_accuracy", "seconds_per_episode_low", "communication_share"} <= set(metrics["batchsz8"])
+
+
+def test_without_ddp_every_size_is_skipped_with_the_reason(tiny_packed: Path, tmp_path: Path) -> None:
+    out, reason = tmp_path / "out", "parallel.ddp.enabled is false"
+    study_batch_sizes(params({"parallel.ddp.enabled": False}), tiny_packed, out, Provenance())
+    runs = read_rows(BatchszRun, out / "runs.csv")
+    assert [(each.batchsz, each.status, each.reason) for each in runs] == [
+        (size, "skipped", reason) for size in sorted(SIZES)
+    ]
+    assert read_rows(BatchszBlock, out / "blocks.csv") == []
+    assert set(read_json(out / "metrics.json")) == {f"batchsz{size}" for size in SIZES}
+    _, *children = read_runs(out / "records.jsonl")
+    assert {(each.status, each.tags["reason"], each.metrics) for each in children} == {
+        ("skipped", reason, ())
+    }

@@ -1,0 +1,265 @@
+"""Strategies beside each other on real processes: blocks, traces, shares of a step, and inputs of costs."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_tasks import NOWHERE, VectorTask, alone
+from standing_ranks import StandingRanks
+from tiny_data import tiny_params
+from torch.autograd import DeviceType
+from torch.autograd.profiler_util import FunctionEvent
+
+from parashot.parallel.context import Context, Placement, control_group
+from parashot.parallel.registry import STRATEGIES, step_options
+from parashot.parallel.strategy import StepOptions
+from parashot.questions.scaling.measure import (
+    MESSAGE_BYTES,
+    CostBlocks,
+    local_sizes,
+    new_messages,
+    ready_sizes,
+    time_round,
+)
+from parashot.questions.strategies.measure import (
+    ALL_CORES,
+    ONE_GPU,
+    PER_PARAMETER,
+    Benchmark,
+    bench_strategies,
+    list_variants,
+)
+from parashot.questions.strategies.records import StepShares, StepTrace, StrategyBlock, StrategyVariant
+from parashot.questions.strategies.shares import (
+    length,
+    merge_shares,
+    merged,
+    profile_shares,
+    shares_of,
+    within,
+    without,
+)
+from parashot.questions.timed import in_turn, timed_strategy
+from parashot.recipes import Value
+from parashot.records import Provenance, read_json, read_rows, read_runs
+from parashot.tasks.relation import RelationTask
+
+ENABLED: dict[str, Value] = {f"parallel.{name}.enabled": True for name in STRATEGIES}
+SETTINGS: dict[str, Value] = {
+    **ENABLED,
+    "train.batchsz": 4,
+    "parallel.bench.blocks": 7,
+    "parallel.bench.steps": 1,
+    "parallel.bench.warmup_steps": 1,
+}
+
+
+@pytest.mark.usefixtures("standing_launch", "one_core")
+def test_every_strategy_is_timed_and_traced_beside_the_others(
+    tiny_packed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    provenance = Provenance({"train.batchsz": "4"}, {"source": "tiny"})
+    bench_strategies(tiny_params(SETTINGS), tiny_packed, tmp_path, provenance)
+    variants = read_rows(StrategyVariant, tmp_path / "variants.csv")
+    names = [each.variant for each in variants]
+    assert set(names) == {*STRATEGIES, PER_PARAMETER}
+    assert {each.status for each in variants} == {"ok"}
+    blocks = read_rows(StrategyBlock, tmp_path / "blocks.csv")
+    assert [(each.round, each.variant) for each in blocks] == [
+        (number, name) for number in range(7) for name in names
+    ]  # interleaved: A B C A B C
+    assert all(each.seconds > 0 for each in blocks)
+
+    traces = {each.variant: each for each in read_rows(StepTrace, tmp_path / "anatomy.csv")}
+    for name in STRATEGIES:
+        assert traces[name].processes == (1 if name in {"serial", "dp"} else 2)
+        assert (traces[name].bytes_sent > 0) is (name != "serial")
+    dp, flat = traces["dp"], traces["allreduce"]
+    assert (dp.threads, dp.broadcasts, dp.scatters, dp.gathers, dp.reduces) == (2, 1, 1, 1, 1)
+    assert (flat.all_reduces, flat.bytes_sent) == (1, flat.gradient_bytes)
+    assert traces[PER_PARAMETER].all_reduces > 20
+    assert traces["layer_split"].sends == 2
+    assert traces["fsdp"].reduce_scatters == 5 <= traces["fsdp"].all_gathers
+    assert {each.gradient_bytes for each in traces.values()} == {flat.gradient_bytes}
+
+    shares = read_rows(StepShares, tmp_path / "shares.csv")
+    assert {(each.variant, each.rank) for each in shares} == {
+        *((name, 0) for name in names),
+        *((name, 1) for name in names if name not in {"serial", "dp"}),
+    }
+    metrics = read_json(tmp_path / "metrics.json")
+    assert set(metrics) == set(names)
+    assert metrics["serial"]["speedup"] == 1
+    assert metrics["ddp"]["bytes_sent"] == traces["ddp"].bytes_sent
+    parent, *children = read_runs(tmp_path / "records.jsonl")
+    assert (parent.params, parent.stage) == ({"train.batchsz": "4"}, "strategy-bench")
+    assert set(parent.artifacts) == {path.name for path in tmp_path.glob("*.csv")}
+    assert [each.params["variant"] for each in children] == names
+    assert {each.parent for each in children} == {parent.uuid}
+    for child, name in zip(children, names, strict=True):
+        series = [each.value for each in child.metrics if each.key == "seconds_per_step_block"]
+        assert series == [each.seconds for each in blocks if each.variant == name]
+
+
+def variants(device: str, replicas: int, threads: int, **settings: Value) -> dict[str, StrategyVariant]:
+    params = tiny_params({**ENABLED, **{key.replace("__", "."): value for key, value in settings.items()}})
+    bench = Benchmark(RelationTask(params, NOWHERE), StepOptions(), params.parallel)
+    return {each.variant: each for each in list_variants(bench, Placement(device, replicas, threads, 4))}
+
+
+def test_rows_of_the_comparison_say_what_is_left_out_and_why() -> None:
+    cpu = variants("cpu", 4, 1, train__batchsz=3, parallel__fsdp__enabled=False)
+    assert {name: each.replicas for name, each in cpu.items() if each.status == "ok"} == {
+        "serial": 1,
+        ALL_CORES: 1,
+        "dp": 3,  # a step of 3 episodes feeds no more
+        "ddp": 3,
+        "allreduce": 3,
+        PER_PARAMETER: 3,
+        "channel_split": 4,
+    }
+    assert (cpu["serial"].threads_per_replica, cpu[ALL_CORES].threads_per_replica) == (1, 4)
+    assert cpu["fsdp"].reason == "parallel.fsdp.enabled is false"
+    assert "parallel.replicas=2" in cpu["layer_split"].reason
+    assert PER_PARAMETER not in variants("cpu", 2, 2, parallel__allreduce__flat=False)
+
+
+def test_on_one_gpu_two_replicas_are_left_out_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    gpu = variants("cuda", 1, 4)
+    assert ALL_CORES not in gpu
+    assert gpu["ddp"].status == "ok"
+    assert (gpu["ddp-2"].status, gpu["ddp-2"].replicas, gpu["ddp-2"].reason) == ("skipped", 2, ONE_GPU)
+
+
+@pytest.mark.usefixtures("one_core")
+def test_with_nothing_to_time_every_row_says_why(tiny_packed: Path, tmp_path: Path) -> None:
+    off: dict[str, Value] = {f"parallel.{name}.enabled": False for name in STRATEGIES}
+    bench_strategies(tiny_params(off), tiny_packed, tmp_path, Provenance())
+    assert read_rows(StrategyBlock, tmp_path / "blocks.csv") == []
+    _, *children = read_runs(tmp_path / "records.jsonl")
+    assert {(each.status, each.metrics) for each in children} == {("skipped", ())}
+    assert [each.tags["reason"] for each in children] == [
+        f"parallel.{name}.enabled is false" for name in STRATEGIES
+    ]
+
+
+SPANS = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 10)).map(lambda s: (s[0], s[0] + s[1])))
+
+
+def ticks(spans: list[tuple[float, float]]) -> set[int]:
+    """The whole numbers t for which [t, t + 1) is covered."""
+    return {tick for begin, end in spans for tick in range(int(begin), int(end))}
+
+
+@given(SPANS, SPANS)
+def test_spans_are_sets_of_moments(
+    first: list[tuple[float, float]], second: list[tuple[float, float]]
+) -> None:
+    one, two = merged(first), merged(second)
+    assert ticks(one) == ticks(first)
+    assert length(one) == len(ticks(first))
+    assert ticks(within(one, two)) == ticks(first) & ticks(second)
+    assert ticks(without(one, two)) == ticks(first) - ticks(second)
+
+
+def event(name: str, begin: int, end: int, device: DeviceType, **more: bool) -> FunctionEvent:
+    return FunctionEvent(0, name, 0, begin, end, device_type=device, **more)
+
+
+def test_what_the_host_annotated_is_no_work_of_a_gpu() -> None:
+    """On the device an annotation reaches from its first kernel to its last, with all gaps between."""
+    seen = [
+        event("parashot:step", 0, 100, DeviceType.CPU, is_user_annotation=True),
+        event("parashot:step", 10, 90, DeviceType.CUDA, is_user_annotation=True),
+        event("convolution", 10, 40, DeviceType.CUDA),
+        event("nccl:all_reduce", 30, 90, DeviceType.CUDA, is_user_annotation=True),
+        event("ncclDevKernel_AllReduce", 30, 70, DeviceType.CUDA),
+        event("multi_tensor_apply", 70, 90, DeviceType.CUDA),
+    ]
+    (share,) = shares_of(seen)
+    assert (share.hidden, share.exposed) == pytest.approx((0.1, 0.3))
+    assert share.idle == pytest.approx(0.2)
+
+
+def profiled(context: Context, name: str, packed: Path) -> list[StepShares]:
+    params = tiny_params({"model.embedding": "bottleneck"})
+    task = RelationTask(params, packed)
+    timed = timed_strategy(name, task, step_options(params.train), context, params.parallel, batchsz=4)
+    shares = merge_shares(name, profile_shares(timed), context, control_group(context))
+    timed.strategy.close()
+    return shares
+
+
+@pytest.mark.parametrize("name", ["serial", "dp", "ddp", "allreduce", "layer_split"])
+def test_a_real_step_is_shared_out(name: str, ranks: StandingRanks, tiny_packed: Path) -> None:
+    single = STRATEGIES[name].processes(2) == 1
+    shares = profiled(alone(2), name, tiny_packed) if single else ranks(2, profiled, name, tiny_packed)
+    assert {each.rank for each in shares} == ({0} if single else {0, 1})
+    assert len(shares) == (3 if single else 6)
+    for each in shares:
+        computing = 1 - each.exposed - each.idle
+        assert each.seconds > 0
+        assert 0 < computing <= 1
+        assert min(each.exposed, each.hidden, each.idle) >= 0
+    under_way = [each.exposed + each.hidden for each in shares]
+    assert (max(under_way) == 0) if name == "serial" else (min(under_way) > 0)
+
+
+SIZES, ROUNDS = (1, 2, 4), 2
+
+
+def _measure(context: Context) -> CostBlocks:
+    control, blocks = control_group(context), CostBlocks()
+    task = VectorTask(batchsz=SIZES[-1])
+    sizes = ready_sizes(context, task, StepOptions(), tiny_params().parallel)
+    messages = new_messages(context)
+    for number in range(ROUNDS):
+        blocks.add(time_round(context, sizes, messages, number, control))
+    return blocks
+
+
+def test_a_lone_replica_sends_nothing() -> None:
+    blocks = _measure(alone())
+    assert blocks.messages == []
+    assert [(each.round, each.busy, each.episodes) for each in blocks.steps] == [
+        (number, 1, size) for number in range(ROUNDS) for size in SIZES
+    ]
+    assert all(each.seconds > 0 for each in blocks.steps)
+
+
+def test_two_replicas_step_alone_and_together_and_send(ranks: StandingRanks) -> None:
+    blocks = ranks(2, _measure)
+    assert [(each.round, each.episodes, each.busy) for each in blocks.steps] == [
+        (number, size, busy) for number in range(ROUNDS) for size in SIZES for busy in (1, 2)
+    ]
+    assert [(each.round, each.bytes) for each in blocks.messages] == [
+        (number, size) for number in range(ROUNDS) for size in MESSAGE_BYTES
+    ]
+    assert {each.ranks for each in blocks.messages} == {2}
+    assert all(each.seconds > 0 for each in (*blocks.steps, *blocks.messages))
+
+
+@pytest.mark.parametrize(
+    ("batchsz", "sizes"),
+    [(1, [1, 2, 3]), (2, [1, 2, 3]), (3, [1, 2, 3]), (8, [1, 2, 4, 8]), (30, [4, 8, 15, 30])],
+)
+def test_a_line_needs_three_sizes(batchsz: int, sizes: list[int]) -> None:
+    assert local_sizes(batchsz) == sizes
+
+
+def test_blocks_are_interleaved_and_warm_ups_are_left_out() -> None:
+    order: list[str] = []
+
+    def block(name: str) -> float:
+        order.append(name)
+        return float(len(order))
+
+    measured = in_turn({"a": lambda: block("a"), "b": lambda: block("b")}, rounds=3, warmups=2)
+    assert order == ["a", "b"] * 5
+    assert measured == {"a": [5.0, 7.0, 9.0], "b": [6.0, 8.0, 10.0]}

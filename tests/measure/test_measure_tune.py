@@ -1,0 +1,162 @@
+"""What params leave open is measured, and a tie goes to what is plain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_tasks import NOWHERE, alone
+from tiny_data import tiny_params
+
+from parashot.errors import DeviceError
+from parashot.parallel import abilities
+from parashot.parallel.abilities import compile_modes, precisions
+from parashot.params import Compile
+from parashot.questions.batchsz.measure import study_batch_sizes
+from parashot.questions.statistics import Resampling
+from parashot.questions.step import measure as module
+from parashot.questions.step.measure import TuneMeasurement, choose, open_modes, open_ways, tune
+from parashot.questions.step.records import TuneBlock
+from parashot.questions.step.rows import step_rows
+from parashot.questions.strategies.measure import bench_strategies
+from parashot.records import Provenance, read_json, read_result, read_rows, read_runs
+from parashot.train.choices import resolve_auto
+from parashot.train.job import episode_job
+from parashot.train.records import Choices
+from parashot.train.run import train
+
+RESAMPLING = Resampling(resamples=300)
+FP32, BF16 = Choices("split", "fp32", "none"), Choices("split", "bf16", "none")
+CONCAT = Choices("concat", "fp32", "none")
+
+
+def test_all_that_is_open_is_tried_the_plainest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "precisions", lambda device: ["fp32", "bf16"])
+    ways = open_ways(tiny_params({"episode.n_way": 3, "episode.k_query": 2}), "cpu")
+    assert ways == [FP32, CONCAT, BF16, Choices("concat", "bf16", "none")]
+    fixed = {"model.pairing": "concat", "train.precision": "bf16", "train.compile": "default"}
+    assert open_ways(tiny_params(fixed), "cpu") == [Choices("concat", "bf16", "default")]
+    monkeypatch.setattr(module, "precisions", lambda device: ["fp32"])  # all the device can do
+    assert {way.precision for way in open_ways(tiny_params(), "cpu")} == {"fp32"}
+
+
+def test_a_way_is_chosen_only_where_it_is_faster_beyond_doubt() -> None:
+    slow, fast = [1.0 + 0.01 * number for number in range(9)], [0.5 + 0.01 * number for number in range(9)]
+    noisy = [0.6, 1.5, 0.7, 1.4, 0.9, 1.2, 0.8, 1.3, 0.95]
+    assert choose({FP32: slow, BF16: fast}, RESAMPLING) == BF16
+    assert choose({FP32: slow, BF16: noisy}, RESAMPLING) == FP32
+    assert choose({FP32: fast, BF16: slow}, RESAMPLING) == FP32
+    faster = [each / 2 for each in fast]
+    assert choose({FP32: slow, CONCAT: fast, BF16: faster}, RESAMPLING) == BF16
+    assert choose({FP32: slow}, RESAMPLING) == FP32
+
+
+@given(times=st.lists(st.floats(0.5, 2), min_size=7, max_size=9), factor=st.floats(1, 4))
+def test_a_slower_way_is_never_chosen(times: list[float], factor: float) -> None:
+    slower = [factor * each for each in times]
+    assert choose({FP32: times, BF16: slower}, RESAMPLING) == FP32
+
+
+def test_a_network_is_compiled_only_where_nothing_stands_against_it() -> None:
+    free = {"train.compile": "auto", "train.recompute": False}
+    able: list[Compile] = ["none", "default", "reduce-overhead"]
+    assert open_modes(tiny_params(free), able) == able[1:]
+    assert open_modes(tiny_params({**free, "train.recompute": True}), able) == []
+    for enabled in (True, False):  # a strategy that is switched on or off retrains nothing else
+        assert open_modes(tiny_params({**free, "parallel.dp.enabled": enabled}), able) == able[1:]
+    assert open_modes(tiny_params({**free, "train.compile": "none"}), able) == []
+    assert open_modes(tiny_params({**free, "train.accumulate": 2}), able) == ["default"]
+    assert open_modes(tiny_params(free), ["none"]) == []
+
+
+def test_resolving_fills_in_what_is_open_and_leaves_the_rest() -> None:
+    choices = Choices("concat", "bf16", "default")
+    resolved = resolve_auto(tiny_params(), choices)
+    assert (resolved.model.pairing, resolved.train.precision, resolved.train.compile) == (
+        "concat",
+        "bf16",
+        "default",
+    )
+    fixed = tiny_params({"model.pairing": "split", "train.precision": "fp32", "train.compile": "none"})
+    assert resolve_auto(fixed, choices) == fixed
+
+
+def test_what_is_chosen_was_measured_and_every_way_is_a_run(
+    tiny_packed: Path, tmp_path: Path, one_core: None
+) -> None:
+    out = tmp_path / "tune"
+    tune(tiny_params(), tiny_packed, tmp_path / "choices.json", out, Provenance({"seed": "3"}))
+    blocks, chosen = read_rows(TuneBlock, out / "blocks.csv"), read_result(Choices, tmp_path / "choices.json")
+    rows = step_rows(blocks, chosen, RESAMPLING)
+    assert len(rows) >= 2 and [row.chosen for row in rows].count(True) == 1
+    assert {each.round for each in blocks} == set(range(tiny_params().parallel.bench.blocks))
+    parent, *children = read_runs(out / "records.jsonl")
+    assert (parent.stage, parent.params) == ("tune", {"seed": "3"})
+    assert {each.parent for each in children} == {parent.uuid}
+    assert sum(each.params["chosen"] == "True" for each in children) == 1
+    metrics = read_json(out / "metrics.json")
+    assert {f"tune {name}" for name in metrics} == {each.name for each in children}
+    assert all(each["seconds_per_step"] > 0 for each in metrics.values())
+
+
+def test_nothing_is_measured_where_nothing_is_open(tiny_packed: Path, tmp_path: Path, one_core: None) -> None:
+    fixed = {"model.pairing": "concat", "train.precision": "fp32", "train.compile": "none"}
+    tune(tiny_params(fixed), tiny_packed, tmp_path / "choices.json", tmp_path / "tune", Provenance())
+    assert read_rows(TuneBlock, tmp_path / "tune/blocks.csv") == []
+    assert read_result(Choices, tmp_path / "choices.json") == CONCAT
+
+
+@pytest.mark.parametrize(("compiled", "mode"), [(0.5, "default"), (1.5, "none")])
+def test_a_long_training_is_compiled_where_that_pays(
+    monkeypatch: pytest.MonkeyPatch, compiled: float, mode: str
+) -> None:
+    """With a clock that knows how long each way takes, and a first step that compiles for 60 s."""
+    measured = TuneMeasurement({FP32: [1.0] * 9}, chosen=FP32)
+    times = {FP32: 1.0, Choices("split", "fp32", "default"): compiled}
+
+    class Clocked:
+        def __init__(self, way: Choices) -> None:
+            self.way, self.used = way, False
+
+        def seconds(self, steps: int) -> float:
+            first, self.used = not self.used, True
+            return 60.0 if first and self.way.compile != "none" else times[self.way]
+
+    monkeypatch.setattr(module, "_timed", lambda context, params, packed, way: Clocked(way))
+    params = tiny_params({"train.episodes": 3000, "parallel.dp.enabled": False})
+    module._try_compiling(alone(), params, NOWHERE, ["default"], measured)
+    assert measured.chosen.compile == mode
+    short = tiny_params({"train.episodes": 90, "parallel.dp.enabled": False})
+    again = TuneMeasurement({FP32: [1.0] * 9}, chosen=FP32)
+    module._try_compiling(alone(), short, NOWHERE, ["default"], again)
+    assert again.chosen == FP32  # 30 steps never win back a minute
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "able"),
+    [("train.precision", "bf16", "fp32"), ("train.compile", "reduce-overhead", "none")],
+)
+def test_what_the_device_cannot_do_is_refused_before_anything_is_written(
+    monkeypatch: pytest.MonkeyPatch, tiny_packed: Path, tmp_path: Path, key: str, value: str, able: str
+) -> None:
+    monkeypatch.setattr(abilities, "precisions", lambda device: ["fp32"])
+    monkeypatch.setattr(abilities, "compile_modes", lambda device: ["none"])
+    params, out, none = tiny_params({key: value}), tmp_path / "out", Provenance()
+    for attempt in (
+        lambda: tune(params, tiny_packed, tmp_path / "choices.json", out, none),
+        lambda: train(episode_job("serial", params, tiny_packed, out)),
+        lambda: bench_strategies(params, tiny_packed, out, none),
+        lambda: study_batch_sizes(params, tiny_packed, out, none),
+    ):
+        with pytest.raises(DeviceError) as refused:
+            attempt()
+        assert str(refused.value) == f"{key}: {value} is not possible on cpu here; it can be {able}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_this_machine_can_do_the_least() -> None:
+    assert precisions("cpu")[0] == "fp32"
+    assert compile_modes("cpu")[0] == "none"
+    assert "reduce-overhead" not in compile_modes("cpu")

@@ -1,0 +1,185 @@
+"""What strategies send each other in a step: how many messages, of how many bytes, and when none."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import pytest
+import torch
+from small_tasks import (
+    Float64Task,
+    State,
+    alone,
+    assert_equal,
+    build_relation,
+    episode_batch,
+    on_ranks,
+)
+from standing_ranks import StandingRanks
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from parashot.model.network import RelationNetwork
+from parashot.parallel.context import Context
+from parashot.parallel.strategy import Strategy
+from parashot.questions.strategies.trace import BytesSent, CollectiveCount
+from parashot.recipes import Value
+from parashot.tasks.relation import RelationTask
+
+
+def messages(context: Context, name: str, settings: dict[str, Value]) -> tuple[dict[str, int], float, int]:
+    """Collectives of a rank in its third step, the bytes it sends, and those of all parameters."""
+    strategy = build_relation(context, name, settings, RelationTask)
+    batch = episode_batch(strategy, 6, "float32")
+    calls: dict[str, int] = {}
+    for _ in range(2):  # DDP agrees on its buckets at the start of its second step
+        strategy.step(batch)
+    with BytesSent(context.world_size) as sent, CollectiveCount(calls):
+        strategy.step(batch)
+    return calls, sent.bytes, sum(each.nbytes for each in strategy.whole_network().parameters())
+
+
+def test_each_strategy_exchanges_what_it_says(ranks: StandingRanks) -> None:
+    def of(name: str, **settings: Any) -> tuple[dict[str, int], float, int]:
+        turned = {f"parallel.{name}.{key}": value for key, value in settings.items()}
+        found: tuple[dict[str, int], float, int] = ranks(2, messages, name, turned)
+        return found
+
+    calls, sent, gradient_bytes = of("allreduce")
+    assert (calls, sent) == ({"allreduce_": 1}, gradient_bytes)  # each sends 2 (p - 1) / p of the gradients
+    calls, sent, _ = of("allreduce", flat=False)
+    assert (calls["allreduce_"] > 20, sent) == (True, gradient_bytes)
+    calls, sent, _ = of("ddp")
+    assert calls["allreduce_"] == 1 and gradient_bytes <= sent < 1.1 * gradient_bytes
+    assert of("ddp", compression="bf16")[1] < 0.6 * sent
+    assert of("ddp", bucket_mb=0.1)[0]["allreduce_"] > 1
+    calls, _, _ = of("fsdp")
+    assert calls["_reduce_scatter_base_"] == 5 <= calls["_allgather_base_"]  # four blocks and the head
+    assert of("layer_split", micro_batches=3)[0] == {"send": 3, "recv_": 3}
+    assert of("channel_split")[0].keys() == {"allreduce_"}  # conv4's layers go in pairs: nothing is gathered
+
+
+def test_what_a_rank_sends_grows_with_the_ring(ranks: StandingRanks) -> None:
+    _, sent, gradient_bytes = ranks(3, messages, "allreduce", {})
+    assert sent == pytest.approx(4 / 3 * gradient_bytes)
+
+
+@pytest.mark.parametrize("name", ["ddp", "allreduce", "fsdp"])
+def test_gradients_are_exchanged_once_per_step_however_many_parts_it_has(
+    name: str, ranks: StandingRanks
+) -> None:
+    once, thrice = (ranks(2, messages, name, {"train.accumulate": parts}) for parts in (1, 3))
+    for kind in ("allreduce_", "_reduce_scatter_base_"):
+        assert once[0].get(kind) == thrice[0].get(kind)
+
+
+def with_and_without(context: Context, name: str) -> list[dict[str, int]]:
+    """Collectives of one step each: as usual, without the exchange, and as usual again."""
+    strategy = build_relation(context, name, kind=RelationTask)
+    batch = episode_batch(strategy, 4, "float32")
+    for _ in range(2):
+        strategy.step(batch)
+    found = []
+    for way in (nullcontext, strategy.without_exchange, nullcontext):
+        counted: dict[str, int] = {}
+        within: AbstractContextManager[None] = way()
+        with within, CollectiveCount(counted):
+            strategy.step(batch)
+        found.append(counted)
+    return found
+
+
+@pytest.mark.parametrize("name", ["ddp", "allreduce"])
+def test_steps_without_exchange_exchange_nothing_and_steps_after_them_everything(
+    name: str, ranks: StandingRanks
+) -> None:
+    usual, without, again = ranks(2, with_and_without, name)
+    assert usual["allreduce_"] >= 1
+    assert ("broadcast_" in usual) == (name == "ddp")  # running statistics
+    assert without == {}
+    assert again == usual
+
+
+# --- parameters that take no part -------------------------------------------------------------------------
+
+
+class FrozenTask(Float64Task):
+    """The first block and the batch norms are not trained."""
+
+    def network(self) -> RelationNetwork:
+        network = super().network()
+        for name, value in network.named_parameters():
+            value.requires_grad_(not (name.startswith("embedding.0.") or ".1." in name))
+        return network
+
+
+class UnusedTask(Float64Task):
+    """The network has a branch that no forward pass takes."""
+
+    def network(self) -> RelationNetwork:
+        network = super().network()
+        network.spare = nn.Parameter(torch.ones(2, dtype=torch.float64))
+        return network
+
+
+def stepped(context: Context, name: str, kind: type[Float64Task], settings: dict[str, Value]) -> State:
+    strategy = build_relation(context, name, settings, kind)
+    for _ in range(2):
+        strategy.step(episode_batch(strategy, 5))
+    assert strategy.replicas_agree()
+    state = strategy.state_dict()
+    strategy.close()
+    return state
+
+
+@pytest.mark.parametrize("name", ["dp", "ddp", "allreduce", "channel_split"])
+def test_frozen_parameters_stay_and_the_others_move(name: str, ranks: StandingRanks) -> None:
+    expected = stepped(alone(), "serial", FrozenTask, {})
+    found = on_ranks(ranks, name, stepped, FrozenTask, {})
+    assert_equal(found, expected)
+    first = build_relation(alone(), "serial", kind=FrozenTask).state_dict()
+    assert torch.equal(found["embedding.0.0.weight"], first["embedding.0.0.weight"])
+    assert not torch.equal(found["embedding.2.0.weight"], first["embedding.2.0.weight"])
+
+
+def refused(context: Context, name: str) -> str:
+    try:
+        stepped(context, name, UnusedTask, {})
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
+def test_ddp_steps_over_unused_parameters_where_told_to_look_for_them(ranks: StandingRanks) -> None:
+    found = ranks(2, stepped, "ddp", UnusedTask, {"parallel.ddp.find_unused_parameters": True})
+    by_hand = ranks(2, stepped, "allreduce", UnusedTask, {})
+    assert_equal(found, by_hand)
+    assert "find_unused_parameters" in ranks(2, refused, "ddp")
+
+
+# --- what a GPU would wait for ----------------------------------------------------------------------------
+
+
+class _HostReads(TorchDispatchMode):
+    """Counts what would make the host wait for a GPU: reading a number out of a tensor."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        self.count += name in {"_local_scalar_dense", "item", "nonzero", "masked_select", "is_nonzero"}
+        return func(*args, **(kwargs or {}))
+
+
+def test_no_step_reads_a_number_from_the_device() -> None:
+    settings: dict[str, Value] = {"train.precision": "bf16", "augment.crop": 0.5, "augment.flip": True}
+    strategy: Strategy = build_relation(alone(), "serial", settings, RelationTask)
+    batch = episode_batch(strategy, 2, "uint8")
+    strategy.step(batch)
+    with _HostReads() as reads:
+        strategy.step(batch)
+    assert reads.count == 0
+    with _HostReads() as reads:
+        torch.ones(1).item()
+    assert reads.count == 1

@@ -1,0 +1,162 @@
+"""Strategies know no Relation Network: an MLP on vectors is trained by every one that shares out items."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from small_tasks import NOWHERE, State, VectorTask, alone
+from standing_ranks import StandingRanks
+from tiny_data import tiny_params
+
+from parashot.parallel.context import Context, Placement
+from parashot.parallel.registry import STRATEGIES, build_strategy, unsupported_reason
+from parashot.parallel.strategy import StepOptions
+from parashot.params import ParallelParams
+from parashot.questions.strategies.measure import ALL_CORES, PER_PARAMETER, Benchmark, measure_strategies
+from parashot.recipes import Value
+from parashot.records import read_json, read_result, read_rows, read_runs
+from parashot.task import Task
+from parashot.tasks.relation import RelationTask
+from parashot.train.job import Job
+from parashot.train.loop import train_steps
+from parashot.train.records import HistoryRow, TrainResult
+from parashot.train.run import train
+
+SHARING = [name for name, strategy in STRATEGIES.items() if strategy.shares_items]
+TASK = VectorTask()
+OPTIONS = StepOptions()
+
+
+def parallel(**settings: Value) -> ParallelParams:
+    turned = {f"parallel.{key.replace('__', '.')}": value for key, value in settings.items()}
+    enabled = {f"parallel.{name}.enabled": True for name in STRATEGIES}
+    return tiny_params({**enabled, **turned}).parallel
+
+
+def trained(context: Context, name: str, task: Task, options: StepOptions) -> tuple[State, list[float]]:
+    strategy = build_strategy(name, task, options, context, parallel())
+    plan = strategy.plan(task.items, task.batchsz, context)
+    trace = train_steps(
+        strategy,
+        task.batches(plan, context),
+        plan,
+        pauses=lambda done: False,
+        on_pause=lambda done, trace: True,
+    )
+    state = strategy.state_dict()
+    strategy.close()
+    return state, trace.losses
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("name", SHARING)
+def test_every_data_parallel_strategy_trains_it_as_serial_does(
+    name: str, parts: int, ranks: StandingRanks
+) -> None:
+    """The last step has 2 items, fewer than the 3 replicas."""
+    options = replace(OPTIONS, accumulate=parts)
+    single = STRATEGIES[name].processes(3) == 1
+    state, losses = (
+        trained(alone(3), name, TASK, options) if single else ranks(3, trained, name, TASK, options)
+    )
+    expected, expected_losses = trained(alone(), "serial", TASK, OPTIONS)
+    assert state.keys() == expected.keys()
+    for key, value in expected.items():
+        torch.testing.assert_close(state[key], value, rtol=0, atol=1e-10)
+    assert losses == pytest.approx(expected_losses, abs=1e-10)
+    assert len(losses) == 4
+
+
+def job(strategy: str, folder: Path) -> Job:
+    return Job(
+        stage=f"train-{strategy}",
+        task=TASK,
+        strategy=strategy,
+        options=OPTIONS,
+        parallel=parallel(),
+        out=folder / strategy,
+        validate_every=2,
+        checkpoint_every=1,
+        scratch=folder / "scratch",
+    )
+
+
+@pytest.mark.usefixtures("standing_launch", "one_core")
+@pytest.mark.parametrize("strategy", ["serial", "dp", "allreduce", "fsdp"])
+def test_a_whole_training_writes_its_results(strategy: str, tmp_path: Path) -> None:
+    described = job(strategy, tmp_path)
+    result = train(described)
+    assert result == read_result(TrainResult, described.out / "result.json")
+    assert (result.status, result.items, result.val_episodes, result.parameters) == ("ok", 20, 40, 67)
+    assert result.val_accuracy == read_json(described.out / "metrics.json")["val_accuracy"]
+    rows = read_rows(HistoryRow, described.out / "history.csv")
+    assert [row.val_accuracy is not None for row in rows] == [False, True, False, True]
+    weights = load_file(described.out / "model.safetensors")
+    TASK.network().load_state_dict(weights)
+    expected, _ = trained(alone(), "serial", TASK, OPTIONS)
+    for name, value in expected.items():
+        torch.testing.assert_close(weights[name], value, rtol=0, atol=1e-10)
+    assert [run.name for run in read_runs(described.out / "records.jsonl")] == [f"train {strategy}"]
+
+
+@pytest.mark.usefixtures("one_core")
+@pytest.mark.parametrize("strategy", ["layer_split", "channel_split"])
+def test_strategies_that_split_a_network_say_that_they_cannot(
+    strategy: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    result = train(job(strategy, tmp_path))
+    assert result is not None
+    assert result.status == "skipped"
+    assert result.reason.startswith(f"{strategy} ") and "\n" not in result.reason
+    assert result.reason in caplog.text
+
+
+@pytest.mark.usefixtures("standing_launch", "one_core")
+def test_its_steps_are_timed_beside_each_other() -> None:
+    knobs: dict[str, Value] = {"bench__blocks": 7, "bench__steps": 2, "bench__warmup_steps": 1}
+    variants, measured = measure_strategies(Benchmark(TASK, OPTIONS, parallel(**knobs)))
+    assert measured is not None
+    able = [each.variant for each in variants if each.status == "ok"]
+    assert {*able} - {ALL_CORES} == {*SHARING, PER_PARAMETER}
+    assert {each.strategy for each in variants if each.status == "skipped"} == {
+        "layer_split",
+        "channel_split",
+    }
+    assert [(each.round, each.variant) for each in measured.blocks] == [
+        (number, variant) for number in range(7) for variant in able
+    ]
+    traces = {each.variant: each for each in measured.traces}
+    assert traces[PER_PARAMETER].all_reduces == 4  # two layers, each a weight and a bias
+    assert traces["allreduce"].bytes_sent == traces["allreduce"].gradient_bytes == 67 * 8
+    assert {each.busy for each in measured.costs.steps} == {1, 2}
+
+
+# --- what cannot run --------------------------------------------------------------------------------------
+
+
+def said(
+    name: str, replicas: int = 2, mode: str = "none", gpus: int | None = None, head: str = "relation"
+) -> str:
+    task = RelationTask(tiny_params({"model.head": head}), NOWHERE)
+    placement = Placement("cpu" if gpus is None else "cuda", replicas, 1, 2)
+    return unsupported_reason(name, task, StepOptions(compile=mode), placement, parallel(), gpus or 0)
+
+
+def test_what_a_strategy_cannot_train_is_said_in_words() -> None:
+    assert [said(name) for name in STRATEGIES] == [""] * len(STRATEGIES)
+    assert "2 or more devices" in said("fsdp", 1)
+    assert "parallel.replicas=2" in said("layer_split", 3)
+    assert all("2 to 8 devices" in said("channel_split", replicas) for replicas in (1, 9))
+    assert "model.head=relation" in said("channel_split", head="residual")
+    assert "2 replicas need as many GPUs" in said("ddp", gpus=1)
+    compiling = {name for name, strategy in STRATEGIES.items() if strategy.compiles}
+    assert {name for name in STRATEGIES if not said(name, mode="default")} == compiling
+    synced = parallel(ddp__sync_batch_norm=True)
+    assert "GPUs only" in unsupported_reason("ddp", TASK, OPTIONS, Placement("cpu", 2, 1, 2), synced, 0)
+    assert set(parallel().strategies) == set(STRATEGIES)

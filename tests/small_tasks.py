@@ -1,0 +1,136 @@
+"""Two small trainings: an MLP on vectors, which knows no episode, and the Relation Network in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from standing_ranks import StandingRanks
+from tiny_data import tiny_params
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from parashot.model.network import RelationNetwork
+from parashot.parallel.context import Context, Placement
+from parashot.parallel.registry import STRATEGIES, build_strategy, step_options
+from parashot.parallel.strategy import Strategy
+from parashot.recipes import Value
+from parashot.task import Batch, Plan, Task
+from parashot.tasks.relation import RelationTask
+
+TOLERANCE, RATE = 1e-10, 1e-3
+NOWHERE = Path("no packed data")
+State = dict[str, Tensor]
+
+
+def alone(replicas: int = 1) -> Context:
+    """One process, which drives `replicas` replicas where the strategy is `dp`."""
+    return Context(0, 1, 0, 1, Placement("cpu", replicas, 1, 2))
+
+
+def on_ranks(ranks: StandingRanks, name: str, function: Callable[..., Any], *args: object) -> Any:
+    """Call `function(context, name, *args)` where strategy `name` has two replicas: in 1 or 2 processes."""
+    if STRATEGIES[name].processes(2) == 1:
+        return function(alone(2), name, *args)
+    return ranks(2, function, name, *args)
+
+
+@dataclass(frozen=True)
+class VectorTask(Task):
+    """Classes of vectors by an MLP: a batch is a dict, and everything is float64."""
+
+    batchsz: int = 6
+    items: int = 20
+
+    unit = "vector"
+    remedy = "set a smaller rate"
+
+    def network(self) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(5)
+            return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+
+    def batches(
+        self, plan: Plan, context: Context, first: int = 0, *, in_process: bool = False
+    ) -> Iterator[Batch]:
+        for step in range(first, plan.steps):
+            reads = plan.reads(step)
+            yield Batch(_vectors(reads.start, reads.stop), plan.total(step), plan.weight(step))
+
+    def forward(self, network: nn.Module, data: dict[str, Tensor]) -> Tensor:
+        scores: Tensor = network(data["x"])
+        return scores
+
+    def loss(self, outputs: Tensor, data: dict[str, Tensor]) -> Tensor:
+        return F.cross_entropy(outputs, data["y"], reduction="none")
+
+    def metric(self, outputs: Tensor, data: dict[str, Tensor]) -> Tensor:
+        return (outputs.detach().argmax(1) == data["y"]).double()
+
+    def optimizer(self, network: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.RMSprop(network.parameters(), lr=0.05)
+
+    def validate(self, network: nn.Module, context: Context, *, last: bool) -> npt.NDArray[np.float64]:
+        data = _vectors(1000, 1040)
+        with torch.no_grad():
+            values: npt.NDArray[np.float64] = self.metric(network(data["x"]), data).numpy()
+        return values
+
+
+def _vectors(start: int, stop: int) -> dict[str, Tensor]:
+    x = torch.sin(torch.arange(4 * start, 4 * stop, dtype=torch.float64) ** 2).view(-1, 4)
+    return {"x": x, "y": x[:, :3].argmax(1)}
+
+
+@dataclass(frozen=True)
+class Float64Task(RelationTask):
+    """The Relation Network in float64, with plain gradient descent; `training`: of its batch norms."""
+
+    training: bool = False
+
+    def network(self) -> RelationNetwork:
+        return super().network().double().train(self.training)
+
+    def optimizer(self, network: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(network.parameters(), lr=RATE)
+
+
+def build_relation(
+    context: Context,
+    name: str,
+    settings: dict[str, Value] | None = None,
+    kind: type[RelationTask] = Float64Task,
+    **options: Any,
+) -> Strategy:
+    """A strategy that trains the Relation Network on this rank."""
+    params = tiny_params(settings)
+    task = kind(params, NOWHERE, **options)
+    return build_strategy(name, task, step_options(params.train), context, params.parallel)
+
+
+def episode_batch(strategy: Strategy, count: int, kind: str = "float64") -> Batch:
+    """This rank's share of a step of `count` random episodes; kind: float64, float32 or uint8."""
+    plan, generator = strategy.plan(count, count, strategy.context), torch.Generator().manual_seed(7)
+    reads = plan.reads(0)
+    images = [
+        torch.randn(count, *shape, 3, 16, 16, dtype=torch.float64, generator=generator)[
+            reads.start : reads.stop
+        ]
+        for shape in ((2, 1), (4,))
+    ]
+    if kind == "uint8":
+        images = [(40 * each + 128).clamp(0, 255) for each in images]
+    support, query = (each.to(getattr(torch, kind)) for each in images)
+    return Batch((support, query, torch.tensor(reads)), count, plan.weight(0))
+
+
+def assert_equal(found: State, expected: State) -> None:
+    """States after steps whose gradients differ by 1e-10 at most."""
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=0, atol=TOLERANCE * RATE)

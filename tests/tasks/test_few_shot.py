@@ -1,0 +1,176 @@
+"""Accuracy of episodes: each image embedded once, the same values as episode by episode, and their sums."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from tiny_data import EVALUATED, PACKED_EPISODES, SEED, tiny_params
+
+from parashot.data.episodes import EpisodeSpec
+from parashot.data.pixels import prepare
+from parashot.errors import DataError
+from parashot.model.losses import accuracy, cross_entropy
+from parashot.model.network import RelationNetwork, build_network
+from parashot.model.weights import save_weights
+from parashot.task import mean_and_ci95
+from parashot.tasks import evaluation
+from parashot.tasks.evaluation import EpisodeSet, draw_split, episode_accuracies, episode_scores
+from parashot.tasks.few_shot import judge_episodes, measure, task_accuracy, transductive_accuracies
+
+pytestmark = pytest.mark.usefixtures("one_core")
+
+
+@pytest.fixture(scope="module")
+def episodes(tiny_packed: Path) -> EpisodeSet:
+    return draw_split(tiny_packed, "test", EVALUATED, PACKED_EPISODES, SEED)
+
+
+@pytest.fixture
+def network(episodes: EpisodeSet) -> RelationNetwork:
+    """With a residual head, trained for some steps so that its parts differ, and so do its modes."""
+    built = build_network(tiny_params({"model.head": "residual"}).model, seed=0)
+    optimizer = torch.optim.Adam(built.parameters(), lr=1e-2)
+    for images in pixels(episodes)[:4]:
+        loss = cross_entropy(built(images[None, :, :1], images[None, :, 1:].flatten(1, 2)))
+        optimizer.zero_grad()
+        loss.mean().backward()
+        optimizer.step()
+    return built
+
+
+def pixels(episodes: EpisodeSet) -> torch.Tensor:
+    """Normalised images [e, n, per_class, 3, h, w]."""
+    return prepare(torch.from_numpy(episodes.split.images[episodes.rows]).movedim(-1, -3), 16)
+
+
+@torch.no_grad()
+def one_by_one(network: RelationNetwork, episodes: EpisodeSet) -> npt.NDArray[np.float64]:
+    network.eval()
+    values = [
+        accuracy(network(images[None, :, :1], images[None, :, 1:].flatten(1, 2))).item()
+        for images in pixels(episodes)
+    ]
+    network.train()
+    return np.array(values)
+
+
+def count_embedded(network: RelationNetwork, monkeypatch: pytest.MonkeyPatch) -> Counter[bytes]:
+    """From now on, count every image that passes the embedding."""
+    seen: Counter[bytes] = Counter()
+    embed = network.embed
+
+    def counting(images: torch.Tensor) -> torch.Tensor:
+        seen.update(image.contiguous().numpy().tobytes() for image in images)
+        return embed(images)
+
+    monkeypatch.setattr(network, "embed", counting)
+    return seen
+
+
+def test_each_image_is_embedded_once_for_the_accuracy_of_each_episode_in_eval_mode(
+    network: RelationNetwork, episodes: EpisodeSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = one_by_one(network, episodes)
+    seen = count_embedded(network, monkeypatch)
+    values = episode_accuracies(network, episodes)
+    assert values.shape == (PACKED_EPISODES,)
+    assert len(set(values)) > 1
+    np.testing.assert_allclose(values, expected)
+    different = len(np.unique(episodes.rows))
+    assert different < episodes.rows.size
+    assert (len(seen), seen.total()) == (different, different + 1)  # one map tells how large all are
+
+
+@pytest.mark.parametrize("maps_at_once", [1, 8, 12])
+def test_groups_of_episodes_give_the_same_values(
+    network: RelationNetwork, episodes: EpisodeSet, monkeypatch: pytest.MonkeyPatch, maps_at_once: int
+) -> None:
+    whole = episode_accuracies(network, episodes)
+    with torch.inference_mode():
+        map_bytes = network.embed(pixels(episodes)[0, 0, :1]).nbytes
+    monkeypatch.setattr(evaluation, "_MAP_BYTES", map_bytes * maps_at_once)
+    seen = count_embedded(network, monkeypatch)
+    np.testing.assert_allclose(episode_accuracies(network, episodes), whole)
+    assert seen.total() > len(np.unique(episodes.rows)) + 1
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_mode_is_restored_after_a_failure_too(
+    network: RelationNetwork, episodes: EpisodeSet, monkeypatch: pytest.MonkeyPatch, training: bool
+) -> None:
+    network.train(training)
+    episode_accuracies(network, episodes)
+    assert {module.training for module in network.modules()} == {training}
+
+    def fail(*maps: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(network, "relate", fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        episode_accuracies(network, episodes)
+    assert network.training is training
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (EpisodeSpec(4, 1, 3), "4-way episodes need 4 classes, but split test has 3; take at most 3"),
+        (EpisodeSpec(2, 1, 6), "1 shots and 6 queries need 7 images per class, but h of split test has 6"),
+    ],
+)
+def test_what_the_split_cannot_give_is_one_line(tiny_packed: Path, spec: EpisodeSpec, words: str) -> None:
+    with pytest.raises(DataError, match=words) as error:
+        draw_split(tiny_packed, "test", spec, 10, SEED)
+    assert "\n" not in str(error.value)
+
+
+def test_the_margin_over_the_cosine_is_paired(episodes: EpisodeSet, network: RelationNetwork) -> None:
+    judged = judge_episodes(network, episodes)
+    torch.testing.assert_close(judged[0], episode_scores(network, episodes))
+    task = task_accuracy(judged, np.zeros(0), EVALUATED)
+    right = (judged.numpy().argmax(-1) == np.repeat(np.arange(2), 3)).mean(-1)  # [3, e]
+    difference = right[0] - right[1]
+    found = (task.accuracy, task.cosine_accuracy, task.relation_accuracy)
+    assert found == pytest.approx(tuple(right.mean(1)), abs=1e-6)
+    assert task.margin == pytest.approx(task.accuracy - task.cosine_accuracy)
+    assert task.margin_ci95 == pytest.approx(1.96 * difference.std(ddof=1) / np.sqrt(len(difference)))
+    assert (task.episodes, task.transductive_episodes) == (len(episodes), 0)
+    fresh = build_network(tiny_params({"model.head": "residual"}).model, seed=0)
+    unlearned = task_accuracy(judge_episodes(fresh, episodes), np.zeros(0), EVALUATED)
+    assert (unlearned.margin, unlearned.margin_ci95) == (0, 0)
+
+
+def test_transductive_is_batch_norm_by_the_episode(episodes: EpisodeSet, network: RelationNetwork) -> None:
+    network.eval()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    found = transductive_accuracies(network, episodes[:5])
+    assert found.shape == (5,)
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert not network.training
+    backwards = transductive_accuracies(network, episodes[4::-1])
+    assert np.array_equal(found, backwards[::-1])  # no episode leaves a trace in the next
+    assert len(transductive_accuracies(network, episodes[:0])) == 0
+
+
+def test_a_model_file_is_measured(
+    tiny_packed: Path, episodes: EpisodeSet, network: RelationNetwork, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.safetensors"
+    save_weights(path, tiny_params({"model.head": "residual"}).model, network.state_dict())
+    found = measure(path, tiny_packed, "test", EVALUATED, PACKED_EPISODES, SEED, transductive=5)
+    expected = mean_and_ci95(episode_accuracies(network, episodes))
+    assert (found.accuracy, found.accuracy_ci95) == pytest.approx(expected)
+    assert (found.episodes, found.transductive_episodes) == (PACKED_EPISODES, 5)
+    with pytest.raises(DataError, match="1 transductive episode has no interval"):
+        measure(path, tiny_packed, "test", EVALUATED, PACKED_EPISODES, SEED, transductive=1)
+
+
+def test_mean_and_interval() -> None:
+    mean, ci95 = mean_and_ci95(np.array([0.0, 1.0, 1.0, 0.0]))
+    assert mean == 0.5
+    assert ci95 == pytest.approx(1.96 * (1 / 3) ** 0.5 / 2)

@@ -1,0 +1,226 @@
+"""Pretraining: every image once an epoch, whatever happens, and trainings that begin with what it wrote."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small_tasks import alone
+from tiny_data import CLASSES, IMAGES, SEED, tiny_params
+
+from parashot.data.labelled import image_order, labelled_batches, steps_per_epoch
+from parashot.data.packed import PackedSplit
+from parashot.errors import DataError, NonfiniteError, ParashotError
+from parashot.model.classifier import ImageClassifier
+from parashot.model.network import build_network
+from parashot.model.residual import ResidualHead
+from parashot.model.weights import load_network
+from parashot.recipes import Value
+from parashot.records import Provenance, Run, read_json, read_result, read_rows, read_runs
+from parashot.task import Plan
+from parashot.tasks.pretraining import PretrainingTask
+from parashot.train.job import Job, episode_job, pretraining_job
+from parashot.train.records import HistoryRow, TrainResult
+from parashot.train.run import train, train_on_all_cores
+from parashot.train.skipped import skip_pretraining
+
+pytestmark = pytest.mark.usefixtures("one_core")
+SETTINGS: dict[str, Value] = {
+    "model.head": "residual",
+    "pretrain.epochs": 4,
+    "pretrain.batchsz": 5,
+    "pretrain.learning_rate": 0.05,
+    "pretrain.validate_every": 2,
+    "train.precision": "fp32",
+    "augment.flip": True,
+    "tracking.live_seconds": 0,
+}
+ALL = len(CLASSES["train"]) * IMAGES
+STEPS = ALL // 5
+
+
+def job(folder: Path, packed: Path, **settings: Value) -> Job:
+    params = tiny_params({**SETTINGS, **{key.replace("__", "."): value for key, value in settings.items()}})
+    provenance = Provenance({"pretrain.epochs": "4"}, {"why": "a test"})
+    weights = folder / "embedding.safetensors"
+    return pretraining_job(
+        params, packed, weights, folder / "pretrain", provenance, scratch=folder / "scratch"
+    )
+
+
+def pretrain(described: Job) -> TrainResult:
+    result = train_on_all_cores(described)
+    assert result is not None
+    return result
+
+
+@pytest.fixture(scope="module")
+def pretrained(tiny_packed: Path, tmp_path_factory: pytest.TempPathFactory, one_core: None) -> Path:
+    """Weights of a network with a residual head."""
+    described = job(tmp_path_factory.mktemp("pretrained"), tiny_packed)
+    pretrain(described)
+    assert described.model is not None
+    return described.model
+
+
+# --- images -----------------------------------------------------------------------------------------------
+
+
+def test_an_epoch_is_every_image_once_in_an_order_of_its_own() -> None:
+    orders = [image_order(seed, "train", ALL, epoch) for seed in (0, 1) for epoch in (0, 1)]
+    assert all(np.array_equal(np.sort(each), np.arange(ALL)) for each in orders)
+    assert len({each.tobytes() for each in orders}) == 4
+    assert image_order(0, "train", ALL, 0)[:6].tolist() == [7, 4, 10, 13, 17, 15]  # what it is, it stays
+
+
+def test_batches_are_whole_labelled_and_go_on_anywhere(tiny_packed: Path) -> None:
+    split, plan, cpu = PackedSplit(tiny_packed, "train"), Plan(2 * STEPS * 5, 5), torch.device("cpu")
+    batches = list(labelled_batches(split, SEED, plan, cpu))
+    assert [each.data[3] for each in batches] == list(range(plan.steps)) == list(range(2 * STEPS))
+    seen = []
+    for batch in batches:
+        images, labels, _, _ = batch.data
+        assert images.shape == (5, 3, 16, 16)
+        for image, label in zip(images, labels.tolist(), strict=True):
+            (row,) = np.flatnonzero((split.images == image.movedim(0, -1).numpy()).all((1, 2, 3)))
+            assert row // IMAGES == label
+            seen.append(row)
+    assert len(set(seen[: len(seen) // 2])) == len(seen) // 2  # no image twice in an epoch
+    for first in range(plan.steps):
+        again = list(labelled_batches(split, SEED, plan, cpu, first))
+        assert len(again) == plan.steps - first
+        assert torch.equal(again[0].data[0], batches[first].data[0])
+    shares = [next(labelled_batches(split, SEED, Plan(10, 5, rank, 2), cpu)) for rank in (0, 1)]
+    assert torch.equal(torch.cat([each.data[0] for each in shares]), batches[0].data[0])
+
+
+def test_a_batch_larger_than_the_split_is_one_line() -> None:
+    with pytest.raises(DataError, match=rf"^pretrain.batchsz: 99, but the split has {ALL} images; lower it"):
+        steps_per_epoch(np.array([ALL]), 99)
+
+
+def test_one_cycle_rises_once_and_ends_near_zero(tiny_packed: Path) -> None:
+    task = PretrainingTask(tiny_params({"pretrain.learning_rate": 0.4}), tiny_packed)
+    rates = [task.learning_rates(50)(step) for step in range(50)]
+    peak = rates.index(max(rates))
+    assert rates[peak] == pytest.approx(0.4)
+    assert rates[: peak + 1] == sorted(rates[: peak + 1])
+    assert rates[peak:] == sorted(rates[peak:], reverse=True)
+    assert 0 < rates[-1] < 0.01
+    assert task.learning_rates(1)(0) == 0.4
+
+
+def test_augmentation_is_a_function_of_the_image_in_the_plan(tiny_packed: Path) -> None:
+    task = PretrainingTask(tiny_params({**SETTINGS, "pretrain.small_size": 16}), tiny_packed)
+    batch = next(task.batches(Plan(10, 10), alone()))
+    images, labels, indices, step = batch.data
+    whole, part = task.prepare(batch.data), task.prepare((images[3:], labels[3:], indices[3:], step))
+    assert torch.equal(whole[3:], part)
+    assert not torch.equal(whole, task.prepare((images, labels, indices + 10, step)))
+
+
+# --- the run ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("classifier", ["linear", "cosine"])
+def test_it_learns_and_tells_what_it_did(tiny_packed: Path, tmp_path: Path, classifier: str) -> None:
+    told: list[Run] = []
+    done = job(tmp_path, tiny_packed, pretrain__epochs=12, pretrain__classifier=classifier)
+    result = pretrain(replace(done, live=told.append))
+    assert read_result(TrainResult, done.out / "result.json") == result
+    rows = read_rows(HistoryRow, done.out / "history.csv")
+    assert (result.status, result.steps, result.items) == ("ok", 12 * STEPS, rows[-1].items)
+    assert result.train_accuracy is not None
+    assert result.train_accuracy > 0.6  # one in four is chance
+    assert np.mean([row.loss for row in rows[-4:]]) < np.mean([row.loss for row in rows[:4]])
+    validated = [row.step for row in rows if row.val_accuracy is not None]
+    assert validated == [2 * STEPS * number for number in range(1, 7)]
+    assert rows[-1].val_accuracy == result.val_accuracy
+    assert {each.status for each in told} == {"running"}
+    [run] = read_runs(done.out / "records.jsonl")
+    assert (run.status, run.uuid, run.params["pretrain.epochs"]) == ("ok", told[0].uuid, "4")
+    assert (run.tags["why"], run.model) == ("a test", None)
+    assert read_json(done.out / "metrics.json")["items"] == result.items
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_what_it_writes_is_a_network_that_compares_by_cosine(pretrained: Path) -> None:
+    network = load_network(pretrained)
+    assert isinstance(network.relation, ResidualHead)
+    assert network.relation.centre.abs().sum() > 0
+    maps = torch.randn(1, 7, 64, 4, 4)
+    scores, cosine, apart = network.judge(maps[:, :2, None], maps[:, 2:])[0]
+    assert torch.count_nonzero(apart) == 0
+    assert torch.equal(scores.argmax(-1), cosine.argmax(-1))
+    fresh = build_network(tiny_params(SETTINGS).model, SEED)
+    pairs = zip(network.embedding.parameters(), fresh.embedding.parameters(), strict=True)
+    assert all(not torch.equal(ours, first) for ours, first in pairs if ours.dim() > 1)
+
+
+def test_small_images_come_first(tiny_packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    forward = ImageClassifier.forward
+
+    def watched(self: ImageClassifier, images: torch.Tensor) -> torch.Tensor:
+        seen.append(images.shape[-1])
+        return forward(self, images)
+
+    monkeypatch.setattr(ImageClassifier, "forward", watched)
+    monkeypatch.setattr("parashot.train.run._MEMORY_STEPS", 0)
+    pretrain(
+        job(tmp_path, tiny_packed, model__image_size=20, pretrain__small_size=16, pretrain__small_share=0.5)
+    )
+    assert seen == [16] * 2 * STEPS + [20] * 2 * STEPS
+
+
+def test_nonfinite_stops_in_one_line(tiny_packed: Path, tmp_path: Path) -> None:
+    broken = job(
+        tmp_path, tiny_packed, pretrain__learning_rate=10, pretrain__weight_decay=1, pretrain__epochs=400
+    )
+    with pytest.raises(
+        NonfiniteError, match=r"^pretrain: NaN or infinity in step \d+ of 1600 \(images "
+    ) as error:
+        pretrain(broken)
+    assert str(error.value).endswith("; set a smaller pretrain.learning_rate")
+    assert broken.model is not None and not broken.model.exists()
+
+
+def test_without_pretraining_there_is_a_file_with_the_reason(tmp_path: Path) -> None:
+    weights, out = tmp_path / "embedding.safetensors", tmp_path / "pretrain"
+    skip_pretraining(weights, out, Provenance())
+    assert weights.read_text() == "no weights: pretrain.epochs is 0\n"
+    assert read_result(TrainResult, out / "result.json").reason == "pretrain.epochs is 0"
+    [run] = read_runs(out / "records.jsonl")
+    assert (run.status, run.tags["reason"]) == ("skipped", "pretrain.epochs is 0")
+
+
+# --- trainings that begin with it -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("strategy", "head"), [("serial", "relation"), ("dp", "residual")])
+def test_a_training_begins_with_its_embedding(
+    tiny_packed: Path, pretrained: Path, tmp_path: Path, strategy: str, head: str
+) -> None:
+    settings: dict[str, Value] = {"train.learning_rate": 1e-9, "train.schedule": "constant"}
+    params = tiny_params({**SETTINGS, **settings, "model.head": head})
+    train(episode_job(strategy, params, tiny_packed, tmp_path / "out", pretrained=pretrained))
+    theirs, ours = load_network(pretrained), load_network(tmp_path / "out/model.safetensors")
+    fresh = build_network(params.model, SEED)
+    for name, value in ours.embedding.named_parameters():
+        torch.testing.assert_close(value, theirs.embedding.get_parameter(name), atol=1e-6, rtol=0)
+    for name, value in ours.relation.named_parameters():
+        torch.testing.assert_close(value, fresh.relation.get_parameter(name), atol=1e-6, rtol=0)
+
+
+def test_a_file_that_is_missing_or_of_another_kind_is_one_line(
+    tiny_packed: Path, pretrained: Path, tmp_path: Path
+) -> None:
+    missing = tmp_path / "embedding.safetensors"
+    with pytest.raises(ParashotError, match=r"embedding\.safetensors: cannot be read \(No such file"):
+        train(episode_job("serial", tiny_params(), tiny_packed, tmp_path / "out", pretrained=missing))
+    other = tiny_params({"model.embedding": "resnet12"})
+    with pytest.raises(ParashotError, match=r"its embedding is of another kind; set model\.emb"):
+        train(episode_job("serial", other, tiny_packed, tmp_path / "out", pretrained=pretrained))

@@ -1,0 +1,77 @@
+"""The Relation Network as a task: what is minimised, by which rates, on which images."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from small_tasks import NOWHERE
+from tiny_data import tiny_params
+
+from parashot.data.augment import Augmentation
+from parashot.model.losses import LOSSES
+from parashot.parallel.registry import step_options
+from parashot.recipes import Value
+from parashot.tasks.relation import RelationTask, augmentation
+
+
+def task(**train: Value) -> RelationTask:
+    settings = {f"train.{key}": value for key, value in train.items()}
+    return RelationTask(tiny_params({"train.episodes": 100, **settings}), NOWHERE)
+
+
+def rates(steps: int, **train: Value) -> list[float]:
+    rate = task(learning_rate=0.8, batchsz=8, lr_batchsz=8, **train).learning_rates(steps)
+    return [rate(step) for step in range(steps)]
+
+
+def test_the_rate_falls_from_the_full_one_or_stays() -> None:
+    half = 0.5**0.5
+    falling = [0.8, 0.4 * (1 + half), 0.4, 0.4 * (1 - half)]
+    assert rates(4, schedule="cosine") == pytest.approx(falling)
+    assert rates(4, schedule="constant") == [0.8] * 4
+
+
+def test_the_rate_warms_up_in_equal_parts_and_then_follows_its_schedule() -> None:
+    constant = rates(6, schedule="constant", warmup_steps=3)
+    assert constant == pytest.approx([0.2, 0.4, 0.6, 0.8, 0.8, 0.8])
+    cosine, plain = rates(6, schedule="cosine", warmup_steps=3), rates(6, schedule="cosine")
+    assert cosine[3:] == plain[3:]
+    assert cosine[0] == pytest.approx(plain[0] / 4)
+
+
+@pytest.mark.parametrize(("scaling", "factor"), [("none", 1.0), ("linear", 4.0), ("sqrt", 2.0)])
+def test_the_rate_grows_with_the_batch_as_told(scaling: str, factor: float) -> None:
+    larger = task(learning_rate=0.1, lr_scaling=scaling, lr_batchsz=8, batchsz=32, schedule="constant")
+    assert larger.learning_rates(5)(4) == pytest.approx(0.1 * factor)
+
+
+def test_adam_gives_the_head_a_rate_of_its_own() -> None:
+    described = task(learning_rate=0.25, lr_relation=0.5)
+    network = described.network()
+    optimizer = described.optimizer(network)
+    assert isinstance(optimizer, torch.optim.Adam)
+    others, head = optimizer.param_groups
+    assert (others["lr"], others["scale"], head["scale"]) == (0.25, 1.0, 0.5)
+    names = {id(value): name for name, value in network.named_parameters()}
+    assert {names[id(value)].split(".")[0] for value in others["params"]} == {"embedding"}
+    assert {names[id(value)].split(".")[0] for value in head["params"]} == {"relation"}
+    assert len(others["params"]) + len(head["params"]) == len(names)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_loss_is_the_one_that_is_named(name: str) -> None:
+    scores = torch.randn(3, 4, 2, generator=torch.Generator().manual_seed(0))
+    data = (torch.empty(0), torch.empty(0), torch.arange(3))
+    assert torch.equal(task(loss=name).loss(scores, data), LOSSES[name](scores))
+
+
+def test_what_is_still_open_is_full_precision_and_not_compiled() -> None:
+    for precision, half in (("auto", False), ("fp32", False), ("bf16", True)):
+        assert step_options(tiny_params({"train.precision": precision}).train).bfloat16 is half
+    assert step_options(tiny_params({"train.compile": "auto"}).train).compile == "none"
+
+
+def test_the_recipe_of_augmentation_is_the_one_in_params() -> None:
+    params = tiny_params({"augment.crop": 0.4, "augment.flip": True, "augment.jitter": 0.2})
+    assert augmentation(params.augment) == Augmentation(crop=0.4, flip=True, jitter=0.2)
+    assert not augmentation(tiny_params().augment).active

@@ -1,0 +1,160 @@
+"""`python tools/reference.py`: docs/reference.md, from params.yaml, dvc.yaml and the code.
+
+With `--check` nothing is written; the exit status says whether the page is as the code is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import parashot
+from parashot import cli
+from parashot.files import write_text
+from parashot.params import knobs
+from parashot.questions.accuracy.records import Confusion, EvaluateResult, ShownScore, WarmupRun
+from parashot.questions.batchsz.records import BatchszBlock, BatchszRun
+from parashot.questions.loader.records import LoaderBlock
+from parashot.questions.scaling.records import CostMessage, CostStep
+from parashot.questions.step.records import TuneBlock
+from parashot.questions.strategies.records import StepShares, StepTrace, StrategyBlock, StrategyVariant
+from parashot.train.records import (
+    EpisodeAccuracy,
+    HistoryRow,
+    SeedAccuracy,
+    TrainResult,
+)
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs/reference.md"
+KEY = re.compile(r"^(?P<indent> *)(?P<name>[a-z_]+):(?P<value>[^#]*)(#\s*(?P<comment>.*))?$")
+RECORDS: Mapping[str, Any] = {
+    "results/tune/blocks.csv": TuneBlock,
+    "results/loader/blocks.csv": LoaderBlock,
+    "results/strategies/blocks.csv": StrategyBlock,
+    "results/strategies/variants.csv": StrategyVariant,
+    "results/strategies/anatomy.csv": StepTrace,
+    "results/strategies/shares.csv": StepShares,
+    "results/strategies/cost_steps.csv": CostStep,
+    "results/strategies/cost_messages.csv": CostMessage,
+    "results/pretrain/result.json": TrainResult,
+    "results/pretrain/history.csv": HistoryRow,
+    "results/train/NAME/result.json": TrainResult,
+    "results/train/NAME/history.csv": HistoryRow,
+    "results/train/NAME/val_episodes.csv": EpisodeAccuracy,
+    "results/train/NAME/seeds.csv": SeedAccuracy,
+    "results/batchsz/runs.csv": BatchszRun,
+    "results/batchsz/blocks.csv": BatchszBlock,
+    "results/warmup/runs.csv": WarmupRun,
+    "results/evaluate/result.json": EvaluateResult,
+    "results/evaluate/test_episodes.csv": EpisodeAccuracy,
+    "results/evaluate/confusion.csv": Confusion,
+    "results/evaluate/shown.csv": ShownScore,
+}
+"""Record behind each file of results."""
+
+
+def main() -> int:
+    """Write the page, or compare it, and return the exit status."""
+    text = "\n\n".join(
+        [
+            "# Reference",
+            "Made by `python tools/reference.py`.",
+            *_params(),
+            *_stages(),
+            *_files(),
+            *_commands(),
+            "",
+        ]
+    ).removesuffix("\n")
+    if sys.argv[1:] == ["--check"]:
+        return int(PAGE.read_text(encoding="utf-8") != text)
+    write_text(PAGE, text)
+    return 0
+
+
+def _params() -> Iterator[str]:
+    yield "## params.yaml"
+    yield "Every knob, its value in the default study, what it may be. A wrong value is refused in one line."
+    text = (ROOT / "params.yaml").read_text(encoding="utf-8")
+    values, comments = dict(_leaves(yaml.safe_load(text))), _comments(text)
+    rows = []
+    for key, allowed in knobs().items():
+        value = yaml.safe_dump(values[key], default_flow_style=True).split("\n...")[0].strip()
+        cells = (
+            f"`{key}`",
+            f"`{value}`",
+            *(each.replace("|", "\\|") for each in (allowed, comments.get(key, ""))),
+        )
+        rows.append(f"| {' | '.join(cells)} |")
+    yield "\n".join(["| key | default | may be | what it turns |", "|---|---|---|---|", *rows])
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _comments(text: str) -> dict[str, str]:
+    """Comments that stand beside keys of params.yaml, by dotted key."""
+    found: dict[str, str] = {}
+    path: list[tuple[int, str]] = []
+    for line in text.splitlines():
+        if match := KEY.match(line):
+            indent = len(match["indent"])
+            path = [*(each for each in path if each[0] < indent), (indent, match["name"])]
+            if match["comment"]:
+                found[".".join(name for _, name in path)] = match["comment"]
+    return found
+
+
+def _stages() -> Iterator[str]:
+    yield "## Stages"
+    yield "`dvc repro -s NAME` runs one of them, `dvc dag` draws them."
+    rows = []
+    for name, stage in yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"].items():
+        made = [*stage.get("outs", []), *stage.get("plots", [])]
+        outs = ", ".join(f"`{each if isinstance(each, str) else next(iter(each))}`" for each in made)
+        rows.append(f"| `{name}` | `{stage['cmd']}` | {outs or 'none'} |")
+    yield "\n".join(["| stage | command | outputs |", "|---|---|---|", *rows])
+
+
+def _files() -> Iterator[str]:
+    yield "## Files of results"
+    yield (
+        "Every result folder also has `metrics.json`, a flat dict for `dvc metrics`, and `records.jsonl`, a "
+        "line for each run that MLflow is told of. Units stand in the names."
+    )
+    for file, record in RECORDS.items():
+        columns = ", ".join(f"`{each.name}`" for each in fields(record))
+        yield f"**`{file}`** {' '.join((record.__doc__ or '').split())} {columns}"
+
+
+def _commands() -> Iterator[str]:
+    yield "## parashot"
+    os.environ["COLUMNS"] = "100"
+    for module in cli.COMMANDS:
+        name = module.__name__.rsplit(".", 1)[-1]
+        buffer = io.StringIO()
+        with contextlib.redirect_stdout(buffer), contextlib.suppress(SystemExit):
+            cli.main([name, "--help"])
+        yield f"### parashot {name}"
+        yield f"```text\n{buffer.getvalue().strip()}\n```"
+    yield "## Names of the package"
+    yield f"{', '.join(f'`{each}`' for each in parashot.__all__)}: see [api.md](api.md)."
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,279 @@
+"""`python tools/results.py`: tables and picture of docs/results.md, from the trainings in docs/results.
+
+`--add RECIPE` first takes in the training of this checkout, as docs/results/RECIPE-SEED.json; `--ship` also
+makes its network the one that comes with parashot, and fills in the model card.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from matplotlib.figure import Figure
+
+from parashot.cli.weights import SHIPPED
+from parashot.data.episodes import EpisodeSpec
+from parashot.errors import RecordError
+from parashot.files import write_text
+from parashot.model.weights import load_network, save_weights
+from parashot.parallel.registry import STRATEGIES
+from parashot.params import load_params
+from parashot.parsing import read_yaml
+from parashot.questions.accuracy.tasks import task_rows
+from parashot.questions.accuracy.time_to_accuracy import LEVELS, TimeToAccuracy, time_to_accuracy, validations
+from parashot.questions.results import StudyResults, load_results
+from parashot.questions.text import number
+from parashot.recipes import apply, load_recipe
+from parashot.records import read_runs
+from parashot.train.records import TaskAccuracy
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE, TRAININGS = ROOT / "docs/results.md", ROOT / "docs/results"
+PICTURE = ROOT / "docs/pictures/results.png"
+CODE = ("src", "stages", "dvc.yaml")
+BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
+
+Training = dict[str, Any]
+"""Contents of a JSON file of docs/results."""
+
+
+def main() -> int:
+    """Take in a training where one is named, write page, picture and card, and return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--add", metavar="RECIPE", help="take in the training of this checkout")
+    parser.add_argument("--ship", action="store_true", help="and let parashot come with its network")
+    words = parser.parse_args()
+    if words.ship and not words.add:
+        parser.error("--ship goes with --add RECIPE")
+    if words.add:
+        _add(words.add, ship=words.ship)
+    found = trainings()
+    write_text(PAGE, filled(PAGE.read_text(encoding="utf-8"), page_figures(found)))
+    _curves(found).savefig(PICTURE, dpi=150)
+    return 0
+
+
+def trainings() -> list[Training]:
+    """Return every training that was taken in, by recipe and seed."""
+    read = [json.loads(path.read_text(encoding="utf-8")) for path in TRAININGS.glob("*.json")]
+    return sorted(read, key=lambda each: (each["recipe"], each["seed"]))
+
+
+def filled(page: str, figures: str) -> str:
+    """Return the page with `figures` between its marks."""
+    before, rest = page.split(BEGIN)
+    return f"{before}{BEGIN}\n{figures}\n{END}{rest.split(END)[1]}"
+
+
+# --- taking a training in -------------------------------------------------------------------------
+
+
+def _add(recipe: str, *, ship: bool) -> None:
+    if changed := _git("status", "--porcelain", "--", *CODE):
+        raise SystemExit(f"error: a commit must name the code that trained; commit first:\n{changed}")
+    results = load_results(ROOT, tuple(STRATEGIES), partial=True)
+    training = _training(recipe, results)
+    if ship:
+        card = SHIPPED.with_suffix(".md")
+        figures = filled(card.read_text(encoding="utf-8"), card_figures(training))
+        folder = ROOT / "results/train" / training["training"]["strategy"]
+        network = load_network(next(folder.glob("model.*")))
+        save_weights(SHIPPED, load_params(ROOT / "params.yaml").model, network.state_dict())
+        write_text(card, figures)
+    write_text(TRAININGS / f"{recipe}-{training['seed']}.json", json.dumps(training, indent=2) + "\n")
+
+
+def _training(recipe: str, results: StudyResults) -> Training:
+    """Settings of this checkout's training, its time, and the accuracy of its network."""
+    if results.evaluate is None or results.hardware is None or results.pretraining is None:
+        raise RecordError("no evaluated training in this checkout; run the recipe with `dvc exp run` first")
+    params, evaluation = load_params(ROOT / "params.yaml"), results.evaluate
+    strategy = evaluation.result.strategy
+    trained = results.training[strategy]
+    images = EpisodeSpec(params.episode.n_way, params.episode.k_shot, params.episode.k_query).images
+    timed = {each.strategy: each for each in time_to_accuracy(results.training, results.pretraining, images)}[
+        strategy
+    ]
+    run = read_runs(ROOT / "results/train" / strategy / "records.jsonl")[0]
+    return {
+        "recipe": recipe,
+        "seed": params.seed,
+        "differs": _differences(recipe),
+        "commit": run.tags["git.commit"],
+        "date": datetime.fromtimestamp(run.start_ms / 1000, UTC).date().isoformat(),
+        "hardware": asdict(results.hardware),
+        "computed": asdict(results.tune.choices) if results.tune else {},
+        "pretraining": asdict(results.pretraining.result),
+        "training": asdict(trained.result),
+        "time": asdict(timed),
+        "tasks": [asdict(each) for each in evaluation.tasks],
+        "pretraining_validations": [
+            (row.seconds, row.val_accuracy)
+            for row in results.pretraining.history
+            if row.val_accuracy is not None
+        ],
+        "validations": validations(trained, results.pretraining),
+    }
+
+
+def _differences(recipe: str) -> dict[str, Any]:
+    """Settings besides the recipe's, by dotted key, without the place of the images."""
+    default = yaml.safe_load(_git("show", "HEAD:params.yaml"))
+    expected = dict(_leaves(apply(default, load_recipe(recipe).settings)))
+    found = dict(_leaves(read_yaml(ROOT / "params.yaml")))
+    return {key: each for key, each in found.items() if key != "data.archive" and expected.get(key) != each}
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+def _leaves(tree: object, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    if not isinstance(tree, Mapping):
+        yield prefix, tree
+        return
+    for key, value in tree.items():
+        yield from _leaves(value, f"{prefix}.{key}" if prefix else str(key))
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def page_figures(found: Sequence[Training]) -> str:
+    """Return all tables of the page."""
+    return "\n\n".join([_accuracies(found), _times(found), _circumstances(found)])
+
+
+def card_figures(training: Training) -> str:
+    """Return the table of the model card, with the time, machine and commit of its training."""
+    minutes = _minutes(_together(TimeToAccuracy(**training["time"])))
+    machine, commit = _machine(training), training["commit"][:7]
+    words = f"{minutes} minutes of training on {machine}, commit {commit}, {training['date']}"
+    return f"{_accuracies([training])}\n\n*{words}.*"
+
+
+def _accuracies(found: Sequence[Training]) -> str:
+    head = ["recipe, seed", "shots", "test", "cosine of the same embedding", "margin, paired", "verdict"]
+    head += ["relation head alone", "transductive"]
+    rows = [
+        [
+            _name(training),
+            str(task.k_shot),
+            f"**{_accuracy(task.accuracy, task.accuracy_ci95)}**",
+            _accuracy(task.cosine_accuracy, task.cosine_accuracy_ci95),
+            f"{100 * task.margin:+.2f} ± {100 * task.margin_ci95:.2f}",
+            task.verdict,
+            _accuracy(task.relation_accuracy, task.relation_accuracy_ci95),
+            _accuracy(task.transductive_accuracy, task.transductive_accuracy_ci95)
+            if task.transductive_episodes
+            else "–",
+        ]
+        for training in found
+        for task in task_rows([TaskAccuracy(**each) for each in training["tasks"]])
+    ]
+    return _table(head, ["---", "---:", "---:", "---:", "---:", "---", "---:", "---:"], rows)
+
+
+def _times(found: Sequence[Training]) -> str:
+    head = ["recipe, seed", "pretraining, min", "episodes, min", "together", "images seen", "val, at the end"]
+    head += [f"s to {100 * level:.3g}%" for level in LEVELS]
+    rows = []
+    for training in found:
+        time = TimeToAccuracy(**training["time"])
+        reached = (time.seconds_to_50, time.seconds_to_55, time.seconds_to_58_2, time.seconds_to_62)
+        rows.append(
+            [
+                _name(training),
+                *map(_minutes, (time.pretraining_seconds, time.training_seconds, _together(time))),
+                f"{time.images / 1e6:.2f} M",
+                _accuracy(time.val_accuracy, time.val_accuracy_ci95),
+                *("–" if each is None else f"{each:,.0f}" for each in reached),
+            ]
+        )
+    return _table(head, ["---", *["---:"] * (len(head) - 1)], rows)
+
+
+def _circumstances(found: Sequence[Training]) -> str:
+    said = {None: "null", True: "true", False: "false"}
+    rows = []
+    for training in found:
+        words = [
+            f"-S {key}={said[each] if each is None or isinstance(each, bool) else shlex.quote(str(each))}"
+            for key, each in {"data.archive": "PATH", **training["differs"]}.items()
+        ]
+        command = f"`dvc exp run $(parashot recipe {training['recipe']}) {' '.join(words)} evaluate`"
+        rows.append([_name(training), command, training["commit"][:7], _machine(training), training["date"]])
+    return _table(["recipe, seed", "command", "commit", "machine", "date"], ["---"] * 5, rows)
+
+
+def _table(*lines: Any) -> str:
+    *head, rows = lines
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (*head, *rows))
+
+
+def _name(training: Training) -> str:
+    """Recipe and seed; with a star where it did not follow the recipe in all."""
+    star = "*" if training["differs"].keys() - {"seed"} else ""
+    return f"{training['recipe']}, {training['seed']}{star}"
+
+
+def _machine(training: Training) -> str:
+    machine = training["hardware"]
+    gpus = ", ".join(machine["gpus"]) or "no GPU"
+    how = training["computed"].get("precision", "fp32")
+    return f"{machine['cpu_model']}, {machine['threads']} cores, {gpus}, torch {machine['torch']}, {how}"
+
+
+def _together(time: TimeToAccuracy) -> float | None:
+    """Seconds of training in all; None where one of the two was resumed, whose time is unknown."""
+    if time.pretraining_seconds is None or time.training_seconds is None:
+        return None
+    return time.pretraining_seconds + time.training_seconds
+
+
+def _minutes(seconds: float | None) -> str:
+    return "–" if seconds is None else number(seconds / 60)
+
+
+def _accuracy(value: float, ci95: float) -> str:
+    return f"{100 * value:.2f} ± {100 * ci95:.2f}"
+
+
+def _curves(found: Sequence[Training]) -> Figure:
+    """Draw validation accuracy over minutes of training, a line for each training."""
+    figure = Figure((6.4, 3.4), layout="constrained")
+    axes = figure.subplots()
+    recipes = sorted({each["recipe"] for each in found})
+    for training in found:
+        begun, after = training["pretraining_validations"], training["validations"]
+        style: dict[str, Any] = {
+            "color": f"C{recipes.index(training['recipe'])}",
+            "marker": "o",
+            "markersize": 3,
+        }
+        line = "-" if training["seed"] == 0 else "--"
+        axes.plot(*_in_minutes(after), line, label=_name(training), **style)
+        if begun:
+            axes.plot(*_in_minutes([*begun, after[0]]), ":", **style)
+    axes.set_xlabel("minutes of training (dotted: pretraining, by the cosine)")
+    axes.set_ylabel("accuracy on val, 5-way 1-shot (%)")
+    figure.legend(loc="outside lower center", ncols=3)
+    return figure
+
+
+def _in_minutes(points: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
+    """Minutes and percent of points in seconds and shares."""
+    return [seconds / 60 for seconds, _ in points], [100 * share for _, share in points]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
