@@ -9,8 +9,8 @@ further figures of no class, noise. So neither single pixels nor colours tell th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +71,7 @@ def class_splits(seed: int) -> dict[str, tuple[str, ...]]:
 def draw_image(looks: Looks, seed: int, index: int, number: int, size: int) -> Pixels:
     """Draw image `number` of class `index`: uint8 [size, size, 3]. `looks` has a row per class."""
     rng = np.random.default_rng((seed, _IMAGE, index, number))
-    pairs = zip(draw_looks(rng, _DISTRACTORS), looks, strict=True)
+    pairs: Iterable[tuple[Any, Any]] = zip(draw_looks(rng, _DISTRACTORS), looks, strict=True)
     everything = Looks(*(np.concatenate((others, own[index : index + 1])) for others, own in pairs))
     cover, texture = paint(everything, _poses(rng), size)
     ground, colours = _colours(rng)
