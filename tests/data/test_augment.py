@@ -82,16 +82,6 @@ def test_numbers_are_uniform_and_counters_uncorrelated() -> None:
     np.testing.assert_allclose(np.corrcoef(together.T), np.eye(8), atol=error)
 
 
-def test_episodes_splits_and_seeds_have_keys_of_their_own() -> None:
-    keys = {
-        key
-        for seed in (0, 1)
-        for split in SPLITS
-        for key in augmentation_keys(seed, split, torch.arange(500)).tolist()
-    }
-    assert len(keys) == 2 * 3 * 500
-
-
 # --- which pixels come out ----------------------------------------------------------------------------
 
 
@@ -134,10 +124,8 @@ def test_any_recipe_gives_pixels_channels_last(
     assert -1e-3 <= result.min() <= result.max() <= 255 + 1e-3
 
 
-@pytest.mark.parametrize("floating", [False, True])
-def test_the_images_handed_over_stay_as_they_are(floating: bool) -> None:
-    images = random_images(2, 3, 9, 9)
-    images = images.float() if floating else images
+def test_the_images_handed_over_stay_as_they_are() -> None:
+    images = random_images(2, 3, 9, 9).float()
     before = images.clone()
     for recipe in (ALL, Augmentation(jitter=0.5), Augmentation(flip=True)):
         augment(images, keys_of(0, 1), recipe, 9)
@@ -147,9 +135,8 @@ def test_the_images_handed_over_stay_as_they_are(floating: bool) -> None:
 # --- independence -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [12, 20, 31])
-def test_an_episode_does_not_depend_on_its_neighbours(size: int) -> None:
-    images = random_images(3, 4, 20, 20)
+def test_an_episode_does_not_depend_on_its_neighbours() -> None:
+    images, size = random_images(3, 4, 20, 20), 12
     together = augment(images, keys_of(3, 5, 9), ALL, size)
     for index, episode in enumerate((3, 5, 9)):
         alone = augment(images[index : index + 1], keys_of(episode), ALL, size)
@@ -224,7 +211,7 @@ def test_a_mirrored_crop_is_the_mirror_of_the_crop() -> None:
 # --- crop ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("crop", [0.05, 0.4, 0.9])
+@pytest.mark.parametrize("crop", [0.05, 0.9])
 def test_crops_lie_in_the_image_with_the_area_and_shape_asked_for(crop: float) -> None:
     left, top, width, height = crop_boxes(draws_of(5000), crop)
     assert min(left.min(), top.min()) >= 0
@@ -238,18 +225,6 @@ def test_crops_lie_in_the_image_with_the_area_and_shape_asked_for(crop: float) -
     assert abs((left + width / 2).mean() - 0.5) < error * (left + width / 2).std()
     choices = torch.stack([area, aspect.log(), left / (1 - width), top / (1 - height)])
     torch.testing.assert_close(choices.flatten(1).corrcoef(), torch.eye(4), atol=error, rtol=0)
-
-
-def test_a_crop_shows_the_part_of_the_image_it_says() -> None:
-    size, keys = 16, keys_of(*range(4))
-    result = augment(ramp(64).expand(4, 6, 3, 64, 64), keys, Augmentation(crop=0.3), size) / 255
-    left, top, width, height = crop_boxes(draw_choices(keys, 6), 0.3)
-    steps = (torch.arange(size) + 0.5) / size
-    inner = slice(2, -2)  # the ramp ends at the border, where the filter is cut
-    across = (left[..., None] + width[..., None] * steps)[..., inner]
-    down = (top[..., None] + height[..., None] * steps)[..., inner]
-    torch.testing.assert_close(result[:, :, 0, size // 2, inner], across, atol=2e-3, rtol=0)
-    torch.testing.assert_close(result[:, :, 1, inner, size // 2], down, atol=2e-3, rtol=0)
 
 
 def test_a_crop_enlarged_is_what_bilinear_sampling_gives() -> None:

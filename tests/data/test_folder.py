@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,9 +12,10 @@ from parashot.data.sources.folder import folder
 from parashot.errors import DataError
 
 
-def _save(path: Path, mode: str = "RGB", size: tuple[int, int] = (6, 4)) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new(mode, size).save(path)
+def _save(root: Path, *names: str, mode: str = "RGB") -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new(mode, (6, 4)).save(root / name)
 
 
 def _store(path: Path, out: Path) -> RawManifest:
@@ -29,94 +27,51 @@ def _members(manifest: RawManifest) -> list[str]:
 
 
 def test_class_folders_of_anything(tmp_path: Path) -> None:
-    _save(tmp_path / "set/cat/a.png", "L", (9, 3))
-    _save(tmp_path / "set/cat/deep/er/a.png", "RGBA")
-    _save(tmp_path / "set/dog/b.jpg", "CMYK")
-    _save(tmp_path / "set/dog/c.GIF", "P")
-    _save(tmp_path / "set/.hidden/d.png")
-    (tmp_path / "set/dog/notes.txt").write_text("not an image")
-    manifest = _store(tmp_path / "set", tmp_path / "raw")
+    root = tmp_path / "set"
+    _save(root, "cat/a.png", mode="L")
+    _save(root, "cat/deep/er/a.png", mode="RGBA")
+    _save(root, "dog/b.jpg", mode="CMYK")
+    _save(root, "dog/c.GIF", mode="P")
+    _save(root, ".hidden/d.png")
+    (root / "dog/notes.txt").write_text("not an image")
+    manifest = _store(root, tmp_path / "raw")
     assert _members(manifest) == ["cat/a.png", "cat/deep_er_a.png", "dog/b.jpg", "dog/c.GIF"]
-    assert manifest.splits is None
-    assert manifest.encoding == "as found"
+    assert (manifest.splits, manifest.encoding) == (None, "as found")
 
 
+@pytest.mark.parametrize("wrapping", ["", "birds/images/"])
 @pytest.mark.parametrize("val", ["val", "Validation", "valid"])
-def test_split_folders_give_the_split(tmp_path: Path, val: str) -> None:
-    for place in ("train/a", "train/b", f"{val}/c", "test/d"):
-        _save(tmp_path / "set" / place / "1.png")
+def test_split_folders_give_the_split(tmp_path: Path, val: str, wrapping: str) -> None:
+    places = ("train/a", "train/b", f"{val}/c", "test/d")
+    _save(tmp_path / "set", *(f"{wrapping}{place}/1.png" for place in places))
     manifest = _store(tmp_path / "set", tmp_path / "raw")
     assert manifest.splits == {"train": ("a", "b"), "val": ("c",), "test": ("d",)}
     assert _members(manifest) == ["a/1.png", "b/1.png", "c/1.png", "d/1.png"]
 
 
-def test_a_class_may_be_called_train(tmp_path: Path) -> None:
-    for label in ("train", "bus", "tram"):
-        _save(tmp_path / "set" / label / "1.png")
+@pytest.mark.parametrize("wrapping", ["", "town/"])
+def test_a_class_may_be_called_train(tmp_path: Path, wrapping: str) -> None:
+    _save(tmp_path / "set", *(f"{wrapping}{label}/1.png" for label in ("train", "bus", "tram")))
     manifest = _store(tmp_path / "set", tmp_path / "raw")
     assert manifest.splits is None
     assert _members(manifest) == ["bus/1.png", "train/1.png", "tram/1.png"]
 
 
-@pytest.mark.parametrize("wrapping", ["", "birds/", "birds/images/"])
-@pytest.mark.parametrize("split", [False, True])
-def test_a_zip_with_folders_around(tmp_path: Path, wrapping: str, split: bool) -> None:
-    buffer = io.BytesIO()
-    Image.new("RGB", (4, 4)).save(buffer, "PNG")
-    tops = ("train/a", "val/b", "test/c") if split else ("a", "b", "c")
-    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
-        for top in tops:
-            archive.writestr(f"{wrapping}{top}/1.png", buffer.getvalue())
-    manifest = _store(tmp_path / "x.zip", tmp_path / "raw")
-    assert _members(manifest) == ["a/1.png", "b/1.png", "c/1.png"]
-    assert (manifest.splits is not None) == split
+FAULTS: dict[str, tuple[tuple[str, ...], str]] = {
+    "empty": ((), "no image in it"),
+    "loose": (("a/1.png", "2.png"), r"2\.png lies in no class folder"),
+    "no val": (("train/a/1.png", "test/b/1.png"), "no val folder"),
+    "a fourth": (("train/a/1.png", "test/b/1.png", "extra/c/1.png"), "extra lies beside train, val and test"),
+    "shared": (("train/a/1.png", "test/b/1.png", "val/a/2.png"), "class a is in t.* and in "),
+    "a newline": (("a/1\n2.png",), r"'1\\n2\.png' is not a plain file name"),
+    "equal names": (("a/b/1.png", "a/b_1.png", "c/1.png"), r"a/b_1\.png: this image comes twice"),
+}
 
 
-def _loose(root: Path) -> None:
-    _save(root / "a/1.png")
-    _save(root / "2.png")
-
-
-def _no_val(root: Path) -> None:
-    _save(root / "train/a/1.png")
-    _save(root / "test/b/1.png")
-
-
-def _fourth(root: Path) -> None:
-    _no_val(root)
-    _save(root / "extra/c/1.png")
-
-
-def _shared(root: Path) -> None:
-    _no_val(root)
-    _save(root / "val/a/2.png")
-
-
-def _newline(root: Path) -> None:
-    _save(root / "a/1\n2.png")
-
-
-def _clash(root: Path) -> None:
-    _save(root / "a/b/1.png")
-    _save(root / "a/b_1.png")
-    _save(root / "c/1.png")
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda root: root.mkdir(), "no image in it"),
-        (_loose, r"2\.png lies in no class folder"),
-        (_no_val, "no val folder"),
-        (_fourth, "extra lies beside train, val and test"),
-        (_shared, "class a is in t.* and in "),
-        (_newline, r"'1\\n2\.png' is not a plain file name"),
-        (_clash, r"a/b_1\.png: this image comes twice"),
-    ],
-    ids=["empty", "loose", "no val", "fourth", "shared", "newline", "clash"],
-)
-def test_faults_are_named_in_one_line(tmp_path: Path, make: Callable[[Path], None], message: str) -> None:
-    make(tmp_path / "set")
+@pytest.mark.parametrize(("names", "message"), FAULTS.values(), ids=FAULTS)
+def test_faults_are_named_in_one_line(tmp_path: Path, names: tuple[str, ...], message: str) -> None:
+    (tmp_path / "set").mkdir()
+    _save(tmp_path / "set", *names)
     with pytest.raises(DataError, match=message) as caught:
         _store(tmp_path / "set", tmp_path / "raw")
     assert str(caught.value).isprintable()

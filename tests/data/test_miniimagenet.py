@@ -5,17 +5,16 @@ The stand-in has the 100 real class names and two small images of each.
 
 from __future__ import annotations
 
-import io
 import pickle
-import tarfile
-import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from copies import Files, as_folder, as_tar, as_zip
 
+from parashot.data.archives import unpacked
 from parashot.data.images import decode
 from parashot.data.raw import RawManifest, open_images, write_raw
 from parashot.data.sources.miniimagenet import miniimagenet
@@ -24,7 +23,6 @@ from parashot.data.sources.ravi import class_splits
 from parashot.errors import DataError
 
 Jpeg = Callable[[int], bytes]
-Files = dict[str, bytes]
 Row = tuple[str, str, str, int]
 
 PER_CLASS = 2
@@ -54,72 +52,47 @@ def flat(jpeg: Jpeg) -> Files:
     return images | {f"{split}.csv": _csv(split, rows) for split in class_splits()}
 
 
-def _write(folder: Path, files: Files) -> Path:
-    for name, data in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(data)
-    return folder
-
-
-def _tar(path: Path, files: Files, mode: str = "w") -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, mode) as tar:  # type: ignore[call-overload]
-        for name, data in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
-    return path
-
-
-def _zip(path: Path, files: Files) -> Path:
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, data in files.items():
-            archive.writestr(name, data)
-    return path
-
-
 def _in_tars(path: Path, files: Files) -> Path:
     """Images in several tars, CSVs beside them."""
     images = [name for name in files if name.startswith("images/")]
     for part in range(3):
-        _tar(path / f"part-{part}.tar", {name: files[name] for name in images[part::3]})
-    return _write(path, {name: data for name, data in files.items() if name.endswith(".csv")})
+        as_tar(path / f"part-{part}.tar", {name: files[name] for name in images[part::3]})
+    return as_folder(path, {name: data for name, data in files.items() if name.endswith(".csv")})
 
 
 def _foldered(path: Path, files: Files, top: Callable[[Row], str], name: Callable[[Row], str]) -> Path:
     tree = {f"{top(row)}/{row[1]}/{name(row)}": files[f"images/{row[2]}"] for row in _rows()}
-    return _write(path, tree | {"README.md": b"# images", "data.csv": b"a,b"})
+    return as_folder(path, tree | {"README.md": b"# images", "data.csv": b"a,b"})
+
+
+def _split(row: Row) -> str:
+    return row[0]
 
 
 def _by_image(row: Row) -> str:
     return "train" if row[3] % PER_CLASS == 0 else "val"
 
 
+def _no_csv(files: Files) -> Files:
+    return {name: data for name, data in files.items() if not name.endswith(".csv")}
+
+
 LAYOUTS: dict[str, Callable[[Path, Files], Path]] = {
-    "images and CSVs": _write,
-    "without CSVs": lambda path, files: _write(
-        path, {k: v for k, v in files.items() if k.startswith("images/")}
-    ),
-    "tar": _tar,
-    "tar.gz": partial(_tar, mode="w:gz"),
-    "zip": _zip,
-    "tar with a folder around": lambda path, files: _tar(
-        path, {f"mini-imagenet/{k}": v for k, v in files.items()}
-    ),
+    "images and CSVs": as_folder,
+    "without CSVs": lambda path, files: as_folder(path, _no_csv(files)),
+    "tar": as_tar,
+    "zip with a folder around": lambda path, files: as_zip(path, {f"mini/{k}": v for k, v in files.items()}),
     "folder of tars": _in_tars,
-    "class folders by class": lambda path, files: _foldered(
-        path, files, lambda row: row[0], lambda row: row[2]
-    ),
-    "class folders, other names": lambda path, files: _foldered(
-        path, files, lambda row: row[0], lambda row: f"{row[1]}_{row[3]}.JPEG"
-    ),
-    "class folders by image": lambda path, files: _foldered(path, files, _by_image, lambda row: row[2]),
-    "class folders, equal names": lambda path, files: _foldered(path, files, _by_image, lambda _: "0.jpg"),
+    "class folders by class": partial(_foldered, top=_split, name=lambda row: row[2]),
+    "class folders, other names": partial(_foldered, top=_split, name=lambda row: f"{row[1]}_{row[3]}.JPEG"),
+    "class folders by image": partial(_foldered, top=_by_image, name=lambda row: row[2]),
+    "class folders, equal names": partial(_foldered, top=_by_image, name=lambda _: "0.jpg"),
 }
 
 
 def _store(path: Path, out: Path) -> RawManifest:
-    return write_raw(out, miniimagenet(path, PER_CLASS), "miniimagenet", "fail", lambda _: None)
+    with unpacked(path, out.with_name("scratch"), nested=True) as folder:
+        return write_raw(out, miniimagenet(folder, PER_CLASS), "miniimagenet", "fail", lambda _: None)
 
 
 def _stored(out: Path, manifest: RawManifest) -> list[tuple[str, bytes]]:
@@ -137,15 +110,19 @@ def test_every_layout_gives_the_same_classes_and_bytes(tmp_path: Path, flat: Fil
     assert _stored(tmp_path / "raw", manifest) == expected
 
 
+def test_what_is_no_part_of_it_is_left_out(tmp_path: Path, flat: Files, jpeg: Jpeg) -> None:
+    """Images that no CSV lists, and the hidden doubles of macOS."""
+    unlisted, hidden = f"images/{FIRST}00000999.jpg", f"images/._{FIRST}00000001.jpg"
+    files = flat | {unlisted: jpeg(0), hidden: b"x", f"__MACOSX/{hidden}": b"x"}
+    manifest = _store(as_zip(tmp_path / "copy.zip", files), tmp_path / "raw")
+    assert {len(names) for names in manifest.images.values()} == {PER_CLASS}
+
+
 def test_the_split_is_the_published_one() -> None:
     splits = class_splits()
     assert {split: len(labels) for split, labels in splits.items()} == {"train": 64, "val": 16, "test": 20}
     assert len(set().union(*splits.values())) == 100
-    assert (splits["train"][0], splits["val"][0], splits["test"][0]) == (
-        "n01532829",
-        "n01855672",
-        "n01930112",
-    )
+    assert [labels[0] for labels in splits.values()] == [FIRST, "n01855672", "n01930112"]
 
 
 # --- pickles ----------------------------------------------------------------------------------------------
@@ -157,10 +134,10 @@ def _arrays(split: str) -> tuple[np.ndarray, list[str]]:
     return pixels, [row[1] for row in rows]
 
 
-def _cache(split: str, protocol: int = 2) -> bytes:
+def _cache(split: str) -> bytes:
     pixels, labels = _arrays(SHORT.get(split, split))
     places = {label: [i for i, other in enumerate(labels) if other == label] for label in labels}
-    return pickle.dumps({"image_data": pixels, "class_dict": places}, protocol)
+    return pickle.dumps({"image_data": pixels, "class_dict": places}, 2)
 
 
 def _category(split: str, first: int = 0) -> bytes:
@@ -169,18 +146,9 @@ def _category(split: str, first: int = 0) -> bytes:
     return pickle.dumps({"data": pixels, "labels": numbers, "catname2label": {}}, 2)
 
 
-CACHES = {f"mini-imagenet-cache-{split}.pkl": _cache(split) for split in ("train", "validation", "test")}
-CATEGORIES = {
-    "miniImageNet_category_split_train_phase_train.pickle": _category("train"),
-    "miniImageNet_category_split_train_phase_val.pickle": b"never opened",
-    "miniImageNet_category_split_val.pickle": _category("val", 64),
-    "miniImageNet_category_split_test.pickle": _category("test", 80),
-}
-
-
-@pytest.mark.parametrize("make", [_write, partial(_tar, mode="w:gz")], ids=["folder", "tar.gz"])
-def test_learn2learn_pickles(tmp_path: Path, make: Callable[[Path, Files], Path]) -> None:
-    manifest = _store(make(tmp_path / "copy", CACHES), tmp_path / "raw")
+def test_learn2learn_pickles(tmp_path: Path) -> None:
+    files = {f"mini-imagenet-cache-{split}.pkl": _cache(split) for split in ("train", "validation", "test")}
+    manifest = _store(as_tar(tmp_path / "copy", files, "w:gz"), tmp_path / "raw")
     assert manifest.splits == class_splits()
     assert manifest.encoding == "png, from arrays"
     found = {(label, int(decode(data).mean())) for label, data in _stored(tmp_path / "raw", manifest)}
@@ -188,7 +156,14 @@ def test_learn2learn_pickles(tmp_path: Path, make: Callable[[Path, Files], Path]
 
 
 def test_meta_baseline_pickles_get_names_by_split_and_label(tmp_path: Path) -> None:
-    manifest = _store(_write(tmp_path / "copy", CATEGORIES), tmp_path / "raw")
+    start = "miniImageNet_category_split"
+    files = {
+        f"{start}_train_phase_train.pickle": _category("train"),
+        f"{start}_train_phase_val.pickle": b"never opened",
+        f"{start}_val.pickle": _category("val", 64),
+        f"{start}_test.pickle": _category("test", 80),
+    }
+    manifest = _store(as_folder(tmp_path / "copy", files), tmp_path / "raw")
     assert manifest.splits == category_splits()
     assert manifest.splits["val"][:2] == ("val00", "val01")
     assert {len(names) for names in manifest.images.values()} == {PER_CLASS}
@@ -199,31 +174,15 @@ def test_meta_baseline_pickles_get_names_by_split_and_label(tmp_path: Path) -> N
 
 
 FIRST = "n01532829"
-
-
-def _without(files: Files, part: str) -> Files:
-    return {name: data for name, data in files.items() if part not in name}
-
-
-def _renamed(files: Files, old: str, new: str) -> Files:
-    return {name.replace(old, new): data for name, data in files.items()}
-
-
-def _edited(name: str, old: bytes, new: bytes) -> Callable[[Files], Files]:
-    return lambda files: files | {name: files[name].replace(old, new)}
-
-
-def _no_csv(files: Files) -> Files:
-    return _without(files, ".csv")
-
+IMAGE = f"images/{FIRST}00000001.jpg"
 
 FAULTS: dict[str, tuple[Callable[[Files], Files], str]] = {
     "an image missing": (
-        lambda files: _without(files, f"{FIRST}00000001"),
+        lambda files: {name: data for name, data in files.items() if name != IMAGE},
         f"class {FIRST} of split train has 1 images, not 2",
     ),
     "an image too many": (
-        lambda files: _no_csv(files) | {f"images/{FIRST}00000002.jpg": files[f"images/{FIRST}00000001.jpg"]},
+        lambda files: _no_csv(files) | {f"images/{FIRST}00000002.jpg": files[IMAGE]},
         f"class {FIRST} of split train has 3 images, not 2",
     ),
     "a split missing": (
@@ -231,15 +190,15 @@ FAULTS: dict[str, tuple[Callable[[Files], Files], str]] = {
         "of split val has 0 images",
     ),
     "a foreign class": (
-        lambda files: _renamed(_no_csv(files), FIRST, "n99999999"),
+        lambda files: {name.replace(FIRST, "n99999999"): data for name, data in _no_csv(files).items()},
         "n99999999/n9999999900000001.jpg: this class is none of the 100",
     ),
     "a CSV without a column": (
-        _edited("val.csv", b"filename,label", b"filename,class"),
+        lambda files: files | {"val.csv": b"filename,class\n"},
         r"val\.csv: no column 'label', only filename, class",
     ),
     "an image of 0 bytes": (
-        lambda files: files | {f"images/{FIRST}00000001.jpg": b""},
+        lambda files: files | {IMAGE: b""},
         rf"{FIRST}/{FIRST}00000001\.jpg: the file is empty",
     ),
     "nothing of miniImageNet": (
@@ -252,27 +211,8 @@ FAULTS: dict[str, tuple[Callable[[Files], Files], str]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_are_named_in_one_line(tmp_path: Path, flat: Files, fault: str) -> None:
     spoil, message = FAULTS[fault]
-    _write(tmp_path / "copy", spoil(flat))
-    with pytest.raises(DataError, match=message) as caught:
+    as_folder(tmp_path / "copy", spoil(flat))
+    with pytest.raises(DataError, match=rf"^{tmp_path}/copy: .*{message}") as caught:
         _store(tmp_path / "copy", tmp_path / "raw")
     assert str(caught.value).isprintable()
     assert [path.name for path in tmp_path.iterdir()] == ["copy"]
-
-
-def test_images_that_no_csv_lists_are_left_out(tmp_path: Path, flat: Files, jpeg: Jpeg) -> None:
-    _write(tmp_path / "copy", flat | {f"images/{FIRST}00000999.jpg": jpeg(0)})
-    assert len(_store(tmp_path / "copy", tmp_path / "raw").images) == 100
-
-
-def test_hidden_doubles_of_macos_are_left_out(tmp_path: Path, flat: Files) -> None:
-    names = [f"__MACOSX/images/._{FIRST}00000001.jpg", f"images/._{FIRST}00000001.jpg"]
-    _zip(tmp_path / "copy.zip", flat | dict.fromkeys(names, b"x"))
-    assert len(_store(tmp_path / "copy.zip", tmp_path / "raw").images) == 100
-
-
-def test_a_truncated_tar(tmp_path: Path, flat: Files) -> None:
-    path = _tar(tmp_path / "mini.tar", flat)
-    path.write_bytes(path.read_bytes()[:100_000])
-    with pytest.raises(DataError, match="cut short"):
-        _store(path, tmp_path / "raw")
-    assert not (tmp_path / "raw").exists()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import os
 import shutil
-import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -14,12 +12,13 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from copies import as_folder, as_tar
 
 from parashot.data import sources
 from parashot.data.raw import read_manifest
 from parashot.data.sources import download, fingerprint
 from parashot.data.sources.miniimagenet import miniimagenet
-from parashot.data.sources.mirrors import Mirror, RemoteFile
+from parashot.data.sources.mirrors import RemoteFile
 from parashot.data.sources.ravi import class_splits
 from parashot.errors import DataError
 from parashot.params import DataParams, SyntheticParams
@@ -39,10 +38,8 @@ def _quiet(_: str) -> None:
 
 @pytest.fixture
 def birds(tmp_path: Path, jpeg: Jpeg) -> Path:
-    for number, name in enumerate(("a/1.jpg", "a/2.jpg", "b/1.jpg")):
-        (tmp_path / "birds" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "birds" / name).write_bytes(jpeg(number))
-    return tmp_path / "birds"
+    names = ("a/1.jpg", "a/2.jpg", "b/1.jpg")
+    return as_folder(tmp_path / "birds", {name: jpeg(number) for number, name in enumerate(names)})
 
 
 def test_synthetic(tmp_path: Path) -> None:
@@ -63,15 +60,6 @@ def test_skipping_reaches_the_writer(tmp_path: Path, birds: Path) -> None:
     params = dataclasses.replace(_from("folder", "birds"), on_bad_image="skip")
     manifest = download(params, 0, tmp_path, tmp_path / "cache", tmp_path / "raw", _quiet)
     assert manifest.skipped == {"a/1.jpg": "the file is empty"}
-
-
-def test_miniimagenet_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = Mirror("gone", (RemoteFile("http://127.0.0.1:1/x.tar.gz", "x.tar.gz"),))
-    monkeypatch.setattr(sources, "MIRRORS", (gone,))
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with pytest.raises(DataError, match=r"mirror gone: the host cannot be reached .* set data\.archive"):
-        download(_from("miniimagenet", None), 0, tmp_path, tmp_path / "cache", tmp_path / "raw", _quiet)
-    assert not (tmp_path / "raw").exists()
 
 
 @pytest.fixture
@@ -99,12 +87,12 @@ def test_miniimagenet_from_the_first_mirror_that_has_all_of_it(
 ) -> None:
     place, address = served
     whole = {f"images/{label}00000001.jpg": jpeg(0) for labels in class_splits().values() for label in labels}
-    _tar_gz(place / "whole", whole)
-    _tar_gz(place / "lacking", dict(list(whole.items())[:-1]))
+    as_tar(place / "whole", whole, "w:gz")
+    as_tar(place / "lacking", dict(list(whole.items())[:-1]), "w:gz")
     (place / "short").write_bytes((place / "whole").read_bytes()[:2_000])
     (place / "page").write_text("<html>The quota is exceeded</html>")
     names = ("page", "nowhere", "short", "lacking", "whole")
-    mirrors = [Mirror(name, (RemoteFile(f"{address}/{name}", "mini.tar.gz"),)) for name in names]
+    mirrors = {name: [RemoteFile(f"{address}/{name}", "mini.tar.gz")] for name in names}
     monkeypatch.setattr(sources, "MIRRORS", mirrors)
     monkeypatch.setattr(sources, "miniimagenet", partial(miniimagenet, per_class=1))
     told: list[str] = []
@@ -118,23 +106,18 @@ def test_miniimagenet_from_the_first_mirror_that_has_all_of_it(
     assert not any(path.is_file() for path in (tmp_path / "cache").rglob("mini.tar.gz"))
 
 
-def _tar_gz(path: Path, files: dict[str, bytes]) -> None:
-    with tarfile.open(path, "w:gz") as tar:
-        for name, data in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
-
-
 @pytest.mark.parametrize(
-    ("archive", "message"), [("nowhere", "does not exist"), ("/dev/zero", "is neither a file nor a folder")]
+    ("archive", "message"), [("nowhere", "nowhere is neither"), ("/dev/zero", "is neither"), (None, "null")]
 )
-def test_an_archive_that_is_none(tmp_path: Path, archive: str, message: str) -> None:
+def test_an_archive_that_is_none(tmp_path: Path, archive: str | None, message: str) -> None:
     params = _from("folder", archive)
-    with pytest.raises(DataError, match=rf"data\.archive: .*{archive} {message}"):
+    with pytest.raises(DataError, match=rf"data\.archive: .*{message}"):
         download(params, 0, tmp_path, tmp_path / "cache", tmp_path / "raw", _quiet)
-    with pytest.raises(DataError, match=message):
-        fingerprint(params, tmp_path)
+
+
+def test_a_fingerprint_of_nothing(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"data\.archive: .*is neither"):
+        fingerprint(_from("folder", "nowhere"), tmp_path)
 
 
 def test_fingerprint_is_of_contents_not_of_place_or_time(tmp_path: Path, birds: Path) -> None:
@@ -162,7 +145,7 @@ def _swap(birds: Path) -> None:
     two.write_bytes(data)
 
 
-@pytest.mark.parametrize("change", [_append, _rename, _swap, lambda birds: (birds / "b" / "1.jpg").unlink()])
+@pytest.mark.parametrize("change", [_append, _rename, _swap])
 def test_fingerprint_sees_every_change(tmp_path: Path, birds: Path, change: Callable[[Path], None]) -> None:
     before = fingerprint(_from("folder", "birds"), tmp_path)
     change(birds)

@@ -79,7 +79,7 @@ def test_a_wrappers_names_are_refused(saved: Path) -> None:
     assert saved.read_bytes() == before
     metadata = {METADATA: json.dumps({"format": 2, "model": vars(PARAMS)})}
     safetensors.torch.save_file(state, saved, metadata)
-    _refused(saved, "is of a parallel wrapper")
+    _refused(saved, "not those of the network")
 
 
 def _with(metadata: Any = None, **tensors: torch.Tensor) -> Callable[[bytes], bytes]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from parashot.data.archives import MAX_FILE_BYTES, folder_files
-from parashot.data.images import Pixels, decode, is_image, resize_square
+from parashot.data.archives import files_in
+from parashot.data.images import Pixels, decode, is_image, read_encoded, resize_square
 from parashot.errors import DataError
 
 Shots = dict[str, list[Path]]
@@ -42,13 +42,9 @@ def find_images(places: Iterable[Path]) -> list[Path]:
 
 def read_picture(path: Path) -> Pixels:
     """Decode a file to uint8 RGB [h, w, 3]. Raises `DataError`, which names the file, where it cannot be."""
+    data = read_encoded(path)
     try:
-        size = path.stat().st_size
-        if not path.is_file() or size > MAX_FILE_BYTES:
-            raise DataError(f"no plain file, or {size} bytes, more than an image can have")
-        return decode(path.read_bytes())
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+        return decode(data)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
 
@@ -59,7 +55,7 @@ def read_square(path: Path, side: int) -> Pixels:
 
 
 def _images_in(folder: Path) -> list[Path]:
-    images = [path for path in folder_files(folder) if is_image(path)]
+    images = [path for path in files_in(folder) if is_image(path)]
     if not images:
         raise DataError(f"{folder}: no image in it; add at least one, or leave the folder out")
     return images

@@ -1,80 +1,52 @@
-"""Files of a folder, tar or zip, one after another; nothing is extracted.
-
-Names that lead out of the archive, links and devices are refused, as by tarfile's data filter.
-"""
+"""A data set as a plain folder: tar and zip archives are unpacked, whatever their names end in."""
 
 from __future__ import annotations
 
+import errno
 import os
-import stat
+import shutil
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path, PurePosixPath
-from typing import IO, cast
+from pathlib import Path
 
-from parashot.errors import DataError, ParashotError
+from parashot.errors import DataError, one_line
 
 MAX_BYTES = 256 * 2**30
 """Limit of all files of one archive together."""
 
-MAX_FILE_BYTES = 256 * 2**20
-"""Limit of one file that is read into memory."""
-
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
-
-Opener = Callable[[], IO[bytes]]
-
-
-@dataclass(frozen=True)
-class Member:
-    """One file of the folder or archive `archive`, readable until the next one is asked for."""
-
-    archive: Path
-    path: PurePosixPath
-    size: int
-    opener: Opener
-
-    @property
-    def name(self) -> str:
-        """Path inside the folder or archive."""
-        return str(self.path)
-
-    @contextmanager
-    def open(self) -> Iterator[IO[bytes]]:
-        """Open the file for reading. Raises `DataError` where the archive is damaged."""
-        with _damage_named(self.archive), self.opener() as file:
-            yield file
-
-    def read(self) -> bytes:
-        """Return the whole content. Raises `DataError` above `MAX_FILE_BYTES`."""
-        if self.size > MAX_FILE_BYTES:
-            raise DataError(f"{self.name}: {self.size} bytes, more than an image can have; remove it")
-        with self.open() as file:
-            return file.read()
+"""Names of archives that lie in a folder."""
 
 
-def members(path: Path, nested: bool = False) -> Iterator[Member]:
-    """Yield the regular files of the folder or archive `path`, hidden ones left out.
+@contextmanager
+def unpacked(path: Path, scratch: Path, *, nested: bool = False) -> Iterator[Path]:
+    """Yield a folder with the files of `path`: itself, or the archive unpacked into `scratch` for the block.
 
-    With `nested`, archives that lie in a folder are opened too. Raises `DataError` where `path` is neither a
-    folder nor an archive, or where an archive is damaged, unsafe or above `MAX_BYTES`.
+    With `nested`, archives that lie in a folder are unpacked too. A `DataError` of the block is raised again
+    with `path` in front. Raises `DataError` where `path` is no archive, or one that is damaged, unsafe or
+    above `MAX_BYTES`.
     """
-    if not path.is_dir():
-        yield from _archive_members(path)
-        return
-    for file in folder_files(path):
-        if nested and file.name.lower().endswith(SUFFIXES):
-            yield from _archive_members(file)
-        else:
-            inside = PurePosixPath(file.relative_to(path).as_posix())
-            yield Member(path, inside, file.stat().st_size, cast("Opener", partial(file.open, "rb")))
+    if path.is_dir():
+        archives = [each for each in files_in(path) if nested and each.name.lower().endswith(SUFFIXES)]
+    else:
+        archives = [path]
+    shutil.rmtree(scratch, ignore_errors=True)  # of an earlier run that was killed
+    try:
+        for number, archive in enumerate(archives):
+            _unpack(archive, scratch / str(number))
+        if archives and path.is_dir():
+            (scratch / "folder").symlink_to(path.resolve())
+        try:
+            yield scratch if archives else path
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
-def folder_files(folder: Path) -> Iterator[Path]:
+def files_in(folder: Path) -> Iterator[Path]:
     """Yield the regular files under `folder`, sorted; hidden ones are left out, links are followed."""
     seen: set[str] = set()
     for root, folders, files in os.walk(folder, followlinks=True):
@@ -88,78 +60,53 @@ def folder_files(folder: Path) -> Iterator[Path]:
         yield from (path for path in paths if path.is_file())
 
 
-def is_html(head: bytes) -> bool:
-    """Tell a web page by its first bytes: hosts send one in place of a file that they refuse or lack."""
-    start = head[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    return start.startswith((b"<!doctype html", b"<html", b"<head", b"<body", b"<script", b"<?xml"))
+def _unpack(archive: Path, folder: Path) -> None:
+    try:
+        if tarfile.is_tarfile(archive):
+            _unpack_tar(archive, folder)
+        elif zipfile.is_zipfile(archive):
+            _unpack_zip(archive, folder)
+        else:
+            raise DataError("neither a folder nor a tar or zip archive, or cut short; check data.archive")
+    except DataError as error:
+        raise DataError(f"{archive}: {error}") from error
+    except Exception as error:  # on damaged input, the archive modules raise almost anything
+        if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        advice = "get it again, or unpack it and give the folder"
+        raise DataError(f"{archive}: cannot be unpacked ({one_line(error)}); {advice}") from error
 
 
-def _archive_members(path: Path) -> Iterator[Member]:
+def _unpack_tar(archive: Path, folder: Path) -> None:
     total = 0
-    with _damage_named(path):
-        for member, is_regular in _entries(path):
-            if member.path.is_absolute() or ".." in member.path.parts:
-                raise DataError(f"{path}: {member.name} leads out of the archive; get the archive elsewhere")
-            if not is_regular:
-                raise DataError(f"{path}: {member.name} is a link or device; pack plain files")
-            total += member.size
-            if total > MAX_BYTES:
-                limit = f"{MAX_BYTES // 2**30} GiB"
-                raise DataError(f"{path}: holds more than {limit}; get the archive elsewhere")
-            if not any(map(_is_hidden, member.path.parts)):
-                yield member
+
+    def checked(entry: tarfile.TarInfo, destination: str) -> tarfile.TarInfo:
+        nonlocal total
+        if not (entry.isreg() or entry.isdir()):
+            raise DataError(f"{entry.name} is a link or device; pack plain files")
+        total += entry.size
+        _check_size(total)
+        return tarfile.data_filter(entry, destination)
+
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter=checked)
+        # at a damaged header tarfile stops without a word: only the end mark, a block of zeros, tells
+        assert tar.fileobj is not None
+        tar.fileobj.seek(tar.offset)
+        if any(tar.fileobj.read(tarfile.BLOCKSIZE) or b"?"):
+            raise tarfile.ReadError("cut short: no end mark")
 
 
-def _entries(path: Path) -> Iterator[tuple[Member, bool]]:
-    """Yield every entry that is no folder, unchecked, and whether it is a regular file."""
-    with path.open("rb") as file:
-        head = file.read(1024)
-    if is_html(head):
-        raise DataError(f"{path}: an HTML page, not an archive; the host refused the download: get it again")
-    if head.startswith(b"PK"):
-        with zipfile.ZipFile(path) as archive:
-            for info in archive.infolist():
-                if not info.is_dir():
-                    is_regular = stat.S_IFMT(info.external_attr >> 16) in {0, stat.S_IFREG}
-                    inside = PurePosixPath(info.filename.replace("\\", "/"))
-                    yield Member(path, inside, info.file_size, partial(archive.open, info)), is_regular
-    else:
-        try:
-            tarfile.open(path).close()
-        except tarfile.TarError as error:
-            what = "neither a folder nor a tar or zip archive, or one cut short"
-            raise DataError(f"{path}: {what}; check data.archive") from error
-        with tarfile.open(path) as tar:
-            yield from _tar_entries(path, tar)
+def _unpack_zip(archive: Path, folder: Path) -> None:
+    with zipfile.ZipFile(archive) as file:
+        _check_size(sum(entry.file_size for entry in file.infolist()))
+        file.extractall(folder)  # names that lead out are changed to such that do not
 
 
-def _tar_entries(path: Path, tar: tarfile.TarFile) -> Iterator[tuple[Member, bool]]:
-    while (entry := tar.next()) is not None:
-        if not entry.isdir():
-            opener = cast("Opener", partial(tar.extractfile, entry))
-            yield Member(path, PurePosixPath(entry.name), entry.size, opener), entry.isreg()
-        tar.members = []  # type: ignore[attr-defined]  # else all headers stay in memory
-    # at a damaged header tarfile stops without a word: only the end mark, a block of zeros, tells
-    file = cast("IO[bytes]", tar.fileobj)
-    file.seek(tar.offset)
-    if any(file.read(tarfile.BLOCKSIZE) or b"?"):
-        raise tarfile.ReadError("no end mark")
+def _check_size(total: int) -> None:
+    if total > MAX_BYTES:
+        raise DataError(f"holds more than {MAX_BYTES // 2**30} GiB; get it elsewhere")
 
 
 def _is_hidden(name: str) -> bool:
     return name.startswith(".") or name == "__MACOSX"
-
-
-@contextmanager
-def _damage_named(path: Path) -> Iterator[None]:
-    """Turn what the archive modules raise on damaged input, almost anything, into one line."""
-    try:
-        yield
-    except RuntimeError as error:  # an encrypted or unknown kind of member of a zip
-        raise DataError(f"{path}: cannot be read ({error}); unpack it and give the folder") from error
-    except Exception as error:
-        is_of_disk = isinstance(error, OSError) and error.errno is not None
-        if isinstance(error, ParashotError | MemoryError) or is_of_disk:
-            raise
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise DataError(f"{path}: damaged or cut short ({reason}); get it again") from error

@@ -17,7 +17,7 @@ from typing import Any, Generic, Literal
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils.data import get_worker_info
+from torch.utils.data import Dataset, get_worker_info
 
 from parashot.data.episodes import Array, EpisodeSpec, SplitName, draw_rows
 from parashot.data.images import decode, resize_square
@@ -76,7 +76,7 @@ class StepRows(Generic[Array]):
         return [_join(step[:, :, :k].reshape(-1), step[:, :, k:].reshape(-1)) for step in steps]
 
 
-class EpisodeDataset:
+class EpisodeDataset(Dataset[Batch]):
     """Item s is this rank's batch of step s, in the host's memory; its data are `Episodes`.
 
     Holds no arrays when it is sent to workers, so it is cheap with any start method.

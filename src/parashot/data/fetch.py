@@ -9,13 +9,12 @@ from __future__ import annotations
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import cast
 
-from parashot.data.archives import is_html
-from parashot.errors import DataError
+from parashot.data.raw import Progress
+from parashot.errors import DataError, one_line
 
 ATTEMPTS = 5
 PAUSE_SECONDS = 2.0
@@ -26,7 +25,7 @@ MAX_BYTES = 64 * 2**30
 _MIB = 2**20
 
 
-def fetch(url: str, path: Path, progress: Callable[[str], None]) -> None:
+def fetch(url: str, path: Path, progress: Progress) -> None:
     """Download `url` to `path`, continuing an earlier, broken download of it.
 
     Raises `DataError` where the host cannot be reached, refuses, sends a web page in place of data or more
@@ -45,31 +44,28 @@ def fetch(url: str, path: Path, progress: Callable[[str], None]) -> None:
     )
 
 
-def _fetch_rest(url: str, part: Path, progress: Callable[[str], None]) -> bool:
+def _fetch_rest(url: str, part: Path, progress: Progress) -> bool:
     """Append what is missing to `part`; return whether it is whole now."""
     start = part.stat().st_size if part.exists() else 0
     response = _request(url, start)
     if response is None:  # nothing from `start` on: the file has changed, or was whole
         part.unlink()
         return False
-    with response:
-        done = start if response.status == 206 else 0
-        length = response.headers.get("Content-Length", "")
-        total = done + int(length) if length.isdecimal() else None
-        with part.open("ab" if done else "wb") as file:
-            while max(done, total or 0) <= MAX_BYTES:
-                try:
-                    chunk = response.read(4 * _MIB)
-                except (OSError, HTTPException, ValueError):  # ValueError: chunks without a size
-                    return False
-                if not chunk:
-                    return done == total or total is None
-                if done == 0 and is_html(chunk):
-                    part.unlink()
-                    raise DataError("sent an HTML page, not an archive")
-                file.write(chunk)
-                done += len(chunk)
-                progress(f"{done // _MIB}{f' of {total // _MIB}' if total else ''} MiB")
+    with response, part.open("ab" if response.status == 206 else "wb") as file:
+        # response.length: what is still to come, None where the host does not say
+        while (total := file.tell() + (response.length or 0)) <= MAX_BYTES:
+            try:
+                chunk = response.read(4 * _MIB)
+            except (OSError, HTTPException, ValueError):  # ValueError: chunks without a size
+                return False
+            if not chunk:
+                return not response.length
+            if file.tell() == 0 and _is_html(chunk):
+                part.unlink()
+                raise DataError("sent an HTML page, not an archive")
+            file.write(chunk)
+            whole = "" if response.length is None else f" of {total // _MIB}"
+            progress(f"{file.tell() // _MIB}{whole} MiB")
     part.unlink()
     raise DataError(f"sends more than {MAX_BYTES // 2**30} GiB")
 
@@ -88,5 +84,10 @@ def _request(url: str, start: int) -> HTTPResponse | None:
             return None
         raise DataError(f"the host answered {error.code} {error.reason}") from error
     except (OSError, HTTPException, ValueError) as error:
-        reason = getattr(error, "reason", None) or error
-        raise DataError(f"the host cannot be reached ({' '.join(str(reason).split())})") from error
+        raise DataError(f"the host cannot be reached ({one_line(error)})") from error
+
+
+def _is_html(head: bytes) -> bool:
+    """Tell a web page by its first bytes: hosts send one in place of a file that they refuse or lack."""
+    start = head[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    return start.startswith((b"<!doctype html", b"<html", b"<head", b"<body", b"<script", b"<?xml"))

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import io
 import warnings
-from pathlib import PurePath
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from parashot.errors import DataError
+from parashot.errors import DataError, one_line
 
 Pixels = NDArray[np.uint8]
 
 MAX_PIXELS = 64 * 10**6
 """Limit of one image."""
+
+MAX_BYTES = 256 * 2**20
+"""Limit of one encoded image."""
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
 """Raster formats: among Pillow's others are some, like EPS, whose reader starts a program."""
@@ -31,9 +34,23 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", 
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
-def is_image(path: PurePath) -> bool:
+def is_image(path: Path) -> bool:
     """Tell an image by the ending of its name."""
     return path.suffix.lower() in SUFFIXES
+
+
+def read_encoded(path: Path) -> bytes:
+    """Return the content of an image's file.
+
+    Raises `DataError` where it cannot be read, is no plain file, or is larger than `MAX_BYTES`.
+    """
+    try:
+        size = path.stat().st_size
+        if not path.is_file() or size > MAX_BYTES:
+            raise DataError(f"{path}: no plain file, or {size} bytes, more than an image can have")
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def decode(data: bytes) -> Pixels:
@@ -54,7 +71,7 @@ def decode(data: bytes) -> Pixels:
     except UnidentifiedImageError as error:
         raise DataError("not an image in a known format") from error
     except Exception as error:  # on malformed bytes, decoders raise almost anything
-        raise DataError(f"damaged image ({' '.join(str(error).split()) or type(error).__name__})") from error
+        raise DataError(f"damaged image ({one_line(error)})") from error
 
 
 def resize_square(pixels: Pixels, size: int) -> Pixels:

@@ -5,32 +5,22 @@ from __future__ import annotations
 import multiprocessing
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from parashot.errors import DeviceError, one_line
 from parashot.lifetime import end_with_maker
 from parashot.task import Batch, even_share
 
 
-class StepDataset(Protocol):
-    """Item s is this rank's batch of step s, in the host's memory."""
-
-    def __len__(self) -> int:
-        """Number of steps."""
-
-    def __getitem__(self, step: int) -> Batch:
-        """Batch of one step."""
-
-
 def step_loader(
-    dataset: StepDataset, steps: Sequence[int], workers: int, prefetch: int, device: torch.device
+    dataset: Dataset[Batch], steps: Sequence[int], workers: int, prefetch: int, device: torch.device
 ) -> Iterator[Batch]:
-    """Iterate over `steps` of `dataset`; on a GPU the batches arrive there, one ahead of computing.
+    """Iterate over `steps` of `dataset`, whose item s is this rank's batch of step s, in the host's memory.
 
-    Workers start by forkserver; what they import is imported once.
+    On a GPU the batches arrive there, one ahead of computing. Workers start by forkserver; what they import
+    is imported once.
     """
     if workers == 0:
         batches: Iterator[Batch] = (dataset[step] for step in steps)
@@ -73,7 +63,7 @@ def _arrived(batch: Batch, copied: torch.cuda.Event) -> Batch:
 
 
 def _by_workers(
-    dataset: StepDataset, steps: Sequence[int], workers: int, prefetch: int, device: torch.device
+    dataset: Dataset[Batch], steps: Sequence[int], workers: int, prefetch: int, device: torch.device
 ) -> Iterator[Batch]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["parashot.data.episode_dataset"])
@@ -82,7 +72,7 @@ def _by_workers(
         warnings.filterwarnings("ignore", message="This DataLoader will create")
         batches = iter(
             DataLoader(
-                dataset,  # type: ignore[arg-type]  # a data set by its methods, without torch's base class
+                dataset,
                 sampler=steps,
                 batch_size=None,
                 num_workers=workers,

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ConfigDict, PositiveInt, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from parashot.errors import DataError
+from parashot.errors import DataError, first_fault
 from parashot.files import write_text
 
 MANIFEST = "manifest.json"
 AGAIN = "run `dvc repro --force --single-item pack` to make it again"
 
 _STRICT = ConfigDict(extra="forbid")
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -44,20 +47,17 @@ def write_manifest(folder: Path, manifest: PackManifest) -> None:
 
 def read_manifest(folder: Path) -> PackManifest:
     """Read manifest.json of a packed folder. Raises `DataError` where it is missing or none."""
-    path = folder / MANIFEST
+    return read_json(PackManifest, folder / MANIFEST, AGAIN)
+
+
+def read_json(kind: type[T], path: Path, advice: str) -> T:
+    """Read a pydantic dataclass from JSON. Raises `DataError` where the file is missing or none of it."""
     try:
-        return TypeAdapter(PackManifest).validate_json(path.read_bytes())
+        return TypeAdapter(kind).validate_json(path.read_bytes())
     except FileNotFoundError as error:
-        raise DataError(f"{path}: missing; run `dvc repro pack` to make it") from error
+        raise DataError(f"{path}: missing; {advice}") from error
     except ValidationError as error:
-        raise DataError(f"{path}: not a packed data set ({first_fault(error)}); {AGAIN}") from error
-
-
-def first_fault(error: ValidationError) -> str:
-    """Name the first value that is not as it should be, with its place."""
-    fault = error.errors(include_url=False)[0]
-    place = ".".join(map(str, fault["loc"]))
-    return f"{place}: {fault['msg']}" if place else fault["msg"]
+        raise DataError(f"{path}: not a {kind.__name__} ({first_fault(error)}); {advice}") from error
 
 
 def sha256(path: Path) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,10 +17,10 @@ from pathlib import Path
 from typing import IO, Literal, cast
 
 import pydantic.dataclasses
-from pydantic import ConfigDict, PositiveInt, TypeAdapter, ValidationError
+from pydantic import ConfigDict, PositiveInt, TypeAdapter
 
-from parashot.data.images import Pixels, decode
-from parashot.data.manifest import MANIFEST, first_fault
+from parashot.data.images import decode
+from parashot.data.manifest import MANIFEST, read_json
 from parashot.errors import DataError
 from parashot.files import replacing_folder
 
@@ -71,13 +72,7 @@ class RawManifest:
 
 def read_manifest(folder: Path) -> RawManifest:
     """Read manifest.json of a raw store. Raises `DataError` where it is missing or none."""
-    path = folder / MANIFEST
-    try:
-        return TypeAdapter(RawManifest).validate_json(path.read_bytes())
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: missing; {_ADVICE}") from error
-    except ValidationError as error:
-        raise DataError(f"{path}: not a manifest of a raw store ({first_fault(error)}); {_ADVICE}") from error
+    return read_json(RawManifest, folder / MANIFEST, _ADVICE)
 
 
 @contextmanager
@@ -106,23 +101,32 @@ def open_images(folder: Path) -> Iterator[Callable[[str], bytes]]:
 def write_raw(
     out: Path, stream: ImageStream, source: str, on_bad_image: OnBadImage, progress: Progress
 ) -> RawManifest:
-    """Write the raw store `out` from `stream`, atomically and in constant memory.
+    """Write the raw store `out` from `stream`, atomically.
 
     Raises `DataError` on an image that cannot be read (unless skipped), on a name that comes twice, and on
     one that is no plain file name.
     """
-    names: dict[str, list[str]] = {}
+    names: dict[str, set[str]] = defaultdict(set)
     shapes: set[tuple[int, ...]] = set()
     skipped: dict[str, str] = {}
     with replacing_folder(out) as folder:
         with tarfile.open(folder / IMAGES, "w", format=tarfile.PAX_FORMAT) as tar:
-            readable = _readable(stream.images, on_bad_image, skipped)
-            for number, (image, pixels) in enumerate(readable, start=1):
-                entry = tarfile.TarInfo(f"{image.label}/{image.name}")  # time and owner are 0, the mode 644
+            for number, image in enumerate(stream.images, start=1):
+                member = f"{_plain(image.label)}/{_plain(image.name)}"
+                if image.name in names[image.label]:
+                    raise DataError(f"{member}: this image comes twice; keep one of the two")
+                try:
+                    shapes.add(decode(image.data).shape)
+                except DataError as error:
+                    if on_bad_image == "fail":
+                        advice = "replace it, or leave such images out with data.on_bad_image=skip"
+                        raise DataError(f"{member}: {error}; {advice}") from error
+                    skipped[member] = str(error)
+                    continue
+                names[image.label].add(image.name)
+                entry = tarfile.TarInfo(member)  # time and owner are 0, the mode 644
                 entry.size = len(image.data)
                 tar.addfile(entry, io.BytesIO(image.data))
-                names.setdefault(image.label, []).append(image.name)
-                shapes.add(pixels.shape)
                 if number % _PROGRESS_EVERY == 0:
                     progress(f"{number:,} images checked")
         if not shapes:
@@ -134,31 +138,10 @@ def write_raw(
             side=height if len(shapes) == 1 and height == width else None,
             skipped=dict(sorted(skipped.items())),
             splits=None if stream.splits is None else {k: tuple(v) for k, v in stream.splits.items()},
-            images={label: tuple(sorted(each)) for label, each in sorted(names.items())},
+            images={label: tuple(sorted(each)) for label, each in sorted(names.items()) if each},
         )
         (folder / MANIFEST).write_bytes(TypeAdapter(RawManifest).dump_json(manifest, indent=1) + b"\n")
     return manifest
-
-
-def _readable(
-    images: Iterable[RawImage], on_bad_image: OnBadImage, skipped: dict[str, str]
-) -> Iterator[tuple[RawImage, Pixels]]:
-    """Yield the images that can be decoded, with their pixels, and enter the others in `skipped`."""
-    seen: set[str] = set()
-    for image in images:
-        member = f"{_plain(image.label)}/{_plain(image.name)}"
-        if member in seen:
-            raise DataError(f"{member}: this image comes twice; keep one of the two")
-        seen.add(member)
-        try:
-            pixels = decode(image.data)
-        except DataError as error:
-            if on_bad_image == "fail":
-                advice = "replace it, or leave such images out with data.on_bad_image=skip"
-                raise DataError(f"{member}: {error}; {advice}") from error
-            skipped[member] = str(error)
-        else:
-            yield image, pixels
 
 
 def _plain(name: str) -> str:

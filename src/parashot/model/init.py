@@ -10,31 +10,15 @@ from torch import Tensor, nn
 Initialiser = Callable[[Tensor, torch.Generator], Tensor]
 
 
-def _kaiming(weight: Tensor, generator: torch.Generator) -> Tensor:
-    """He et al., ICCV 2015: the variance of what enters a ReLU layer is kept."""
-    return nn.init.kaiming_normal_(weight, nonlinearity="relu", generator=generator)
-
-
-def _xavier(weight: Tensor, generator: torch.Generator) -> Tensor:
-    """Glorot and Bengio, AISTATS 2010: a compromise between forward and backward variance."""
-    return nn.init.xavier_uniform_(weight, generator=generator)
-
-
-def _normal(weight: Tensor, generator: torch.Generator) -> Tensor:
-    """One standard deviation for all layers, whatever their size."""
-    return nn.init.normal_(weight, std=0.02, generator=generator)
-
-
-def _orthogonal(weight: Tensor, generator: torch.Generator) -> Tensor:
-    """Saxe et al., ICLR 2014: filters of a layer are orthogonal to each other."""
-    return nn.init.orthogonal_(weight, generator=generator)
-
-
 INITIALISERS: dict[str, Initialiser] = {
-    "kaiming": _kaiming,
-    "xavier": _xavier,
-    "normal": _normal,
-    "orthogonal": _orthogonal,
+    # He et al., ICCV 2015: the variance of what enters a ReLU layer is kept
+    "kaiming": lambda weight, g: nn.init.kaiming_normal_(weight, nonlinearity="relu", generator=g),
+    # Glorot and Bengio, AISTATS 2010: a compromise between forward and backward variance
+    "xavier": lambda weight, g: nn.init.xavier_uniform_(weight, generator=g),
+    # one standard deviation for all layers, whatever their size
+    "normal": lambda weight, g: nn.init.normal_(weight, std=0.02, generator=g),
+    # Saxe et al., ICLR 2014: filters of a layer are orthogonal to each other
+    "orthogonal": lambda weight, g: nn.init.orthogonal_(weight, generator=g),
 }
 """By the name of `model.init`."""
 

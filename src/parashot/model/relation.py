@@ -62,7 +62,7 @@ class BottleneckHead(nn.Module):
 
 
 def in_full_precision(module: nn.Module, maps: Tensor) -> Tensor:
-    """Call `module` outside of autocast: scores of 8 bits would tie, and a loss over them would be coarse."""
+    """Call `module` in float32 at least: in half precision scores would tie, and losses be coarse."""
     with torch.autocast(maps.device.type, enabled=False):
         result: Tensor = module(maps if maps.dtype.itemsize > 2 else maps.float())
     return result

@@ -34,7 +34,9 @@ def save_weights(path: Path, params: ModelParams, state: Mapping[str, Tensor]) -
 
     Raises `ParashotError` where the names in `state` are those of a wrapper around the network.
     """
-    _refuse_wrapper_names(path, state)
+    wrapped = next((name for name in state if "module" in name.split(".")), None)
+    if wrapped is not None:
+        raise ParashotError(f"{path}: {wrapped} is of a parallel wrapper; save the state of its `.module`")
     tensors = {
         name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
         for name, tensor in state.items()
@@ -52,7 +54,6 @@ def load_network(path: Path) -> RelationNetwork:
     content, state = _read(path)
     if content.get("format") != FORMAT:
         raise ParashotError(f"{path}: format {content.get('format')!r}, not {FORMAT}; train again")
-    _refuse_wrapper_names(path, state)
     with torch.random.fork_rng(devices=[]):
         network = RelationNetwork(parse(ModelParams, content.get("model"), f"{path}: model"))
     if _shapes(state) != _shapes(network.state_dict()):
@@ -90,9 +91,3 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 def _shapes(state: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
     return {name: (value.shape, value.dtype) for name, value in state.items()}
-
-
-def _refuse_wrapper_names(path: Path, state: Mapping[str, Tensor]) -> None:
-    wrapped = next((name for name in state if "module" in name.split(".")), None)
-    if wrapped is not None:
-        raise ParashotError(f"{path}: {wrapped} is of a parallel wrapper; save the state of its `.module`")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from parashot.data.archives import folder_files
+from parashot.data.archives import files_in, unpacked
 from parashot.data.manifest import sha256
 from parashot.data.raw import ImageStream, Progress, RawManifest, write_raw
 from parashot.data.sources.folder import folder
@@ -21,23 +21,27 @@ def download(
 ) -> RawManifest:
     """Write the raw store `out` from the source that `params` name.
 
-    A relative `params.archive` is taken from `root`; `cache` keeps downloads that broke off.
-    Raises `DataError` where the images cannot be had, or are not what they should be.
+    A relative `params.archive` is taken from `root`; `cache` keeps downloads that broke off, and what is
+    unpacked meanwhile. Raises `DataError` where the images cannot be had, or are not what they should be.
     """
 
     def write(stream: ImageStream) -> RawManifest:
         return write_raw(out, stream, params.source, params.on_bad_image, progress)
 
+    def write_copy(path: Path) -> RawManifest:
+        read = miniimagenet if params.source == "miniimagenet" else folder
+        with unpacked(path, cache / "unpacked", nested=params.source == "miniimagenet") as place:
+            return write(read(place))
+
     if params.source == "synthetic":
         return write(synthetic(params.synthetic, seed))
     if params.archive is not None:
-        path = _archive(params.archive, root)
-        return write(folder(path) if params.source == "folder" else miniimagenet(path))
+        return write_copy(_archive(params.archive, root))
     if params.source == "folder":
         raise DataError(
             "data.archive: null, but data.source is folder; give the folder that holds a folder per class"
         )
-    return download_from(MIRRORS, cache, lambda place: write(miniimagenet(place)), progress)
+    return download_from(MIRRORS, cache, write_copy, progress)
 
 
 def fingerprint(params: DataParams, root: Path) -> dict[str, object]:
@@ -48,9 +52,9 @@ def fingerprint(params: DataParams, root: Path) -> dict[str, object]:
     if params.archive is None:
         return {"source": params.source, "archive": None}
     path = _archive(params.archive, root)
-    files = list(folder_files(path)) if path.is_dir() else [path]
+    files = sorted(files_in(path)) if path.is_dir() else [path]
     whole = hashlib.sha256()
-    for file in sorted(files):
+    for file in files:
         name = file.relative_to(path).as_posix()
         whole.update(f"{name!r} {sha256(file)}\n".encode("utf-8", "surrogateescape"))
     size = sum(file.stat().st_size for file in files)
@@ -61,6 +65,6 @@ def fingerprint(params: DataParams, root: Path) -> dict[str, object]:
 def _archive(archive: str, root: Path) -> Path:
     path = root / Path(archive).expanduser()
     if not path.is_dir() and not path.is_file():
-        wrong = "is neither a file nor a folder" if path.exists() else "does not exist"
-        raise DataError(f"data.archive: {path} {wrong}; give a path, absolute or relative to {root}")
+        advice = f"give a path, absolute or relative to {root}"
+        raise DataError(f"data.archive: {path} is neither a file nor a folder; {advice}")
     return path

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,12 +27,8 @@ class RemoteFile:
     md5: str | None = None
 
 
-@dataclass(frozen=True)
-class Mirror:
-    """Files that together are the data set."""
-
-    name: str
-    files: tuple[RemoteFile, ...]
+Mirrors = Mapping[str, Sequence[RemoteFile]]
+"""Host -> the files that together are the data set."""
 
 
 def _zenodo(part: str, md5: str) -> RemoteFile:
@@ -42,17 +38,14 @@ def _zenodo(part: str, md5: str) -> RemoteFile:
 
 _GITHUB = "https://github.com/Deo0330/split_minidataset/archive/557ebcae.tar.gz"
 
-MIRRORS = (
-    Mirror("github.com", (RemoteFile(_GITHUB, "miniimagenet.tar.gz"),)),
-    Mirror(
-        "zenodo.org",
-        (
-            _zenodo("train", "ee4e80dc7b716f3ceec891d199b5277a"),
-            _zenodo("validation", "c1145a80890b88d54a67d6e0022d53a5"),
-            _zenodo("test", "389b6c59d348b2e1ae9610f00a5e6724"),
-        ),
+MIRRORS: Mirrors = {
+    "github.com": (RemoteFile(_GITHUB, "miniimagenet.tar.gz"),),
+    "zenodo.org": (
+        _zenodo("train", "ee4e80dc7b716f3ceec891d199b5277a"),
+        _zenodo("validation", "c1145a80890b88d54a67d6e0022d53a5"),
+        _zenodo("test", "389b6c59d348b2e1ae9610f00a5e6724"),
     ),
-)
+}
 
 BY_HAND = (
     "https://drive.google.com/file/d/16V_ZlkW4SsnNDtnGmaBRq2OoPmUOc5mY",
@@ -62,7 +55,7 @@ BY_HAND = (
 
 
 def download_from(
-    mirrors: Sequence[Mirror], cache: Path, write: Callable[[Path], RawManifest], progress: Progress
+    mirrors: Mirrors, cache: Path, write: Callable[[Path], RawManifest], progress: Progress
 ) -> RawManifest:
     """Fetch from the first mirror that works and hand its folder to `write`, which checks the contents.
 
@@ -70,14 +63,14 @@ def download_from(
     Raises `DataError` where all mirrors fail.
     """
     failures: list[str] = []
-    for mirror in mirrors:
-        place = cache / mirror.name
+    for host, files in mirrors.items():
+        place = cache / host
         try:
-            for remote in mirror.files:
+            for remote in files:
                 _fetch_checked(remote, place / remote.name, progress)
             return _written(place, write)
         except DataError as error:
-            failures.append(f"mirror {mirror.name}: {error}")
+            failures.append(f"mirror {host}: {error}")
             progress(failures[-1])
     raise DataError(
         f"miniImageNet could not be downloaded ({' | '.join(failures)}); download it in a browser, for "

@@ -25,14 +25,14 @@ def class_splits() -> dict[str, tuple[str, ...]]:
     return {split: tuple(sorted(labels)) for split, labels in splits.items()}
 
 
-def whole(images: Iterable[RawImage], splits: Splits, per_class: int, where: str) -> Iterator[RawImage]:
+def whole(images: Iterable[RawImage], splits: Splits, per_class: int) -> Iterator[RawImage]:
     """Pass `images` on, then raise `DataError` unless each class of `splits` had `per_class` of them."""
     counts = Counter[str]()
     known = {label for labels in splits.values() for label in labels}
     for image in images:
         if image.label not in known:
             raise DataError(
-                f"{where}: {image.label}/{image.name}: this class is none of the "
+                f"{image.label}/{image.name}: this class is none of the "
                 f"{len(known)} of miniImageNet; remove it, or use data.source=folder"
             )
         counts[image.label] += 1
@@ -41,7 +41,7 @@ def whole(images: Iterable[RawImage], splits: Splits, per_class: int, where: str
         for label in labels:
             if counts[label] != per_class:
                 raise DataError(
-                    f"{where}: class {label} of split {split} has {counts[label]} images, not {per_class} "
+                    f"class {label} of split {split} has {counts[label]} images, not {per_class} "
                     f"({len(labels) * per_class} images of {len(labels)} classes make up {split}); "
                     "get miniImageNet again, whole"
                 )
