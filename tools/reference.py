@@ -84,7 +84,10 @@ def main() -> int:
 
 def _params() -> Iterator[str]:
     yield "## params.yaml"
-    yield "Every knob, its value in the default study, and the allowed values. A wrong value is rejected in one line."
+    yield (
+        "Every knob, its value in the default study, and the allowed values. A wrong value is rejected in one "
+        "line."
+    )
     text = (ROOT / "params.yaml").read_text(encoding="utf-8")
     values, comments = dict(_leaves(yaml.safe_load(text))), _comments(text)
     rows = []
@@ -134,8 +137,8 @@ def _stages() -> Iterator[str]:
 def _files() -> Iterator[str]:
     yield "## Files of results"
     yield (
-        "Every result folder also has `metrics.json`, numbers for `dvc metrics` (by setting, if a stage measures "
-        "several), and `records.jsonl`, a line per run in MLflow. Names contain units."
+        "Every result folder also has `metrics.json`, numbers for `dvc metrics` (by setting, if a stage "
+        "measures several), and `records.jsonl`, a line per run in MLflow. Names contain units."
     )
     for file, record in RECORDS.items():
         columns = ", ".join(f"`{each.name}`" for each in fields(record))
