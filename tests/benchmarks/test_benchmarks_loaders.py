@@ -87,8 +87,7 @@ def test_study_and_jpeg_backend_read_the_same(photos: Path, tmp_path: Path) -> N
         )
     )
     support, query = next(study_loader(photos, SPEC, SIZE, 3, workers=0, prefetch=2))
-    torch.testing.assert_close(ours.support, support)
-    torch.testing.assert_close(ours.query, query)
+    torch.testing.assert_close(ours.data[:2], (support, query))
 
 
 def test_easyfsl_delivers_episodes_of_real_files(photos: Path) -> None:
