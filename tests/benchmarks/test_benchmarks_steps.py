@@ -74,7 +74,7 @@ def test_each_way_turns_one_switch_more() -> None:
 
 def test_the_study_embeds_support_and_query_with_statistics_of_their_own() -> None:
     network = build_network(replace(TINY.params().model, pairing="concat"), seed=0)
-    support, query = (torch.randn(each.shape) for each in TINY.batch()[:2])
+    support, query = (torch.randn(each.shape) for each in TINY.batch().tensors[:2])
     with torch.no_grad():
         apart, together = (scores(network, support, query) for scores in (two_passes, one_pass))
         assert not torch.allclose(apart, together, atol=1e-4)
@@ -95,9 +95,8 @@ def test_a_batch_is_shared_out_over_the_ranks() -> None:
         replace(TINY, batchsz=3).batch(),
         [replace(TINY, batchsz=3).batch(rank, 2) for rank in (0, 1)],
     )
-    assert whole.support.shape == (3, 5, 1, 3, 16, 16)
-    assert whole.query.shape == (3, 5, 3, 16, 16)
-    assert [each.episodes.tolist() for each in shares] == [[0, 1], [2]]
+    assert [each.shape for each in whole.tensors[:2]] == [(3, 5, 1, 3, 16, 16), (3, 5, 3, 16, 16)]
+    assert [each.tensors[2].tolist() for each in shares] == [[0, 1], [2]]
 
 
 # --- comparisons ----------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ class TrainResult:
     )
     seconds_per_step: float = 0.0  # median over steps
     data_share: float = 0.0  # share of `seconds` spent waiting for batches
-    val_accuracy: float | None = None  # after the last step, on `val_episodes` packed episodes
+    val_accuracy: float | None = None  # after the last step, on `val_episodes` episodes
     val_accuracy_ci95: float | None = None  # half width
     val_episodes: int = 0
     peak_memory_bytes: int | None = None  # CPU: summed PSS above idle; CUDA: the largest rank
@@ -63,7 +63,7 @@ class TrainResult:
 
 @record
 class EpisodeAccuracy:
-    """Accuracy of one packed episode; paired over strategies by `episode`."""
+    """Accuracy of one episode of validation or test; paired over strategies by `episode`."""
 
     episode: int
     accuracy: float
@@ -71,7 +71,7 @@ class EpisodeAccuracy:
 
 @record
 class SeedAccuracy:
-    """Accuracy of one packed validation episode after a training with one seed."""
+    """Accuracy of one validation episode after a training with one seed."""
 
     seed: int
     episode: int
