@@ -89,7 +89,7 @@ def test_the_best_on_validation_is_measured_on_test(
     parent, *children = read_runs(out / "records.jsonl")
     tables = ("tasks.csv", "test_episodes.csv", "confusion.csv", "shown.csv")
     assert (parent.stage, parent.artifacts) == ("evaluate", ("result.json", *tables))
-    assert [each.name for each in children] == ["evaluate test_1_shot", "evaluate test_3_shot"]
+    assert [each.name for each in children] == ["evaluate: test_1_shot", "evaluate: test_3_shot"]
     assert all(each.tags["source"] == "tiny" for each in (parent, *children))
 
 

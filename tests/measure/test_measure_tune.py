@@ -97,7 +97,7 @@ def test_what_is_chosen_was_measured_and_every_way_is_a_run(
     assert {each.parent for each in children} == {parent.uuid}
     assert sum(each.params["chosen"] == "True" for each in children) == 1
     metrics = read_json(out / "metrics.json")
-    assert {f"tune {name}" for name in metrics} == {each.name for each in children}
+    assert {f"{parent.name}: {name}" for name in metrics} == {each.name for each in children}
     assert all(each["seconds_per_step"] > 0 for each in metrics.values())
 
 
