@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from pydantic.dataclasses import is_pydantic_dataclass
 
 import parashot
 from parashot.errors import RecordError
@@ -41,11 +42,11 @@ GOOD = EvaluateResult("ddp", "validation", 5, 1, 15, 100, 0.5, 0.01)
 
 
 def _all_records() -> list[Any]:
-    """Every record of a module called `records`."""
+    """Every record, a pydantic dataclass, of a module called `records`."""
     found = pkgutil.walk_packages(parashot.__path__, "parashot.")
     modules = [importlib.import_module(each.name) for each in found if each.name.endswith(".records")]
-    kinds = {each for module in modules for each in vars(module).values() if dataclasses.is_dataclass(each)}
-    return sorted((each for each in kinds if isinstance(each, type)), key=lambda kind: kind.__name__)
+    named = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
+    return sorted({each for each in named if is_pydantic_dataclass(each)}, key=lambda kind: kind.__name__)
 
 
 RECORDS = _all_records()
