@@ -11,9 +11,11 @@ def main() -> None:
     if params.pretrain.epochs == 0:
         skip_pretraining(EMBEDDING, out, origin)
         return
-    from parashot.train.pretrain import pretrain  # with torch, which takes seconds
+    from parashot.train.job import pretraining_job  # with torch, which takes seconds
+    from parashot.train.run import train_on_all_cores
 
-    pretrain(params, PACKED, EMBEDDING, out, origin, Live(store(params)), scratch())
+    live = Live(store(params))
+    train_on_all_cores(pretraining_job(params, PACKED, EMBEDDING, out, origin, live, scratch()))
 
 
 if __name__ == "__main__":

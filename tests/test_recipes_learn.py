@@ -12,10 +12,9 @@ from tiny_data import IMAGES, SEED, pack_colours
 from parashot.params import Params, parse
 from parashot.recipes import Value, apply, load_recipe, recipe_names
 from parashot.records import Provenance, read_rows
-from parashot.train.job import episode_job
-from parashot.train.pretrain import pretrain
+from parashot.train.job import episode_job, pretraining_job
 from parashot.train.records import HistoryRow, TrainResult
-from parashot.train.run import train
+from parashot.train.run import train, train_on_all_cores
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -71,7 +70,7 @@ def test_a_recipe_learns(packed: Path, tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", PRETRAINING)
 def test_its_pretraining_learns(packed: Path, tmp_path: Path, name: str) -> None:
     out, weights = tmp_path / "pretrain", tmp_path / "embedding.safetensors"
-    assert_learned(pretrain(small(name), packed, weights, out, Provenance()), out)
+    assert_learned(train_on_all_cores(pretraining_job(small(name), packed, weights, out, Provenance()), out))
 
 
 def small(name: str) -> Params:
