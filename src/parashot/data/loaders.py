@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 
@@ -66,7 +67,8 @@ def _by_workers(
     dataset: Dataset[Batch], steps: Sequence[int], workers: int, prefetch: int, device: torch.device
 ) -> Iterator[Batch]:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["parashot.data.episode_dataset"])
+    # the server imports once what this process has imported; else every worker would
+    context.set_forkserver_preload([name for name in sys.modules if name.partition(".")[0] == "parashot"])
     with warnings.catch_warnings():
         # more workers than cores is what is measured here
         warnings.filterwarnings("ignore", message="This DataLoader will create")
