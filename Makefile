@@ -25,7 +25,7 @@ study: setup            ## run the whole study and commit dvc.lock; BASELINE=no 
 	@echo "report: reports/index.html    runs: $(BIN)/mlflow ui"
 
 test: setup            ## run the tests: at most 5 minutes
-	$(RUN) $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder --durations 12 --durations-min 5 -m "not slow"
+	$(RUN) $(BIN)/python -m pytest -q -n 3 --no-loadscope-reorder --durations 12 --durations-min 5 -m "not slow"
 
 test-all: setup            ## run the slow tests as well (kills, hosts, sweeps, studies): at most 25 minutes
 	$(RUN) $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder --durations 12 --durations-min 5

@@ -70,7 +70,8 @@ def test_a_recipe_learns(packed: Path, tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", PRETRAINING)
 def test_its_pretraining_learns(packed: Path, tmp_path: Path, name: str) -> None:
     out, weights = tmp_path / "pretrain", tmp_path / "embedding.safetensors"
-    assert_learned(train_on_all_cores(pretraining_job(small(name), packed, weights, out, Provenance()), out))
+    job = pretraining_job(small(name), packed, weights, out, Provenance())
+    assert_learned(train_on_all_cores(job), out)
 
 
 def small(name: str) -> Params:

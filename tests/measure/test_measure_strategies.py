@@ -196,7 +196,15 @@ def profiled(context: Context, name: str, packed: Path) -> list[StepShares]:
     return shares
 
 
-@pytest.mark.parametrize("name", ["serial", "dp", "ddp", "allreduce", "layer_split"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "serial",
+        "dp",
+        "ddp",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("allreduce", "layer_split")),
+    ],
+)
 def test_a_real_step_is_shared_out(name: str, ranks: StandingRanks, tiny_packed: Path) -> None:
     single = STRATEGIES[name].processes(2) == 1
     shares = profiled(alone(2), name, tiny_packed) if single else ranks(2, profiled, name, tiny_packed)

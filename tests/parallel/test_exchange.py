@@ -60,6 +60,7 @@ def test_each_strategy_exchanges_what_it_says(ranks: StandingRanks) -> None:
     assert of("channel_split")[0].keys() == {"allreduce_"}  # conv4's layers go in pairs: nothing is gathered
 
 
+@pytest.mark.slow  # two more sets of ranks start
 def test_what_a_rank_sends_grows_with_the_ring(ranks: StandingRanks) -> None:
     _, sent, gradient_bytes = ranks(3, messages, "allreduce", {})
     assert sent == pytest.approx(4 / 3 * gradient_bytes)
