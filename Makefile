@@ -24,10 +24,10 @@ study: setup            ## run the whole study and commit dvc.lock; BASELINE=no 
 	@test "$(BASELINE)" = no || $(BIN)/python -m stages.baseline
 	@echo "report: reports/index.html    runs: $(BIN)/mlflow ui"
 
-test: setup            ## run the tests: at most 5 minutes
+test: setup            ## run the tests: about 6 minutes on 2 cores
 	$(RUN) $(BIN)/python -m pytest -q -n 3 --no-loadscope-reorder --durations 12 --durations-min 5 -m "not slow"
 
-test-all: setup            ## run the slow tests as well (kills, hosts, sweeps, studies): at most 25 minutes
+test-all: setup            ## run the slow tests as well (kills, hosts, sweeps, studies)
 	$(RUN) $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder --durations 12 --durations-min 5
 
 lint: setup            ## run ruff and mypy
