@@ -167,17 +167,23 @@ class Task(ABC):
     unit: ClassVar[str] = "item"
     """Name of one item, as messages say it."""
 
-    batchsz: int
-    """Items per optimizer step, over all replicas."""
-
-    items: int
-    """Budget of the training; steps follow from it and `batchsz`."""
-
     remedy: ClassVar[str] = "set a smaller learning rate"
     """Advice against NaN and infinity."""
 
-    splits_channels: bool = False
-    """Whether `cut_channels` can cut the network."""
+    @property
+    @abstractmethod
+    def batchsz(self) -> int:
+        """Items per optimizer step, over all replicas."""
+
+    @property
+    @abstractmethod
+    def items(self) -> int:
+        """Budget of the training; steps follow from it and `batchsz`."""
+
+    @property
+    def splits_channels(self) -> bool:
+        """Whether `cut_channels` can cut the network."""
+        return False
 
     @abstractmethod
     def network(self) -> nn.Module:

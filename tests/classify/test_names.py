@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from coloured import picture
+from html_elements import Elements
 
 from parashot.classify.predictions import Prediction, as_csv, as_json, as_table
 from parashot.classify.sheet import sheet
@@ -31,27 +31,6 @@ NAMES = {
 }
 
 each_name = pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
-
-
-class _Seen(HTMLParser):
-    """Elements, attributes and text, as a browser sees them."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.handlers: list[str] = []
-        self.addresses: list[str] = []
-        self.text = ""
-        self.feed(html)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.handlers += [name for name, _ in attrs if name.startswith("on")]
-        self.addresses += [str(value) for name, value in attrs if name in {"href", "src"}]
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
 
 
 def _predictions(name: str) -> list[Prediction]:
@@ -86,7 +65,7 @@ def test_in_the_sheet(tmp_path: Path, name: str) -> None:
     if not set(name) & set("/\0") and len(name) < 200:
         file = tmp_path / f"{name}.jpg"
     file.write_bytes(encode_jpeg(picture((9, 9, 9), 0)))
-    seen = _Seen(sheet([Prediction(file, (0.75, 0.25))], {name: [file], "other": [file]}, name))
+    seen = Elements(sheet([Prediction(file, (0.75, 0.25))], {name: [file], "other": [file]}, name))
     assert seen.tags & {"script", "iframe", "object", "link", "base", "form"} == set()
     assert seen.handlers == []
     assert all(each.startswith("data:image/jpeg;base64,") for each in seen.addresses)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import study_builder as build
+from html_elements import Elements
 
 from parashot.plain import printable
 from parashot.questions.accuracy.records import Confusion
@@ -32,25 +32,6 @@ NAMES = (
 """What a store of images may hold; others are refused when it is read."""
 
 
-class _Elements(HTMLParser):
-    """Elements, handlers and text, as a browser sees them."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.handlers: list[str] = []
-        self.text = ""
-        self.feed(html)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.handlers += [name for name, _ in attrs if name.startswith("on")]
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
 def test_names_are_text_in_the_page(tmp_path: Path) -> None:
     counts = tuple(Confusion(one, two, 9, 3) for one in NAMES for two in NAMES)
     results = StudyResults(
@@ -59,7 +40,7 @@ def test_names_are_text_in_the_page(tmp_path: Path) -> None:
     )
     study = analyse(results, build.params())
     write_report(study, NAMES[1], tmp_path / "reports")
-    seen = _Elements((tmp_path / "reports" / "index.html").read_text(encoding="utf-8"))
+    seen = Elements((tmp_path / "reports" / "index.html").read_text(encoding="utf-8"))
     assert not seen.tags & {"script", "iframe", "object", "link", "base", "form", "img"}
     assert seen.handlers == []
     assert NAMES[0] in seen.text and NAMES[1] in seen.text

@@ -55,12 +55,12 @@ class PretrainingTask(Task):
     remedy = "set a smaller pretrain.learning_rate"
 
     @property
-    def batchsz(self) -> int:  # type: ignore[override]  # a function of the params
+    def batchsz(self) -> int:
         """Images per optimizer step."""
         return self.params.pretrain.batchsz
 
     @property
-    def items(self) -> int:  # type: ignore[override]
+    def items(self) -> int:
         """Images of all epochs."""
         return self.params.pretrain.epochs * self.epoch_steps * self.batchsz
 

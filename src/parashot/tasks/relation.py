@@ -52,17 +52,17 @@ class RelationTask(Task):
     remedy = "set a smaller train.learning_rate, or skip such steps by train.on_nonfinite=skip"
 
     @property
-    def batchsz(self) -> int:  # type: ignore[override]  # a function of the params
+    def batchsz(self) -> int:
         """Episodes per optimizer step."""
         return self.params.train.batchsz
 
     @property
-    def items(self) -> int:  # type: ignore[override]
+    def items(self) -> int:
         """Episodes of the training."""
         return self.params.train.episodes
 
     @property
-    def splits_channels(self) -> bool:  # type: ignore[override]
+    def splits_channels(self) -> bool:
         """A residual head compares whole maps beside the relation head: it has no channel split."""
         return self.params.model.head == "relation"
 
