@@ -25,7 +25,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_rows(loader / "blocks.csv", LoaderBlock, blocks)
     write_metrics(loader / "metrics.json", {})
     (tmp_path / "reports/figures").mkdir(parents=True)
-    for name in ("overview", "episode_0"):
+    for name in ("overview", "batchsz"):
         (tmp_path / f"reports/figures/{name}.png").write_bytes(b"a picture")
     shutil.copyfile(Path(__file__).parents[1] / "params.yaml", tmp_path / "params.yaml")
     monkeypatch.chdir(tmp_path)
@@ -45,16 +45,8 @@ def test_a_folder_is_written_and_written_again(here: Path) -> None:
     for _ in range(2):
         assert main(["summary", "--to", "mine"]) == 0
     names = {each.name for each in (here / "mine").iterdir()}
-    assert names == {"README.md", "params.yaml", "overview.png", "episode_0.png"}
-    assert "![overview](overview.png)\n\n![episode 0](episode_0.png)" in (here / "mine/README.md").read_text()
-
-
-def test_real_images_are_not_handed_on(here: Path) -> None:
-    text = (here / "params.yaml").read_text()
-    assert "source: synthetic" in text
-    (here / "params.yaml").write_text(text.replace("source: synthetic", "source: miniimagenet", 1))
-    assert main(["summary", "--to", "mine"]) == 0
-    assert {each.name for each in (here / "mine").iterdir()} == {"README.md", "params.yaml", "overview.png"}
+    assert names == {"README.md", "params.yaml", "overview.png", "batchsz.png"}
+    assert "![overview](overview.png)\n\n![batchsz](batchsz.png)" in (here / "mine/README.md").read_text()
 
 
 @pytest.mark.parametrize("place", [".", "results", "params.yaml"])

@@ -21,7 +21,7 @@ import parashot
 from parashot import cli
 from parashot.files import write_text
 from parashot.params import knobs
-from parashot.questions.accuracy.records import Confusion, EvaluateResult, ShownScore, WarmupRun
+from parashot.questions.accuracy.records import EvaluateResult, WarmupRun
 from parashot.questions.batchsz.records import BatchszBlock, BatchszRun
 from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.scaling.records import CostMessage, CostStep
@@ -57,8 +57,6 @@ RECORDS: Mapping[str, Any] = {
     "results/warmup/runs.csv": WarmupRun,
     "results/evaluate/result.json": EvaluateResult,
     "results/evaluate/test_episodes.csv": EpisodeAccuracy,
-    "results/evaluate/confusion.csv": Confusion,
-    "results/evaluate/shown.csv": ShownScore,
 }
 """Record behind each file of results."""
 

@@ -1,4 +1,4 @@
-"""The accuracy question: the chosen model on test, what it mistakes for what, and warm-ups."""
+"""The accuracy question: the chosen model on test, and warm-ups."""
 
 from __future__ import annotations
 
@@ -7,19 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from PIL import Image
 from tiny_data import EVALUATED, PACKED_EPISODES, SEED, tiny_params
 
-from parashot.data.episodes import EpisodeSpec, draw_rows
 from parashot.errors import RecordError
 from parashot.model.network import build_network
 from parashot.model.weights import save_weights
 from parashot.parallel.registry import STRATEGIES
-from parashot.questions.accuracy.episodes import confusions
 from parashot.questions.accuracy.measure import evaluate_chosen
-from parashot.questions.accuracy.records import Confusion, EvaluateResult, ShownScore, WarmupRun
+from parashot.questions.accuracy.records import EvaluateResult, WarmupRun
 from parashot.questions.accuracy.warmup import study_warmup
 from parashot.records import Provenance, read_json, read_result, read_rows, read_runs, write_result
 from parashot.task import mean_and_ci95
@@ -77,17 +72,8 @@ def test_the_best_on_validation_is_measured_on_test(
     metrics = read_json(out / "metrics.json")
     assert set(metrics) == {"test_1_shot", "test_3_shot"}
     assert metrics["test_1_shot"]["accuracy"] == result.test_accuracy
-    confused = read_rows(Confusion, out / "confusion.csv")
-    own = sum(each.taken for each in confused if each.actual == each.taken_for)
-    assert own == round(float(expected.sum()) * 2 * 3)
-    assert sum(each.taken for each in confused) == PACKED_EPISODES * 2 * 3
-    shown = read_rows(ShownScore, out / "shown.csv")
-    assert len(shown) == 2 * (2 * 2) * 2  # two episodes, two queries of each of two classes, two scores each
-    with Image.open(out / "episode_0.png") as picture:
-        assert np.array_equal(np.asarray(picture)[:16, :16], episodes.split.images[episodes.rows[0, 0, 0]])
-        assert np.array_equal(np.asarray(picture)[16:, 32:], episodes.split.images[episodes.rows[0, 1, 2]])
     parent, *children = read_runs(out / "records.jsonl")
-    tables = ("tasks.csv", "test_episodes.csv", "confusion.csv", "shown.csv")
+    tables = ("tasks.csv", "test_episodes.csv")
     assert (parent.stage, parent.artifacts) == ("evaluate", ("result.json", *tables))
     assert [each.name for each in children] == ["evaluate: test_1_shot", "evaluate: test_3_shot"]
     assert all(each.tags["source"] == "tiny" for each in (parent, *children))
@@ -106,40 +92,6 @@ def test_a_training_that_is_not_there_is_named(tiny_packed: Path, tmp_path: Path
     (trainings / "ddp" / "result.json").unlink()
     with pytest.raises(RecordError, match=r"ddp/result\.json: cannot be read"):
         evaluate_chosen(tiny_params(), tiny_packed, trainings, tmp_path / "out", Provenance())
-
-
-@given(
-    sizes=st.lists(st.integers(4, 9), min_size=2, max_size=6),
-    n_way=st.integers(2, 4),
-    k_query=st.integers(1, 3),
-    episodes=st.integers(1, 12),
-    seed=st.integers(0, 2**31),
-)
-@settings(max_examples=60, deadline=None)
-def test_counts_are_those_of_a_plain_loop(
-    sizes: list[int], n_way: int, k_query: int, episodes: int, seed: int
-) -> None:
-    n_way = min(n_way, len(sizes))
-    class_sizes = np.array(sizes)
-    spec = EpisodeSpec(n_way, 1, k_query)
-    rows = draw_rows(seed, "test", np.arange(episodes), class_sizes, spec)
-    scores = np.random.default_rng(seed).standard_normal((episodes, n_way * k_query, n_way))
-    names = [f"c{number}" for number in range(len(sizes))]
-    label = np.repeat(np.arange(len(sizes)), sizes)
-    taken: dict[tuple[str, str], int] = {}
-    offered: dict[tuple[str, str], int] = {}
-    for episode in range(episodes):
-        classes = [names[label[rows[episode, position, 0]]] for position in range(n_way)]
-        for query in range(n_way * k_query):
-            own = classes[query // k_query]
-            found = classes[int(scores[episode, query].argmax())]
-            taken[own, found] = taken.get((own, found), 0) + 1
-            for other in classes:
-                offered[own, other] = offered.get((own, other), 0) + 1
-    for each in confusions(scores, rows, class_sizes, names):
-        assert each.taken == taken.pop((each.actual, each.taken_for), 0)
-        assert each.offered == offered.pop((each.actual, each.taken_for), 0)
-    assert not taken and not offered
 
 
 def test_every_size_is_trained_with_and_without_by_every_seed(tiny_packed: Path, tmp_path: Path) -> None:

@@ -13,16 +13,8 @@ from zlib import crc32
 
 import numpy as np
 
-from parashot.data.images import encode_png
 from parashot.params import ClaimsParams, Params, parse, read_yaml
-from parashot.questions.accuracy.records import (
-    Confusion,
-    EvaluateResult,
-    Evaluation,
-    ShownEpisode,
-    ShownScore,
-    Training,
-)
+from parashot.questions.accuracy.records import EvaluateResult, Evaluation, Training
 from parashot.questions.batchsz.records import BatchszBlock, BatchszResults, BatchszRun
 from parashot.questions.loader.records import LoaderBlock, LoaderResults
 from parashot.questions.results import StudyResults
@@ -322,9 +314,8 @@ def evaluation() -> Evaluation:
     accuracies = np.random.default_rng(11).normal(0.44, 0.1, 1000).round(3)
     half = 1.96 * float(accuracies.std(ddof=1)) / 1000**0.5
     result = EvaluateResult("ddp", "validation accuracy", 5, 1, 15, 1000, float(accuracies.mean()), half)
-    shown = (shown_episode(0), shown_episode(1))
     tasks = (task(1, 0.02), task(5, 0.004))
-    return Evaluation(result, by_episode(accuracies), _confusion_counts(), shown, tasks)
+    return Evaluation(result, by_episode(accuracies), tasks)
 
 
 def task(k_shot: int, margin: float) -> TaskAccuracy:
@@ -332,27 +323,6 @@ def task(k_shot: int, margin: float) -> TaskAccuracy:
     ours, half = 0.44 + 0.04 * k_shot, 0.006
     others = (ours - margin, half, ours - 0.1, half, margin, 0.01)
     return TaskAccuracy(5, k_shot, 15, 1000, ours, half, *others, 100, ours + 0.03, 0.02)
-
-
-def _confusion_counts() -> tuple[Confusion, ...]:
-    """Six classes; `class 1` is taken for `class <2>` half as often as for itself, others for none."""
-    names = [f"class <{number}>" if number == 2 else f"class {number}" for number in range(6)]
-    taken = {(own, own): 240 for own in names} | {("class 1", "class <2>"): 120}
-    return tuple(
-        Confusion(own, other, 240 if own != "class 5" or own == other else 0, taken.get((own, other), 0))
-        for own in names
-        for other in names
-    )
-
-
-def shown_episode(number: int) -> ShownEpisode:
-    """Three classes of plain colours with one support image and two queries each, 8 pixels wide."""
-    mosaic = np.random.default_rng(number).integers(0, 256, (3 * 8, 3 * 8, 3)).astype(np.uint8)
-    scores = tuple(
-        ShownScore(number, 3, 1, actual, query, offered, 0.9 if actual == offered else 0.1 * query)
-        for actual, query, offered in np.ndindex(3, 2, 3)
-    )
-    return ShownEpisode(scores, encode_png(mosaic))
 
 
 def study(**parts: object) -> StudyResults:

@@ -6,7 +6,6 @@ import json
 import math
 import shutil
 import typing
-from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 import study_builder as build
 
 from parashot.errors import RecordError
-from parashot.questions.accuracy.records import ShownScore, WarmupRun
+from parashot.questions.accuracy.records import WarmupRun
 from parashot.questions.ledger import CLAIMS
 from parashot.questions.results import StudyResults, load_results
 from parashot.questions.step.records import TuneBlock
@@ -27,10 +26,10 @@ STRATEGIES = ("serial", "dp", "ddp")
 EXPORTED = ("hardware", "params", "loader", "strategies", "batchsz", "evaluate", "claims", "advice", "step")
 
 
-def write_folder(folder: Path, part: object, without: Sequence[str] = ()) -> None:
+def write_folder(folder: Path, part: object) -> None:
     """Write each field of a part of the results to a file of its name."""
     hints = typing.get_type_hints(type(part))
-    for name in {each.name for each in fields(part)} - {*without}:  # type: ignore[arg-type]
+    for name in [each.name for each in fields(part)]:  # type: ignore[arg-type]
         if typing.get_origin(hints[name]) is tuple:
             write_rows(folder / f"{name}.csv", typing.get_args(hints[name])[0], getattr(part, name))
         else:
@@ -51,11 +50,7 @@ def write_study(root: Path, study: StudyResults) -> None:
     write_folder(folder / "batchsz", study.batchsz)
     for name, training in study.training.items():
         write_folder(folder / "train" / name, training)
-    write_folder(folder / "evaluate", study.evaluate, without=("shown",))
-    shown = [score for each in study.evaluate.shown for score in each.scores]
-    write_rows(folder / "evaluate/shown.csv", ShownScore, shown)
-    for number, each in enumerate(study.evaluate.shown):
-        (folder / f"evaluate/episode_{number}.png").write_bytes(each.images)
+    write_folder(folder / "evaluate", study.evaluate)
 
 
 @pytest.fixture
@@ -93,7 +88,7 @@ def test_tables_that_a_study_may_lack_are_empty(root: Path) -> None:
         ("results/train/dp", "train/dp"),
         ("results/batchsz/blocks.csv", "batchsz"),
         ("results/warmup", "warmup"),
-        ("results/evaluate/episode_1.png", "evaluate"),
+        ("results/evaluate/test_episodes.csv", "evaluate"),
     ],
 )
 def test_a_missing_part_is_one_line_or_left_out(root: Path, path: str, part: str) -> None:
@@ -138,7 +133,7 @@ def test_real_images_and_a_long_run_are_told() -> None:
 
 def test_scaling_is_predicted_and_checked() -> None:
     study = analyse(build.study(), build.params())
-    assert len(study.scaling) == 3 * 2 * 5 and len(study.checked) == 2
+    assert [row.devices for row in study.scaling] == [1, 2, 4] * 2 and len(study.checked) == 2
     scaling = export(study)["scaling"]
     assert scaling["hidden"] == pytest.approx(0.75) and scaling["contention"] == pytest.approx(1.05, rel=0.02)
 

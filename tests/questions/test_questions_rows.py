@@ -160,11 +160,6 @@ def test_every_training_is_compared_with_serial_and_ddp_with_dp() -> None:
     assert all(row.verdict == "equivalent" and row.episodes == 600 for row in found)
 
 
-def test_what_is_mistaken_most_often_comes_first() -> None:
-    (worst,) = analyse(build.study(), build.params()).confusion
-    assert (worst.actual, worst.taken_for, worst.share) == ("class 1", "class <2>", 0.5)
-
-
 def test_only_an_interval_above_zero_is_a_gain() -> None:
     found = task_rows([build.task(1, margin) for margin in (0.02, 0.004, -0.02)])
     assert [row.verdict for row in found] == ["gain", "no gain", "loss"]

@@ -1,22 +1,20 @@
-"""Names of classes and files in the report: text, and nothing else."""
+"""Names of files in the report: text, and nothing else."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import study_builder as build
 from html_elements import Elements
 
 from parashot.plain import printable
-from parashot.questions.accuracy.records import Confusion
-from parashot.questions.accuracy.rows import ConfusionRow
+from parashot.questions.claim import Claim
 from parashot.questions.results import StudyResults
 from parashot.questions.study import analyse
 from parashot.report.markdown import as_markdown, markdown
 from parashot.report.page import write_report
-from parashot.report.tables import CONFUSION
+from parashot.report.tables import CLAIMS
 
 NAMES = (
     "<script>alert(1)</script>",
@@ -29,15 +27,12 @@ NAMES = (
     '=HYPERLINK("http://x","y")',
     r"$\frac{1}{0}$ $",
 )
-"""What a store of images may hold; others are refused when it is read."""
+"""What a path may hold."""
 
 
 def test_names_are_text_in_the_page(tmp_path: Path) -> None:
-    counts = tuple(Confusion(one, two, 9, 3) for one in NAMES for two in NAMES)
-    results = StudyResults(
-        evaluate=replace(build.evaluation(), confusion=counts, shown=()),
-        missing={"loader": f"results/{NAMES[0]}: cannot be read"},
-    )
+    missing = {str(number): f"{name}: cannot be read" for number, name in enumerate(NAMES)}
+    results = StudyResults(evaluate=build.evaluation(), missing=missing)
     study = analyse(results, build.params())
     write_report(study, NAMES[1], tmp_path / "reports")
     seen = Elements((tmp_path / "reports" / "index.html").read_text(encoding="utf-8"))
@@ -50,7 +45,7 @@ def test_names_are_text_in_the_page(tmp_path: Path) -> None:
 
 def test_names_are_text_in_a_table_of_markdown() -> None:
     for name in (*NAMES, "a\nb\r\nc", "\x1b[2J"):
-        lines = as_markdown(CONFUSION.of([ConfusionRow(name, name, 3, 1, 1 / 3)])).split("\n")
+        lines = as_markdown(CLAIMS.of([Claim(name, name, name, name, "undecided", name)])).split("\n")
         assert len(lines) == 3
         assert len({len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in lines}) == 1
         assert re.search(r"(?<!\\)(?:\\\\)*(\[|<[a-zA-Z/!?])", lines[2]) is None

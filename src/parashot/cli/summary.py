@@ -38,7 +38,7 @@ def _run(command: argparse.Namespace) -> None:
         print(markdown(study, command.title), end="")
         return
     _refuse_to_replace_others(command.to)
-    figures = _figures(synthetic=study.synthetic)
+    figures = _figures()
     with replacing_folder(command.to.resolve()) as folder:
         for figure in figures:
             shutil.copyfile(figure, folder / figure.name)
@@ -57,11 +57,7 @@ def _refuse_to_replace_others(folder: Path) -> None:
         raise UsageError(f"--to {folder}: it holds other files; name a folder that is new or empty")
 
 
-def _figures(*, synthetic: bool) -> list[Path]:
-    """Return the report's figures, the overview first.
-
-    Of real images only those that show none, since a page like this is handed on.
-    """
+def _figures() -> list[Path]:
+    """Return the report's figures, the overview first."""
     figures = Path("reports/figures").glob("*.png")
-    shown = [path for path in figures if synthetic or not path.stem.startswith("episode_")]
-    return sorted(shown, key=lambda path: (path.stem != "overview", path.name))
+    return sorted(figures, key=lambda path: (path.stem != "overview", path.name))

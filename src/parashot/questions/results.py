@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 from parashot.errors import RecordError
 from parashot.questions.accuracy.records import (
     Evaluation,
-    ShownEpisode,
-    ShownScore,
     Training,
     WarmupResults,
     WarmupRun,
@@ -80,7 +78,7 @@ def load_results(root: Path, strategies: Sequence[str], *, partial: bool = False
         training={name: training for name, training in trainings.items() if training is not None},
         batchsz=folder("batchsz", BatchszResults),
         warmup=warmup.runs if warmup else None,
-        evaluate=part("evaluate", lambda: _evaluation(results / "evaluate")),
+        evaluate=folder("evaluate", Evaluation),
         missing=missing,
     )
 
@@ -101,25 +99,6 @@ def _read_folder(kind: type[T], folder: Path, **given: Any) -> T:
         row = typing.get_args(hint)[0] if is_table else hint
         found[each.name] = tuple(read_rows(row, path)) if is_table else read_result(row, path)
     return kind(**found)
-
-
-def _evaluation(folder: Path) -> Evaluation:
-    """`results/evaluate` with the pictures of the episodes that are shown."""
-    path = folder / "shown.csv"
-    scores = read_rows(ShownScore, path) if path.exists() else []
-    shown = tuple(
-        ShownEpisode(tuple(each for each in scores if each.episode == number), _picture(folder, number))
-        for number in sorted({each.episode for each in scores})
-    )
-    return _read_folder(Evaluation, folder, shown=shown)
-
-
-def _picture(folder: Path, episode: int) -> bytes:
-    path = folder / f"episode_{episode}.png"
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise RecordError(f"{path}: missing; run `dvc repro -f -s evaluate` to make it again") from error
 
 
 def _relative(message: str, root: Path) -> str:

@@ -78,18 +78,15 @@ class Stage:
         out: Path,
         tables: Mapping[str, Table],
         settings: Sequence[Setting],
-        files: Mapping[str, bytes] | None = None,
         result: Any = None,
     ) -> None:
         """Write the folder of results, whole or not at all.
 
-        tables: CSV files by name. files: contents of further files, by name. result: record of result.json.
+        tables: CSV files by name. result: record of result.json.
         """
         with replacing_folder(out) as folder:
             for name, (kind, records) in tables.items():
                 write_rows(folder / name, kind, records)
-            for name, content in (files or {}).items():
-                (folder / name).write_bytes(content)
             write_metrics(folder / "metrics.json", {each.name: each.metrics for each in settings})
             if result is not None:
                 write_result(folder / RESULT, result)

@@ -9,13 +9,11 @@ from parashot.params import Params
 from parashot.questions.accuracy.records import EvaluateResult
 from parashot.questions.accuracy.rows import (
     AccuracyComparison,
-    ConfusionRow,
     TaskRow,
     TimeToAccuracy,
     comparisons,
     task_rows,
     time_to_accuracy,
-    worst_confusions,
 )
 from parashot.questions.advice import Advice
 from parashot.questions.batchsz.rows import BatchszRow, batchsz_rows
@@ -51,7 +49,6 @@ class Study:
     accuracy: tuple[AccuracyComparison, ...]
     time_to_accuracy: tuple[TimeToAccuracy, ...]
     tasks: tuple[TaskRow, ...]
-    confusion: tuple[ConfusionRow, ...]
     predictor: Predictor | None
     scaling: tuple[ScalingRow, ...]
     checked: tuple[CheckedRow, ...]
@@ -143,7 +140,6 @@ def analyse(results: StudyResults, params: Params) -> Study:
         accuracy=tuple(comparisons(results.training, BASE, params.claims)),
         time_to_accuracy=tuple(time_to_accuracy(results.training.values(), results.pretraining, images)),
         tasks=tuple(task_rows(evaluation.tasks if evaluation else ())),
-        confusion=tuple(worst_confusions(evaluation.confusion)) if evaluation else (),
         predictor=predictor,
         scaling=tuple(shown_rows(predictor)) if predictor else (),
         checked=tuple(checked_rows(predictor, bench)) if predictor and bench else (),

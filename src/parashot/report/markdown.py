@@ -19,7 +19,6 @@ HEADINGS = {
     "batchsz": "Batch sizes",
     "accuracy": "Does the accuracy survive?",
     "tasks": "Few-shot accuracy on unseen classes",
-    "confusion": "What is mistaken for what",
     "claims": "The study's claims",
 }
 

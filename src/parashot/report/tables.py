@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from parashot.plain import cell, printable
 from parashot.questions import text
-from parashot.questions.accuracy.rows import AccuracyComparison, ConfusionRow, TaskRow, TimeToAccuracy
+from parashot.questions.accuracy.rows import AccuracyComparison, TaskRow, TimeToAccuracy
 from parashot.questions.batchsz.rows import BatchszRow
 from parashot.questions.claim import Claim
 from parashot.questions.loader.rows import LoaderRow
@@ -126,7 +126,6 @@ def all_tables(study: Study) -> dict[str, Table[Any]]:
         ACCURACY.of(study.accuracy),
         TASKS.of(study.tasks),
         TIME_TO_ACCURACY.of(study.time_to_accuracy if timed else ()),
-        CONFUSION.of(study.confusion),
         CLAIMS.of(study.claims),
     )
     return {table.name: table for table in tables if table.rows}
@@ -323,18 +322,6 @@ TIME_TO_ACCURACY = Table[TimeToAccuracy](
         Column("to 58.2%", lambda row: row.seconds_to_58_2, text.seconds),
         Column("to 62%", lambda row: row.seconds_to_62, text.seconds),
     ),
-)
-CONFUSION = Table[ConfusionRow](
-    "confusion",
-    "The classes of the test split that are mistaken most often",
-    (
-        Column("class", lambda row: row.actual, number=False),
-        Column("taken for", lambda row: row.taken_for, number=False),
-        Column("share of its queries", lambda row: row.share, text.percent),
-        Column("queries", lambda row: row.taken),
-        Column("of those that met it", lambda row: row.offered),
-    ),
-    layout="narrow",
 )
 CLAIMS = Table[Claim](
     "claims",

@@ -11,7 +11,6 @@ import torch
 
 from parashot.allocator import keep_freed_memory
 from parashot.data.episodes import EpisodeSpec
-from parashot.data.manifest import read_manifest
 from parashot.errors import DataError, RecordError
 from parashot.model.losses import accuracy
 from parashot.model.network import RelationNetwork
@@ -20,8 +19,7 @@ from parashot.parallel.context import resolve_placement
 from parashot.parallel.registry import STRATEGIES
 from parashot.parallel.strategy import channels_last
 from parashot.params import Params
-from parashot.questions.accuracy.episodes import confusions, shown_episodes
-from parashot.questions.accuracy.records import Confusion, EvaluateResult, ShownScore
+from parashot.questions.accuracy.records import EvaluateResult
 from parashot.questions.runs import Setting, Stage, Table
 from parashot.records import Provenance, read_result
 from parashot.tasks.evaluation import EpisodeSet, draw_split
@@ -55,18 +53,13 @@ def evaluate_chosen(params: Params, packed: Path, trainings: Path, out: Path, pr
     transductive = params.evaluate.transductive_episodes
     found = [_measure(network, episodes, chosen, transductive) for episodes in _tasks(params, packed)]
     own = next(each for each in found if each.episodes.spec.k_shot == params.episode.k_shot)
-    episodes, scores = own.episodes, own.scores.numpy()
-    names = read_manifest(packed).splits["test"].classes
-    shown, pictures = shown_episodes(episodes.split, episodes.rows, scores, episodes.spec)
     accuracies = enumerate(accuracy(own.scores).double().tolist())
     tables: dict[str, Table] = {
         "tasks.csv": (TaskAccuracy, [each.accuracy for each in found]),
         "test_episodes.csv": (EpisodeAccuracy, [EpisodeAccuracy(*each) for each in accuracies]),
-        "confusion.csv": (Confusion, confusions(scores, episodes.rows, episodes.split.class_sizes, names)),
-        "shown.csv": (ShownScore, shown),
     }
     settings = [_setting(each.accuracy) for each in found]
-    stage.write(out, tables, settings, pictures, _result(chosen, own.accuracy))
+    stage.write(out, tables, settings, _result(chosen, own.accuracy))
 
 
 def _measure(network: RelationNetwork, episodes: EpisodeSet, chosen: str, transductive: int) -> _Measured:

@@ -1,4 +1,4 @@
-"""Rows of the tables on accuracy: comparisons of trainings, tasks, confusions, and time to accuracy."""
+"""Rows of the tables on accuracy: comparisons of trainings, tasks, and time to accuracy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 from parashot.params import ClaimsParams
-from parashot.questions.accuracy.records import Confusion, Training
+from parashot.questions.accuracy.records import Training
 from parashot.questions.statistics import Interval, equivalence, paired, repeated_equivalence
 from parashot.questions.study2020 import BEST_VALIDATION
 from parashot.train.records import EpisodeAccuracy, TaskAccuracy
@@ -113,23 +113,6 @@ def task_rows(tasks: Iterable[TaskAccuracy]) -> list[TaskRow]:
         TaskRow(**asdict(task), verdict=words[Interval.around(task.margin, task.margin_ci95).side_of(0)])
         for task in tasks
     ]
-
-
-@dataclass(frozen=True)
-class ConfusionRow(Confusion):
-    """Two different classes; `share` of the queries that might have been mistaken were."""
-
-    share: float
-
-
-def worst_confusions(counts: Iterable[Confusion], most: int = 10) -> list[ConfusionRow]:
-    """Return the pairs that are mistaken most often, the worst first."""
-    rows = [
-        ConfusionRow(**asdict(each), share=each.taken / each.offered)
-        for each in counts
-        if each.taken and each.actual != each.taken_for
-    ]
-    return sorted(rows, key=lambda row: -row.share)[:most]
 
 
 # --- time to accuracy -------------------------------------------------------------------------------------

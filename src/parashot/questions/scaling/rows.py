@@ -32,10 +32,6 @@ MODES: tuple[Mode, ...] = ("strong", "weak")
 PREDICTED = "ddp"
 """The strategy whose gradients, messages and overlap a prediction is made of."""
 
-DEVICES = (1, 2, 4, 8, 64)
-LINKS_SHOWN = (HERE, "ethernet-10g", "infiniband-hdr")
-"""Links of the report's predictions, between machines such as this one: measured here, usual, and fast."""
-
 MOST_DEVICES = 1_000_000
 FEWEST_SIZES = 3
 NOT_MEASURED = Interval(0.0, 0.0, 1.0)
@@ -185,9 +181,13 @@ def parse_devices(text: str) -> list[int]:
 
 
 def shown_rows(predictor: Predictor) -> list[ScalingRow]:
-    """Return the report's predictions; the link measured here is left out where there is none."""
-    links = [link for link in LINKS_SHOWN if link != HERE or predictor.here is not None]
-    return [row for link in links for row in predictor.rows(link, DEVICES)]
+    """Return the report's predictions: up to twice the devices that were measured, by the link measured here.
+
+    None where one replica was measured, since no link was.
+    """
+    if predictor.here is None:
+        return []
+    return predictor.rows(HERE, [1, predictor.per_node, 2 * predictor.per_node])
 
 
 def checked_rows(predictor: Predictor, bench: StrategyResults) -> list[CheckedRow]:

@@ -1,36 +1,26 @@
-"""Figures of the trainings: accuracy over seconds, and loss over episodes."""
+"""Figure of the trainings: accuracy over seconds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
-import numpy as np
 from matplotlib.axes import Axes
 
 from parashot.questions.accuracy.rows import before_training
 from parashot.questions.study import Study
-from parashot.questions.text import listed, number, percent
+from parashot.questions.text import listed, percent
 from parashot.report.canvas import Drawing, chance_line, new_axes, outside_legend, styled
 from parashot.report.palette import LIGHT, Look, looks
 from parashot.train.records import HistoryRow
 
-R = TypeVar("R", HistoryRow, HistoryRow)
-Histories = Mapping[str, Sequence[HistoryRow]]
-"""By strategy."""
-
-
-def accuracy_drawings(study: Study) -> Iterator[Drawing]:
-    """Draw the curves of the trainings that ran."""
-    histories = {name: each.history for name, each in study.results.training.items() if each.history}
-    if validated := {name: rows for name, each in histories.items() if (rows := _validated(each))}:
-        yield _accuracy(study, validated)
-    if histories:
-        yield _loss(histories)
-
 
 @styled
-def _accuracy(study: Study, validated: Histories) -> Drawing:
+def draw_accuracy(study: Study) -> Drawing | None:
+    """Draw the trainings that were validated; None where there is none."""
+    trainings = study.results.training.items()
+    validated = {name: rows for name, each in trainings if (rows := _validated(each.history))}
+    if not validated:
+        return None
     figure, axes = new_axes()
     pretraining = study.results.pretraining
     begun = before_training(pretraining)
@@ -54,7 +44,7 @@ def _accuracy(study: Study, validated: Histories) -> Drawing:
     )
 
 
-def _validated(history: Sequence[R]) -> list[R]:
+def _validated(history: Sequence[HistoryRow]) -> list[HistoryRow]:
     return [row for row in history if row.val_accuracy is not None]
 
 
@@ -70,30 +60,4 @@ def _curve(axes: Axes, name: str, rows: Sequence[HistoryRow], look: Look, begun:
         capsize=3,
         linewidth=1.4,
         label=name,
-    )
-
-
-@styled
-def _loss(histories: Histories) -> Drawing:
-    figure, axes = new_axes()
-    for (name, history), look in zip(histories.items(), looks(len(histories)), strict=True):
-        reach = max(len(history) // 10, 1)
-        episodes = [row.items for row in history]
-        loss = np.array([row.loss for row in history])
-        smooth = np.convolve(loss, np.full(reach, 1 / reach), mode="valid")
-        middle = episodes[reach // 2 :][: len(smooth)]
-        colour = LIGHT[look.colour]
-        axes.plot(episodes, loss, color=colour, linewidth=0.7, alpha=0.3)
-        axes.plot(middle, smooth, color=colour, linewidth=1.8, linestyle=look.line, label=name)
-    axes.set_xlabel("episodes seen")
-    axes.set_ylabel("training loss")
-    outside_legend(figure)
-    said = (f"{name} {number(history[-1].loss)}" for name, history in histories.items())
-    return Drawing(
-        "curves_loss",
-        "Loss",
-        f"Training loss over episodes; at the last step {listed(said)}.",
-        "Thin: each step. Thick: the mean over a tenth of the curve. All strategies see the same episodes in "
-        "the same order.",
-        figure,
     )

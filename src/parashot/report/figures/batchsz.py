@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from parashot.questions.batchsz.rows import BatchszRow
 from parashot.questions.statistics import Interval
 from parashot.questions.study import Study
 from parashot.report.canvas import Drawing, chance_line, interval_mark, new_axes, outside_legend, styled
 from parashot.report.palette import LIGHT, looks
 
 
-def batchsz_drawings(study: Study) -> Iterator[Drawing]:
-    """Draw the sizes that were trained and validated."""
-    if rows := [row for row in study.batchsz.values() if row.seconds and row.val_accuracy is not None]:
-        yield _time_and_accuracy(rows, study.params.episode.n_way)
-
-
 @styled
-def _time_and_accuracy(rows: list[BatchszRow], n_way: int) -> Drawing:
+def draw_batchsz(study: Study) -> Drawing | None:
+    """Draw the sizes that were trained and validated; None where there is none."""
+    rows = [row for row in study.batchsz.values() if row.seconds and row.val_accuracy is not None]
+    if not rows:
+        return None
     figure, axes = new_axes()
     for row, look in zip(rows, looks(len(rows)), strict=True):
         value, half = 100 * (row.val_accuracy or 0.0), 100 * (row.val_accuracy_ci95 or 0.0)
@@ -28,7 +23,7 @@ def _time_and_accuracy(rows: list[BatchszRow], n_way: int) -> Drawing:
             label += ", stopped"
             fill = {"markerfacecolor": LIGHT["paper"]}
         interval_mark(axes, row.seconds or 0.0, accuracy, look.colour, look.marker, label=label, **fill)
-    chance_line(axes, n_way)
+    chance_line(axes, study.params.episode.n_way)
     axes.set_xlim(0, 1.15 * max(row.seconds or 0.0 for row in rows))
     axes.margins(y=0.2)
     axes.set_xlabel(f"seconds of training on {rows[0].episodes_budget:,} episodes")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from parashot.questions.strategies.rows import StrategyRow, step_seconds
 from parashot.questions.study import Study
 from parashot.questions.text import ratio
@@ -19,16 +17,13 @@ PARTS = (
 """Parts of a step's time: name, colour and hatch."""
 
 
-def strategy_drawings(study: Study) -> Iterator[Drawing]:
-    """Draw the variants that were timed."""
-    if any(row.seconds_per_step for row in study.strategies.values()):
-        yield _step(study)
-
-
 @styled
-def _step(study: Study) -> Drawing:
-    blocks = study.results.strategies.blocks if study.results.strategies else ()
+def draw_strategies(study: Study) -> Drawing | None:
+    """Draw the variants that were timed; None where there is none."""
     rows = [(row, row.seconds_per_step) for row in study.strategies.values() if row.seconds_per_step]
+    if not rows:
+        return None
+    blocks = study.results.strategies.blocks if study.results.strategies else ()
     rounds = {name: list(times.values()) for name, times in step_seconds(blocks).items()}
     base = next((seconds.value for row, seconds in rows if row.variant == row.base), None)
     right = 1.04 * max(max(rounds[row.variant]) for row, _ in rows)
