@@ -7,12 +7,12 @@ import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import jinja2
 from PIL import Image
 
 from parashot.classify.pictures import read_picture
 from parashot.classify.predictions import Prediction
 from parashot.plain import printable
+from parashot.templates import render
 
 _SIDE = 160
 """Pixels of a thumbnail's longer side."""
@@ -23,11 +23,15 @@ _BARS = 4
 
 def sheet(predictions: Sequence[Prediction], shots: Mapping[str, Sequence[Path]], weights: str) -> str:
     """Render the sheet, which fetches nothing. `weights` names the network."""
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"printable": printable, "thumbnail": _thumbnail}
-    page = environment.from_string(Path(__file__).with_name("sheet.html").read_text(encoding="utf-8"))
     ranked = [(each.path, each.ranked(list(shots))[:_BARS]) for each in predictions]
-    return page.render(pictures=ranked, shots=shots, weights=weights)
+    return render(
+        "classify/sheet.html",
+        pictures=ranked,
+        shots=shots,
+        weights=weights,
+        printable=printable,
+        thumbnail=_thumbnail,
+    )
 
 
 def _thumbnail(path: Path) -> str:

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from parashot.cli.arguments import Commands, at_least
 from parashot.errors import RecordError
-
-if TYPE_CHECKING:
-    from parashot.questions.scaling.rows import CheckedRow, ScalingRow
 
 
 def add_parser(commands: Commands) -> None:
@@ -44,6 +39,7 @@ def _run(command: argparse.Namespace) -> None:
     from parashot.questions.results import load_results
     from parashot.questions.scaling.rows import Predictor, checked_rows, parse_devices
     from parashot.questions.statistics import Resampling
+    from parashot.report.tables import CHECKED, SCALING
 
     devices = parse_devices(command.gpus)
     results = load_results(Path(), (), partial=True)
@@ -56,32 +52,5 @@ def _run(command: argparse.Namespace) -> None:
         trees = {"rows": [asdict(row) for row in rows], "checked": [asdict(row) for row in checked]}
         print(json.dumps(trees, indent=2, allow_nan=False))
     else:
-        print(_tables(rows, checked), end="")
-
-
-def _tables(rows: Sequence[ScalingRow], checked: Sequence[CheckedRow]) -> str:
-    """The predictions, and what the model says of the steps that were measured."""
-    from parashot.plain import aligned
-    from parashot.questions import text
-
-    predicted = [
-        ["link", "scaling", "devices", "nodes", "batchsz", "seconds per step", "speedup", "efficiency"]
-    ]
-    for row in rows:
-        counts = [str(each) for each in (row.devices, row.nodes, row.batchsz)]
-        step, share = row.seconds_per_step, row.efficiency
-        seconds = f"{text.number(step.value)} ({text.number(step.low)} to {text.number(step.high)})"
-        efficiency = f"{share.value:.1%} ({share.low:.1%} to {share.high:.1%})"
-        predicted.append([row.link, row.mode, *counts, seconds, text.times(row.speedup), efficiency])
-    said = f"Predicted, not measured: DDP on more devices such as these.\n\n{aligned(predicted)}"
-    if checked:
-        table = [["strategy", "replicas", "predicted, s per step", "measured", "error"]]
-        for each in checked:
-            figures = (
-                text.number(each.predicted.value),
-                text.number(each.measured.value),
-                f"{each.error:+.1%}",
-            )
-            table.append([each.variant, str(each.devices), *figures])
-        said += f"\nThe model checked here, by steps that were measured.\n\n{aligned(table)}"
-    return said
+        tables = (SCALING.of(rows), CHECKED.of(checked))
+        print("\n".join(f"{table.caption}.\n\n{table.plain()}" for table in tables if table.rows), end="")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,15 +14,23 @@ from torch.nn import functional as F
 from parashot.parallel.context import Context
 from parashot.task import even_share
 
+T = TypeVar("T")
+
+
+def from_all_ranks(mine: T, context: Context, control: dist.ProcessGroup | None = None) -> list[T]:
+    """Gather an object of every rank, by rank, in the control group if there is one. Every rank calls it."""
+    everyone = [mine] * context.world_size
+    if context.world_size > 1:
+        dist.all_gather_object(everyone, mine, group=control or context.group)
+    return everyone
+
 
 def same_on_all_ranks(tensors: Iterable[Tensor], context: Context) -> bool:
     """Return whether all ranks hold the same values, bit for bit. Every rank calls it."""
     digest = hashlib.sha256()
     for value in tensors:
         digest.update(value.detach().cpu().contiguous().numpy().tobytes())
-    digests: list[bytes | None] = [None] * context.world_size
-    dist.all_gather_object(digests, digest.digest(), group=context.group)
-    return len(set(digests)) == 1
+    return len(set(from_all_ranks(digest.digest(), context))) == 1
 
 
 def broadcast_from_main(tensors: Iterable[Tensor], context: Context) -> None:

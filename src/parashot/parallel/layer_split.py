@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 
 from parashot.parallel.context import Placement
+from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.multiprocess import ShardedStrategy
 from parashot.parallel.strategy import autocast, channels_last, weighted_loss
 from parashot.task import Batch, Task
@@ -117,10 +118,8 @@ class LayerSplit(ShardedStrategy):
 
     def gathered(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
         forms = {name: (value.shape, value.dtype) for name, value in own.items()}
-        everyone = [forms] * self.context.world_size
-        dist.all_gather_object(everyone, forms, group=self.context.group)
         whole = {}
-        for rank, held in enumerate(everyone):
+        for rank, held in enumerate(from_all_ranks(forms, self.context)):
             for name, (shape, dtype) in held.items():
                 value = torch.empty(shape, dtype=dtype, device=self.context.device)
                 if rank == self.context.rank:

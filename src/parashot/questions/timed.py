@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
-from torch import distributed as dist
 
 from parashot.parallel.context import Context
 from parashot.parallel.registry import build_strategy
@@ -74,11 +73,3 @@ def in_turn(
             if number >= 0:
                 measured[key].append(value)
     return measured
-
-
-def from_all_ranks(mine: T, context: Context, control: dist.ProcessGroup | None) -> list[T]:
-    """Gather an object of every rank, by rank; every rank calls it."""
-    everyone = [mine] * context.world_size
-    if control is not None:
-        dist.all_gather_object(everyone, mine, group=control)
-    return everyone

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from parashot.questions.study import Study
-from parashot.report.tables import Cell, Table, all_tables
+from parashot.report.tables import Table, all_tables
 
 HEADINGS = {
     "step": "How a step is computed",
@@ -46,7 +46,7 @@ def as_markdown(table: Table[Any]) -> str:
     """Render one table; small print follows in brackets."""
     header = [column.header for column in table.columns]
     ruler = ["---:" if column.number else "---" for column in table.columns]
-    rows = [[_text(cell) for _, cell in row] for row in table.cells()]
+    rows = [[escaped(cell.words) for _, cell in row] for row in table.cells()]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, ruler, *rows])
 
 
@@ -67,12 +67,6 @@ def _circumstances(study: Study) -> str:
             f"{machine.cpu_model}, {machine.threads} hardware threads, {gpus}, torch {machine.torch}"
         )
     return f"*{'; '.join(facts)}.*"
-
-
-def _text(cell: Cell) -> str:
-    sign = cell.sign if cell.badge else ""
-    words = [sign, cell.lead, cell.text, *(f"({note})" for note in cell.notes)]
-    return escaped(" ".join(" ".join(words).split()))
 
 
 def _caption(path: str) -> str:

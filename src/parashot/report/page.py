@@ -13,7 +13,7 @@ from parashot.report.canvas import Drawing, png, svg
 from parashot.report.figures import draw_figures
 from parashot.report.figures.overview import overview
 from parashot.report.tables import Table, all_tables
-from parashot.report.templates import render
+from parashot.templates import render
 
 
 def write_report(study: Study, params_text: str, out: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from parashot.plain import cell, printable
+from parashot.plain import aligned, cell, printable
 from parashot.questions import text
 from parashot.questions.accuracy.rows import AccuracyComparison, TaskRow, TimeToAccuracy
 from parashot.questions.batchsz.rows import BatchszRow
@@ -54,6 +54,12 @@ class Cell:
         """Sign of a badge."""
         return SIGNS.get(self.text, NOTHING)
 
+    @property
+    def words(self) -> str:
+        """The cell in one line: sign and bold words first, small print in brackets."""
+        words = [self.sign if self.badge else "", self.lead, self.text, *(f"({each})" for each in self.notes)]
+        return " ".join(" ".join(words).split())
+
 
 @dataclass(frozen=True)
 class Column(Generic[R]):
@@ -95,6 +101,11 @@ class Table(Generic[R]):
     def cells(self) -> list[list[tuple[Column[R], Cell]]]:
         """Return what to show of each row."""
         return [[(column, column.cell(row)) for column in self.columns] for row in self.rows]
+
+    def plain(self) -> str:
+        """Return the table for a terminal."""
+        header = [column.header for column in self.columns]
+        return aligned([header, *([cell.words for _, cell in row] for row in self.cells())])
 
     def csv(self) -> str:
         """Return every field of the rows, unrounded; an interval is three columns, and no text a formula."""

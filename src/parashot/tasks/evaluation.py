@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import distributed as dist
 
 from parashot.data.episodes import EpisodeSpec, SplitName, draw_rows
 from parashot.data.manifest import read_manifest
@@ -23,6 +22,7 @@ from parashot.errors import DataError
 from parashot.model.losses import accuracy
 from parashot.model.network import RelationNetwork
 from parashot.parallel.context import Context
+from parashot.parallel.exchange import from_all_ranks
 from parashot.plain import printable
 
 Relate = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -117,13 +117,9 @@ def shared_episode_accuracies(
     network: RelationNetwork, episodes: EpisodeSet, context: Context
 ) -> npt.NDArray[np.float64]:
     """Accuracy of each episode, shared out over all ranks; every rank gets all [e]."""
-    if context.world_size == 1:
-        return episode_accuracies(network, episodes)
     mine = episode_accuracies(network, episodes[context.rank :: context.world_size])
-    parts: list[npt.NDArray[np.float64] | None] = [None] * context.world_size
-    dist.all_gather_object(parts, mine, group=context.group)
     accuracies = np.empty(len(episodes))
-    for rank, part in enumerate(parts):
+    for rank, part in enumerate(from_all_ranks(mine, context)):
         accuracies[rank :: context.world_size] = part
     return accuracies
 

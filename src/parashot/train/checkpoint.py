@@ -24,6 +24,7 @@ from torch import distributed as dist
 from parashot.errors import DeviceError
 from parashot.files import replacing_file
 from parashot.parallel.context import Context
+from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.strategy import Strategy
 from parashot.train.loop import Trace
 
@@ -109,10 +110,7 @@ class Checkpoints:
     def _last(self) -> dict[str, Any] | None:
         """The newest whole state, read by the first rank that has it and handed to all."""
         mine = self._readable()
-        newest = [mine["progress"]["step"] if mine else -1]
-        if self.context.world_size > 1:
-            newest = [-1] * self.context.world_size
-            dist.all_gather_object(newest, mine["progress"]["step"] if mine else -1, group=self.context.group)
+        newest = from_all_ranks(mine["progress"]["step"] if mine else -1, self.context)
         holder = newest.index(max(newest))
         if newest[holder] < 0:
             return None

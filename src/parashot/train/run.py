@@ -20,6 +20,7 @@ from parashot.errors import DeviceError
 from parashot.hardware import MemoryPeak, tree_memory_bytes
 from parashot.parallel.abilities import check_options
 from parashot.parallel.context import Context, Placement, control_group, resolve_placement, wait_for_all
+from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.launch import launch
 from parashot.parallel.registry import STRATEGIES, build_strategy, unsupported_reason
 from parashot.parallel.rendezvous import restarts_from_environment
@@ -153,11 +154,7 @@ class _Training:
         mine = [torch.cuda.max_memory_allocated(device) for device in devices] or [
             host.peak_bytes - self.idle_bytes
         ]
-        everyone = [mine]
-        if self.context.world_size > 1:
-            everyone = [[]] * self.context.world_size
-            dist.all_gather_object(everyone, mine, group=self.context.group)
-        peaks = [peak for each in everyone for peak in each]
+        peaks = [peak for each in from_all_ranks(mine, self.context) for peak in each]
         return tuple(peaks) if devices else (sum(peaks),)
 
     def _pause(self, done: int, trace: Trace) -> bool:

@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 from torch import distributed as dist
 
 from parashot.parallel.abilities import check_options
 from parashot.parallel.context import Context, control_group, resolve_placement, wait_for_all
+from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.launch import launch
 from parashot.parallel.registry import build_strategy, step_options, unsupported_reason
 from parashot.params import Params
@@ -36,7 +36,6 @@ from parashot.tasks.relation import RelationTask
 from parashot.train.loop import Trace, naming, train_steps
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 Groups = Mapping[int, Context | None]
 """The ranks of each size, which has no more of them than episodes; None on the others."""
@@ -82,7 +81,7 @@ def batchsz_rank(context: Context, task: RelationTask) -> BatchszResults:
         if group is not None:
             runs.append(_train(group, _sized(task, size), limit))
             limit = limit or runs[-1].seconds
-        limit = _from_main(limit, context.world_size, control)
+        limit = from_all_ranks(limit, context, control)[0]
     blocks = _interleaved_blocks(context, control, groups, task)
     return BatchszResults(tuple(sorted(runs, key=lambda run: run.batchsz)), tuple(blocks))
 
@@ -103,7 +102,7 @@ def _train(context: Context, task: RelationTask, limit: float | None) -> Batchsz
 
     def within_limit(done: int, trace: Trace) -> bool:
         over = limit is not None and trace.times.seconds > limit and done < plan.steps
-        return not _from_main(over, context.world_size, context.group)
+        return not from_all_ranks(over, context)[0]
 
     check_every = max(1, 2 * study.baseline // size)  # after as many episodes for every size
     with naming(f"batchsz {size}"):
@@ -167,15 +166,6 @@ def _ready(context: Context, task: RelationTask, size: int) -> TimedStrategy:
     steps = params.batchsz_study.block_episodes // size
     options = step_options(params.train)
     return timed_strategy("ddp", task, options, context, params.parallel, batchsz=size, steps=steps)
-
-
-def _from_main(value: T, world_size: int, group: dist.ProcessGroup | None) -> T:
-    """Broadcast the main rank's `value` to every rank of `group`."""
-    if world_size == 1:
-        return value
-    box = [value]
-    dist.broadcast_object_list(box, src=0, group=group)
-    return box[0]
 
 
 def _setting(row: BatchszRow, blocks: Sequence[BatchszBlock]) -> Setting:

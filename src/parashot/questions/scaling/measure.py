@@ -16,6 +16,7 @@ import torch
 from torch import distributed as dist
 
 from parashot.parallel.context import Context, wait_for_all
+from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams
 from parashot.questions.scaling.records import CostMessage, CostStep
@@ -80,7 +81,7 @@ def time_round(
             found.steps.append(CostStep(number, 1, size, 1, one.seconds(1)))
         wait_for_all(control)
         if context.world_size > 1:
-            slowest = _of_slowest(one.seconds(1), control)
+            slowest = max(from_all_ranks(one.seconds(1), context, control))
             found.steps.append(CostStep(number, context.world_size, size, 1, slowest))
     for size, message in messages.items():
         calls = max(1, min(_MOST_CALLS, _BLOCK_BYTES // size))
@@ -88,13 +89,6 @@ def time_round(
         seconds = _all_reduce_seconds(context, message, calls)
         found.messages.append(CostMessage(number, context.world_size, size, calls, seconds))
     return found
-
-
-def _of_slowest(seconds: float, control: dist.ProcessGroup | None) -> float:
-    """The largest of what the ranks measured."""
-    largest = torch.tensor(seconds, dtype=torch.float64)
-    dist.all_reduce(largest, dist.ReduceOp.MAX, group=control)
-    return float(largest)
 
 
 def new_messages(context: Context) -> dict[int, torch.Tensor]:

@@ -13,9 +13,10 @@ from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from parashot.parallel.context import Context
+from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.strategy import EXCHANGE
 from parashot.questions.strategies.records import StepShares
-from parashot.questions.timed import TimedStrategy, from_all_ranks
+from parashot.questions.timed import TimedStrategy
 from parashot.train.loop import synchronise
 
 STEPS = 3

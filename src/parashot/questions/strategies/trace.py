@@ -20,9 +20,10 @@ from torch.utils._pytree import tree_leaves
 
 from parashot.parallel.context import Context
 from parashot.parallel.dp import Dp
+from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.strategy import Strategy
 from parashot.questions.strategies.records import StepTrace
-from parashot.questions.timed import TimedStrategy, from_all_ranks
+from parashot.questions.timed import TimedStrategy
 
 
 @dataclass
