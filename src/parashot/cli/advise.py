@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parashot.cli.arguments import Commands
-from parashot.errors import RecordError
+from parashot.cli.arguments import Commands, study_here
 
 if TYPE_CHECKING:
     from parashot.questions.study import Study
@@ -30,15 +28,8 @@ def add_parser(commands: Commands) -> None:
 
 def _run(command: argparse.Namespace) -> None:
     from parashot.hardware import inspect_hardware
-    from parashot.params import load_params
-    from parashot.questions.results import load_results
-    from parashot.questions.study import analyse
 
-    params = load_params(Path("params.yaml"))
-    study = analyse(load_results(Path(), params.parallel.strategies, partial=True), params)
-    if not any(each.choice for each in study.advice):
-        raise RecordError("nothing was measured in this folder yet; run `dvc repro`, or `dvc checkout`")
-    here = inspect_hardware()
+    study, here = study_here(), inspect_hardware()
     notes = _notes(study, here)
     if command.json:
         tree = {

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from parashot.errors import RecordError
+
+if TYPE_CHECKING:
+    from parashot.questions.study import Study
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -22,6 +28,27 @@ def at_least(low: int) -> Callable[[str], int]:
         return int(text)
 
     return whole_number
+
+
+def add_counts(parser: argparse.ArgumentParser, counts: Iterable[tuple[str, int, int, str]]) -> None:
+    """Add options that take a whole number: name, least value, default and meaning of each."""
+    for name, low, value, what in counts:
+        parser.add_argument(
+            f"--{name}", metavar="N", type=at_least(low), default=value, help=f"{what} ({value})"
+        )
+
+
+def study_here() -> Study:
+    """Return the analysis of the study in this folder. Raises `RecordError` where nothing was measured."""
+    from parashot.params import load_params
+    from parashot.questions.results import load_results
+    from parashot.questions.study import analyse
+
+    params = load_params(Path("params.yaml"))
+    study = analyse(load_results(Path(), params.parallel.strategies, partial=True), params)
+    if not any(each.choice for each in study.advice):
+        raise RecordError("nothing was measured in this folder yet; run `dvc repro`, or `dvc checkout`")
+    return study
 
 
 def tell(line: str) -> None:

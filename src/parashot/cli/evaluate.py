@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parashot.cli.arguments import Commands, at_least
+from parashot.cli.arguments import Commands, add_counts
 from parashot.cli.weights import add_weights, weights_of
 
 if TYPE_CHECKING:
@@ -35,17 +35,15 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--split", choices=("test", "val"), default="test", help="split that the classes are from (test)"
     )
-    for name, low, value, what in (
+    counts = (
         ("n-way", 2, 5, "classes per episode"),
         ("k-shot", 1, 1, "examples per class"),
         ("k-query", 1, 15, "queries per class"),
         ("episodes", 2, 10_000, "episodes"),
         ("transductive", 0, 0, "number of these also measured with batch norm by their own images"),
         ("seed", 0, 0, "seed of the episodes"),
-    ):
-        parser.add_argument(
-            f"--{name}", metavar="N", type=at_least(low), default=value, help=f"{what} ({value})"
-        )
+    )
+    add_counts(parser, counts)
     parser.add_argument("--json", action="store_true", help="print JSON in full precision")
     parser.set_defaults(run=_run)
 

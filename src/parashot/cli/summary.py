@@ -6,8 +6,8 @@ import argparse
 import shutil
 from pathlib import Path
 
-from parashot.cli.arguments import Commands
-from parashot.errors import RecordError, UsageError
+from parashot.cli.arguments import Commands, study_here
+from parashot.errors import UsageError
 
 
 def add_parser(commands: Commands) -> None:
@@ -25,15 +25,9 @@ def add_parser(commands: Commands) -> None:
 
 def _run(command: argparse.Namespace) -> None:
     from parashot.files import replacing_folder
-    from parashot.params import load_params
-    from parashot.questions.results import load_results
-    from parashot.questions.study import analyse
     from parashot.report.markdown import markdown
 
-    params = load_params(Path("params.yaml"))
-    study = analyse(load_results(Path(), params.parallel.strategies, partial=True), params)
-    if not any(each.choice for each in study.advice):
-        raise RecordError("nothing was measured in this folder yet; run `dvc repro`, or `dvc checkout`")
+    study = study_here()
     if command.to is None:
         print(markdown(study, command.title), end="")
         return

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parashot.cli.arguments import Commands, at_least, tell
+from parashot.cli.arguments import Commands, add_counts, tell
 from parashot.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -43,14 +43,12 @@ def add_parser(commands: Commands) -> None:
         default=Path("results/sweep"),
         help="folder of results (results/sweep)",
     )
-    for name, low, value, what in (
+    counts = (
         ("cpus-per-run", 1, 1, "hardware threads of each run"),
         ("gpus-per-run", 0, 0, "GPUs of each run"),
         ("retries", 0, 3, "restarts of a run whose process or node is lost"),
-    ):
-        parser.add_argument(
-            f"--{name}", metavar="N", type=at_least(low), default=value, help=f"{what} ({value})"
-        )
+    )
+    add_counts(parser, counts)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_run)
 

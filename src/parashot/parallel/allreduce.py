@@ -14,13 +14,13 @@ import torch
 from torch import distributed as dist
 from torch import nn
 
-from parashot.parallel.exchange import broadcast_from_main, flat_views, gradients_of, same_on_all_ranks
-from parashot.parallel.multiprocess import RankStrategy
+from parashot.parallel.exchange import broadcast_from_main, flat_views, gradients_of
+from parashot.parallel.multiprocess import ReplicaStrategy
 from parashot.parallel.strategy import weighted_loss
 from parashot.task import Batch
 
 
-class Allreduce(RankStrategy):
+class Allreduce(ReplicaStrategy):
     """Communication per step: one all-reduce of all gradients, or one for each parameter."""
 
     name = "allreduce"
@@ -58,12 +58,6 @@ class Allreduce(RankStrategy):
         torch._foreach_copy_(views, gradients)
         dist.all_reduce(flat, group=self.context.group)
         torch._foreach_copy_(gradients, views)
-
-    def replicas_agree(self) -> bool:
-        return same_on_all_ranks(self.network.parameters(), self.context)
-
-    def synchronise_buffers(self) -> None:
-        broadcast_from_main(self.network.buffers(), self.context)
 
     @contextmanager
     def accumulating(self) -> Iterator[None]:

@@ -15,13 +15,12 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from parashot.parallel.context import Context, Placement
-from parashot.parallel.exchange import broadcast_from_main, same_on_all_ranks
-from parashot.parallel.multiprocess import RankStrategy
+from parashot.parallel.multiprocess import ReplicaStrategy
 from parashot.parallel.strategy import StepOptions, weighted_loss
 from parashot.task import Batch, Task
 
 
-class Ddp(RankStrategy):
+class Ddp(ReplicaStrategy):
     """Communication per step: an all-reduce per bucket of gradients, a broadcast of running statistics."""
 
     name = "ddp"
@@ -60,12 +59,6 @@ class Ddp(RankStrategy):
         loss, sums = weighted_loss(self.wrapped(batch.data), self.task, batch)
         (loss * self.context.world_size).backward()  # DDP divides the sum of gradients by the world size
         return sums
-
-    def replicas_agree(self) -> bool:
-        return same_on_all_ranks(self.network.parameters(), self.context)
-
-    def synchronise_buffers(self) -> None:
-        broadcast_from_main(self.network.buffers(), self.context)
 
     @contextmanager
     def accumulating(self) -> Iterator[None]:

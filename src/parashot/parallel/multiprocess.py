@@ -12,6 +12,7 @@ from torch import distributed as dist
 from torch import nn
 
 from parashot.parallel.context import Context, ensure_group
+from parashot.parallel.exchange import broadcast_from_main, same_on_all_ranks
 from parashot.parallel.strategy import StepOptions, Strategy, channels_last
 from parashot.task import Task
 
@@ -32,6 +33,16 @@ class RankStrategy(Strategy):
     @abstractmethod
     def in_words(self) -> str:
         """Describe what the processes hold and how they exchange it."""
+
+
+class ReplicaStrategy(RankStrategy):
+    """A strategy whose ranks hold a whole replica each."""
+
+    def replicas_agree(self) -> bool:
+        return same_on_all_ranks(self.network.parameters(), self.context)
+
+    def synchronise_buffers(self) -> None:
+        broadcast_from_main(self.network.buffers(), self.context)
 
 
 class ShardedStrategy(RankStrategy):
