@@ -20,9 +20,8 @@ from tiny_data import tiny_params
 from parashot.data.episode_dataset import Backend, EpisodeDataset, resident_batches
 from parashot.data.episodes import EpisodeSpec
 from parashot.data.loaders import step_loader, workers_of_rank
-from parashot.data.packed import PackedSplit
+from parashot.data.packed import PackedSplit, ResidentSplit
 from parashot.data.pixels import normalise, prepare
-from parashot.data.resident import ResidentSplit
 from parashot.errors import DeviceError
 from parashot.parallel.context import Context, Placement
 from parashot.task import Batch, Plan
@@ -92,7 +91,7 @@ def test_a_resident_split_gives_the_same_batches(packed: Path, world_size: int) 
 
 
 def test_a_resident_split_that_does_not_fit_is_refused(packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("parashot.data.resident._free_bytes", lambda device: 100)
+    monkeypatch.setattr("parashot.data.packed._free_bytes", lambda device: 100)
     with pytest.raises(DeviceError, match=r"^loader\.backend: resident needs .* set it to packed$"):
         ResidentSplit(PackedSplit(packed, "train"), CPU)
 

@@ -17,9 +17,8 @@ from copies import Files, as_folder, as_tar, as_zip
 from parashot.data.archives import unpacked
 from parashot.data.images import decode
 from parashot.data.raw import RawManifest, open_images, write_raw
-from parashot.data.sources.miniimagenet import miniimagenet
+from parashot.data.sources.miniimagenet import class_splits, miniimagenet
 from parashot.data.sources.pickled import category_splits
-from parashot.data.sources.ravi import class_splits
 from parashot.errors import DataError
 
 Jpeg = Callable[[int], bytes]

@@ -17,9 +17,8 @@ from copies import as_folder, as_tar
 from parashot.data import sources
 from parashot.data.raw import read_manifest
 from parashot.data.sources import download, fingerprint
-from parashot.data.sources.miniimagenet import miniimagenet
+from parashot.data.sources.miniimagenet import class_splits, miniimagenet
 from parashot.data.sources.mirrors import RemoteFile
-from parashot.data.sources.ravi import class_splits
 from parashot.errors import DataError
 from parashot.params import DataParams, SyntheticParams
 

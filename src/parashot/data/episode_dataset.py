@@ -21,9 +21,8 @@ from torch.utils.data import Dataset, get_worker_info
 
 from parashot.data.episodes import Array, EpisodeSpec, SplitName, draw_rows
 from parashot.data.images import decode, resize_square
-from parashot.data.packed import PackedSplit
+from parashot.data.packed import PackedSplit, ResidentSplit
 from parashot.data.pixels import normalise
-from parashot.data.resident import ResidentSplit
 from parashot.task import Batch, Plan
 
 Backend = Literal["jpeg", "packed", "resident"]
