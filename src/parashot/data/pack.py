@@ -37,9 +37,7 @@ Classes = Mapping[str, Sequence[str]]
 Read = Callable[[str], bytes]
 
 
-def pack(
-    raw: Path, split: Mapping[str, Classes], out: Path, *, pack_size: int, progress: Progress
-) -> PackManifest:
+def pack(raw: Path, split: Mapping[str, Classes], out: Path, *, pack_size: int, progress: Progress) -> None:
     """Decode the raw store at `raw` into the packed folder `out`, atomically.
 
     split: split -> class -> member names, as `read_split` returns. Images that are all squares of one size
@@ -52,9 +50,7 @@ def pack(
             name: _pack_split(split[name], read, folder / name, side, progress) for name in SPLITS
         }
         checksums = {path.name: sha256(path) for path in sorted(folder.iterdir())}
-        manifest = PackManifest(splits, checksums)
-        write_manifest(folder, manifest)
-    return manifest
+        write_manifest(folder, PackManifest(splits, checksums))
 
 
 @contextmanager
