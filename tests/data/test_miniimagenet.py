@@ -192,14 +192,6 @@ FAULTS: dict[str, tuple[Callable[[Files], Files], str]] = {
         lambda files: {name.replace(FIRST, "n99999999"): data for name, data in _no_csv(files).items()},
         "n99999999/n9999999900000001.jpg: this class is none of the 100",
     ),
-    "a CSV without a column": (
-        lambda files: files | {"val.csv": b"filename,class\n"},
-        r"val\.csv: no column 'label', only filename, class",
-    ),
-    "an image of 0 bytes": (
-        lambda files: files | {IMAGE: b""},
-        rf"{FIRST}/{FIRST}00000001\.jpg: the file is empty",
-    ),
     "nothing of miniImageNet": (
         lambda _: {"cat/1.jpg": b"", "notes.txt": b""},
         "nothing in it looks like miniImageNet",
