@@ -23,8 +23,8 @@ from parashot.data.splits import read_split, write_split
 from parashot.errors import DataError
 from parashot.files import replacing_folder
 
-_SIDE = 84
-"""Pixels of miniImageNet's images; others are brought to it."""
+_MINIIMAGENET_SIDE = 84
+"""Pixels to which the images of a copy are brought, where they are not all of one size."""
 
 _CHUNK = 512
 _DECODING_THREADS = 4
@@ -70,7 +70,7 @@ def packed_images(path: Path, progress: Progress) -> Iterator[Path]:
         with unpacked(path, scratch, nested=True) as folder:
             write_raw(raw, miniimagenet(folder), "miniimagenet", "fail", progress)
         write_split(raw, split, seed=0, n_way=1, images_needed=1)
-        pack(raw, read_split(split), packed, pack_size=_SIDE, progress=progress)
+        pack(raw, read_split(split), packed, pack_size=_MINIIMAGENET_SIDE, progress=progress)
         yield packed
 
 
