@@ -21,8 +21,7 @@ from parashot.allocator import keep_freed_memory
 from parashot.data.episode_dataset import Backend, EpisodeDataset, resident_batches, step_batch
 from parashot.data.episodes import EpisodeSpec
 from parashot.data.loaders import step_loader
-from parashot.data.packed import PackedSplit
-from parashot.data.resident import ResidentSplit
+from parashot.data.packed import PackedSplit, ResidentSplit
 from parashot.hardware import usable_cores
 from parashot.parallel.context import Context, Placement, control_group, wait_for_all
 from parashot.parallel.launch import launch

@@ -12,10 +12,9 @@ from tiny_data import EVALUATED, SEED, tiny_params
 
 from parashot.cli import main
 from parashot.cli.weights import SHIPPED
-from parashot.data import ready
+from parashot.data import pack
 from parashot.data.images import encode_jpeg
-from parashot.data.sources.miniimagenet import miniimagenet
-from parashot.data.sources.ravi import class_splits
+from parashot.data.sources.miniimagenet import class_splits, miniimagenet
 from parashot.model.network import build_network
 from parashot.model.weights import save_weights
 from parashot.task import mean_and_ci95
@@ -68,7 +67,7 @@ def test_a_copy_of_miniimagenet_is_packed_on_the_way(
         for number in range(4):
             noise = np.random.default_rng((int(label[1:]), number)).integers(0, 256, (16, 16, 3))
             (folder / f"{label}{number:08d}.jpg").write_bytes(encode_jpeg(noise.astype(np.uint8)))
-    monkeypatch.setattr(ready, "miniimagenet", partial(miniimagenet, per_class=4))
+    monkeypatch.setattr(pack, "miniimagenet", partial(miniimagenet, per_class=4))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = sorted(tmp_path.iterdir())
     assert run("--data", tmp_path / "copy", "--weights", weights, *SHAPE, "--n-way", 5, "--json") == 0

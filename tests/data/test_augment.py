@@ -11,15 +11,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
-from parashot.data.augment import (
-    Augmentation,
-    Draws,
-    augment,
-    augmentation_keys,
-    crop_boxes,
-    draw_choices,
-    jitter_factor,
-)
+from parashot.data.augment import Augmentation, augment, augmentation_keys, crop_boxes, draw_choices
 from parashot.data.episodes import SPLITS, uniforms
 from parashot.data.pixels import resize
 
@@ -41,16 +33,6 @@ def random_images(b: int, m: int, h: int, w: int, seed: int = 0) -> Tensor:
     """Pixels [b, m, 3, h, w] that lie channels last, as the loaders hand them over."""
     rng = np.random.default_rng(seed)
     return torch.from_numpy(rng.integers(0, 256, (b, m, h, w, 3), dtype=np.uint8)).movedim(-1, -3)
-
-
-def ramp(side: int) -> Tensor:
-    """Pixels [3, side, side] that tell where they are: red and blue grow rightwards, green downwards."""
-    rightwards = ((torch.arange(side) + 0.5) * 255 / side).expand(side, side)
-    return torch.stack([rightwards, rightwards.T, rightwards])
-
-
-def draws_of(count: int) -> Draws:
-    return draw_choices(keys_of(*range(count)), 2)
 
 
 # --- the numbers --------------------------------------------------------------------------------------
@@ -143,9 +125,12 @@ def test_an_episode_does_not_depend_on_its_neighbours() -> None:
         torch.testing.assert_close(alone[0], together[index], atol=1e-4, rtol=0)
 
 
-def test_memory_order_does_not_matter() -> None:
+def test_neither_memory_order_nor_half_precision_around_it_changes_the_pixels() -> None:
     images, keys = random_images(2, 3, 20, 17), keys_of(0, 1)
-    assert torch.equal(augment(images, keys, ALL, 16), augment(images.contiguous(), keys, ALL, 16))
+    expected = augment(images, keys, ALL, 16)
+    assert torch.equal(augment(images.contiguous(), keys, ALL, 16), expected)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(augment(images, keys, ALL, 16), expected)
 
 
 @pytest.mark.parametrize("recipe", [Augmentation(crop=0.4), Augmentation(jitter=0.5), ALL])
@@ -160,15 +145,6 @@ def test_every_image_of_every_episode_changes_its_own_way(recipe: Augmentation) 
     assert len(distinct) == 2 * 3 * 3 * 4
 
 
-def test_turning_one_knob_leaves_what_the_others_do() -> None:
-    images, keys = ramp(16).expand(2, 8, 3, 16, 16), keys_of(0, 1)
-    flipped = augment(images, keys, Augmentation(flip=True), 16)
-    both = augment(images, keys, Augmentation(crop=0.5, flip=True), 16)
-    falls = (both[..., -1] < both[..., 0])[:, :, 0, 0]
-    assert torch.equal(falls, (flipped[..., -1] < flipped[..., 0])[:, :, 0, 0])
-    assert 0 < falls.sum() < falls.numel()
-
-
 def test_nothing_waits_for_the_device() -> None:
     """On tensors without data, anything that has to look at a value, or mixes devices, fails."""
     with FakeTensorMode():
@@ -179,26 +155,19 @@ def test_nothing_waits_for_the_device() -> None:
             assert (result.device.type, result.dtype) == ("cuda", torch.float32)
 
 
-def test_half_precision_around_it_does_not_reach_the_pixels() -> None:
-    images, keys = random_images(2, 3, 20, 20), keys_of(0, 1)
-    with torch.autocast("cpu", torch.bfloat16):
-        under = augment(images, keys, ALL, 16)
-    assert torch.equal(under, augment(images, keys, ALL, 16))
-
-
 # --- flip ---------------------------------------------------------------------------------------------
 
 
 def test_half_the_images_are_exact_mirrors() -> None:
-    images = random_images(100, 20, 6, 6)
-    result = augment(images, keys_of(*range(100)), Augmentation(flip=True), 6)
-    kept = (result == images).flatten(2).all(-1)
-    mirrored = (result == images.flip(-1)).flatten(2).all(-1)
-    assert (kept ^ mirrored).all()
+    images, keys = random_images(100, 20, 6, 6), keys_of(*range(100))
+    mirrored = draw_choices(keys, 20).flip < 0.5
+    expected = torch.where(mirrored[..., None, None, None], images.flip(-1), images).float()
+    assert torch.equal(augment(images, keys, Augmentation(flip=True), 6), expected)
     assert abs(mirrored.float().mean().item() - 0.5) < 6 * 0.5 / 2000**0.5
 
 
 def test_a_mirrored_crop_is_the_mirror_of_the_crop() -> None:
+    """So one option leaves what the other does."""
     images, keys = random_images(4, 10, 20, 20), keys_of(*range(4))
     plain = augment(images, keys, Augmentation(crop=0.3), 14)
     flipped = augment(images, keys, Augmentation(crop=0.3, flip=True), 14)
@@ -213,7 +182,7 @@ def test_a_mirrored_crop_is_the_mirror_of_the_crop() -> None:
 
 @pytest.mark.parametrize("crop", [0.05, 0.9])
 def test_crops_lie_in_the_image_with_the_area_and_shape_asked_for(crop: float) -> None:
-    left, top, width, height = crop_boxes(draws_of(5000), crop)
+    left, top, width, height = crop_boxes(draw_choices(keys_of(*range(5000)), 2), crop)
     assert min(left.min(), top.min()) >= 0
     assert max((left + width).max(), (top + height).max()) <= 1 + 1e-6
     area, aspect = width * height, width / height
@@ -276,6 +245,3 @@ def test_what_is_too_bright_is_cut_off() -> None:
     images = random_images(4, 8, 12, 12)
     result = augment(images, keys_of(*range(4)), Augmentation(jitter=1.0), 12)
     assert (result.min(), result.max()) == (0, 255)
-    factors = jitter_factor(draws_of(2000).contrast, 0.3)
-    assert 0.7 <= factors.min() < 0.73
-    assert 1.27 < factors.max() <= 1.3

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from hosts import serving
 
 from parashot.data import fetch as fetch_module
 from parashot.data.fetch import fetch
@@ -88,17 +88,10 @@ class _Host(BaseHTTPRequestHandler):
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(fetch_module, "PAUSE_SECONDS", 0.0)
-    for name in ("http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
     _Host.asked.clear()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Host)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(_Host) as address:
+        yield address
 
 
 def _quiet(_: str) -> None:

@@ -35,6 +35,9 @@ def test_png_round_trip_is_lossless() -> None:
     assert np.array_equal(decoded, pixels)
 
 
+PALETTE = Image.new("P", (4, 4), 1)
+PALETTE.putpalette([0, 0, 0, 10, 20, 30])
+
 ODD: dict[str, tuple[bytes, list[int]]] = {
     "grey": (_png("L", 100), [100] * 3),
     "16 bit grey": (_png("I;16", 0x8000), [128] * 3),
@@ -42,6 +45,8 @@ ODD: dict[str, tuple[bytes, list[int]]] = {
     "transparent": (_png("RGBA", (200, 0, 0, 0)), [255] * 3),
     "opaque": (_png("RGBA", (255, 0, 0, 255)), RED),
     "grey and half transparent": (_png("LA", (0, 128)), [127] * 3),
+    "palette": (_encoded(PALETTE, "PNG"), [10, 20, 30]),
+    "palette with a transparent index": (_encoded(PALETTE, "PNG", transparency=1), [255] * 3),
     "CMYK": (_encoded(Image.new("CMYK", (8, 8), (0, 255, 255, 0)), "TIFF"), RED),
     "an animated GIF": (_encoded(RED_IMAGE, "GIF", save_all=True, append_images=[BLUE_IMAGE]), RED),
     "a picture with a zip behind it": (_png("RGB", (255, 0, 0)) + b"PK\x05\x06" + bytes(18), RED),
@@ -51,13 +56,6 @@ ODD: dict[str, tuple[bytes, list[int]]] = {
 @pytest.mark.parametrize(("data", "expected"), ODD.values(), ids=ODD)
 def test_modes_and_formats_become_rgb(data: bytes, expected: list[int]) -> None:
     assert decode(data)[0, 0].tolist() == expected
-
-
-def test_palette_with_transparent_index_lies_over_white() -> None:
-    image = Image.new("P", (4, 4), 1)
-    image.putpalette([0, 0, 0, 10, 20, 30])
-    assert decode(_encoded(image, "PNG"))[0, 0].tolist() == [10, 20, 30]
-    assert decode(_encoded(image, "PNG", transparency=1))[0, 0].tolist() == [255, 255, 255]
 
 
 @pytest.mark.parametrize(("orientation", "shape"), [(6, (6, 2, 3)), (77, (2, 6, 3))])

@@ -17,9 +17,8 @@ from copies import Files, as_folder, as_tar, as_zip
 from parashot.data.archives import unpacked
 from parashot.data.images import decode
 from parashot.data.raw import RawManifest, open_images, write_raw
-from parashot.data.sources.miniimagenet import miniimagenet
+from parashot.data.sources.miniimagenet import class_splits, miniimagenet
 from parashot.data.sources.pickled import category_splits
-from parashot.data.sources.ravi import class_splits
 from parashot.errors import DataError
 
 Jpeg = Callable[[int], bytes]
@@ -192,14 +191,6 @@ FAULTS: dict[str, tuple[Callable[[Files], Files], str]] = {
     "a foreign class": (
         lambda files: {name.replace(FIRST, "n99999999"): data for name, data in _no_csv(files).items()},
         "n99999999/n9999999900000001.jpg: this class is none of the 100",
-    ),
-    "a CSV without a column": (
-        lambda files: files | {"val.csv": b"filename,class\n"},
-        r"val\.csv: no column 'label', only filename, class",
-    ),
-    "an image of 0 bytes": (
-        lambda files: files | {IMAGE: b""},
-        rf"{FIRST}/{FIRST}00000001\.jpg: the file is empty",
     ),
     "nothing of miniImageNet": (
         lambda _: {"cat/1.jpg": b"", "notes.txt": b""},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import shutil
 import warnings
@@ -123,62 +122,48 @@ def test_a_wrong_split_leaves_nothing_behind(
 
 # --- a folder that is not as its manifest says --------------------------------------------------------
 
-
-@pytest.fixture
-def packed(tiny_packed: Path, tmp_path: Path) -> Path:
-    """A folder to do harm to."""
-    shutil.copytree(tiny_packed, tmp_path / "packed")
-    return tmp_path / "packed"
+Harm = Callable[[Path], object]
 
 
-def _refused(folder: Path, *words: str) -> None:
-    with pytest.raises(DataError) as caught:
-        split = PackedSplit(folder, "val")
-        _ = split.images, split.class_sizes, split.encoded(0)
-    assert str(caught.value).isprintable()
-    for word in (*words, "run `dvc repro"):
-        assert word in str(caught.value)
-
-
-def _save(array: Any) -> Callable[[Path], object]:
+def _save(array: Any) -> Harm:
     return lambda path: np.save(path, array)
 
 
-HARMS: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "cut off": ("val.images.npy", lambda path: path.write_bytes(path.read_bytes()[:-1])),
-    "gone": ("val.images.npy", Path.unlink),
-    "too few": ("val.images.npy", _save(np.zeros((17, 16, 16, 3), np.uint8))),
-    "objects": ("val.images.npy", _save(np.array([{}]))),
-    "sizes": ("val.sizes.npy", _save(np.array([6, 6, 3, 3]))),
-    "offsets": ("val.offsets.npy", _save(np.arange(18))),
+def _write(data: bytes) -> Harm:
+    return lambda path: path.write_bytes(data)
+
+
+def _replace(old: bytes, new: bytes) -> Harm:
+    return lambda path: path.write_bytes(path.read_bytes().replace(old, new))
+
+
+NO_MANIFEST = f"{MANIFEST}: not a PackManifest ("
+HARMS: dict[str, tuple[str, Harm, str]] = {
+    "cut off": ("val.images.npy", lambda path: path.write_bytes(path.read_bytes()[:-1]), "cannot be read"),
+    "gone": ("val.images.npy", Path.unlink, "cannot be read"),
+    "too few": ("val.images.npy", _save(np.zeros((17, 16, 16, 3), np.uint8)), "not uint8 [18, 16, 16, 3]"),
+    "objects": ("val.images.npy", _save(np.array([{}])), "cannot be read"),
+    "sizes": ("val.sizes.npy", _save(np.array([6, 6, 3, 3])), "not int64 [3]"),
+    "offsets": ("val.offsets.npy", _save(np.arange(18)), "not int64 [19]"),
+    "no images": (MANIFEST, _replace(b'"images": 18', b'"images": 0'), f"{NO_MANIFEST}splits.val.images"),
+    "no split": (MANIFEST, _replace(b'"val"', b'"other"'), "it has no split val"),
+    "an empty manifest": (MANIFEST, _write(b""), NO_MANIFEST),
+    "a manifest in no UTF-8": (MANIFEST, _write(b"\xff\xfe"), NO_MANIFEST),
+    "a deep manifest": (MANIFEST, _write(b"[" * 100_000), NO_MANIFEST),
+    "no manifest": (MANIFEST, Path.unlink, f"{MANIFEST}: missing"),
 }
 
 
-@pytest.mark.parametrize(("part", "harm"), HARMS.values(), ids=HARMS)
-def test_a_part_that_is_not_as_the_manifest_says(
-    packed: Path, part: str, harm: Callable[[Path], object]
+@pytest.mark.parametrize(("file", "harm", "message"), HARMS.values(), ids=HARMS)
+def test_harm_is_told_in_one_line(
+    tiny_packed: Path, tmp_path: Path, file: str, harm: Harm, message: str
 ) -> None:
-    harm(packed / part)
-    _refused(packed, part)
-
-
-def test_a_manifest_of_other_content_names_the_place(packed: Path) -> None:
-    tree = json.loads((packed / MANIFEST).read_text())
-    tree["splits"]["val"]["images"] = 0
-    (packed / MANIFEST).write_text(json.dumps(tree))
-    _refused(packed, f"{MANIFEST}: not a PackManifest (splits.val.images")
-
-
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"[" * 100_000])
-def test_a_manifest_that_is_none(packed: Path, content: bytes) -> None:
-    (packed / MANIFEST).write_bytes(content)
-    _refused(packed, f"{MANIFEST}: not a PackManifest (")
-
-
-def test_a_manifest_or_split_that_is_missing(packed: Path) -> None:
-    tree = json.loads((packed / MANIFEST).read_text())
-    del tree["splits"]["val"]
-    (packed / MANIFEST).write_text(json.dumps(tree))
-    _refused(packed, "it has no split val")
-    (packed / MANIFEST).unlink()
-    _refused(packed, f"{MANIFEST}: missing")
+    packed = tmp_path / "packed"
+    shutil.copytree(tiny_packed, packed)
+    harm(packed / file)
+    split = PackedSplit(packed, "val")
+    with pytest.raises(DataError) as caught:
+        _ = split.images, split.class_sizes, split.encoded(0)
+    text = str(caught.value)
+    assert text.isprintable()
+    assert all(part in text for part in (f"{packed / file}: ", message, "run `dvc repro"))

@@ -71,11 +71,6 @@ def test_names_never_become_paths(tmp_path: Path, jpeg: Jpeg, name: str) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_same_name_twice(tmp_path: Path, images: list[RawImage]) -> None:
-    with pytest.raises(DataError, match=r"b/2\.jpg.*twice"):
-        _write(tmp_path / "raw", *images, images[0])
-
-
 def test_no_image_at_all(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no readable image"):
         _write(tmp_path / "raw")

@@ -5,21 +5,20 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 from copies import as_folder, as_tar
+from hosts import serving
 
 from parashot.data import sources
 from parashot.data.raw import read_manifest
 from parashot.data.sources import download, fingerprint
-from parashot.data.sources.miniimagenet import miniimagenet
+from parashot.data.sources.miniimagenet import class_splits, miniimagenet
 from parashot.data.sources.mirrors import RemoteFile
-from parashot.data.sources.ravi import class_splits
 from parashot.errors import DataError
 from parashot.params import DataParams, SyntheticParams
 
@@ -67,14 +66,8 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Pa
     """A folder, and the address under which its files are served."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     (tmp_path / "served").mkdir()
-    handler = partial(_Silent, directory=str(tmp_path / "served"))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield tmp_path / "served", f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(partial(_Silent, directory=str(tmp_path / "served"))) as address:
+        yield tmp_path / "served", address
 
 
 class _Silent(SimpleHTTPRequestHandler):
@@ -129,24 +122,22 @@ def test_fingerprint_is_of_contents_not_of_place_or_time(tmp_path: Path, birds: 
     assert before["archive"] is not None
 
 
-def _append(birds: Path) -> None:
-    with (birds / "a" / "1.jpg").open("ab") as file:
-        file.write(b"x")
-
-
-def _rename(birds: Path) -> None:
-    (birds / "a" / "1.jpg").rename(birds / "a" / "3.jpg")
-
-
 def _swap(birds: Path) -> None:
-    one, two = birds / "a" / "1.jpg", birds / "b" / "1.jpg"
+    one, two = birds / "a/1.jpg", birds / "b/1.jpg"
     data = one.read_bytes()
     one.write_bytes(two.read_bytes())
     two.write_bytes(data)
 
 
-@pytest.mark.parametrize("change", [_append, _rename, _swap])
-def test_fingerprint_sees_every_change(tmp_path: Path, birds: Path, change: Callable[[Path], None]) -> None:
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "a byte more": lambda birds: (birds / "a/1.jpg").write_bytes((birds / "a/1.jpg").read_bytes() + b"x"),
+    "another name": lambda birds: (birds / "a/1.jpg").rename(birds / "a/3.jpg"),
+    "two swapped": _swap,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_fingerprint_sees_every_change(tmp_path: Path, birds: Path, change: Callable[[Path], object]) -> None:
     before = fingerprint(_from("folder", "birds"), tmp_path)
     change(birds)
     assert fingerprint(_from("folder", "birds"), tmp_path) != before

@@ -50,7 +50,7 @@ def add_parser(commands: Commands) -> None:
 
 def _run(command: argparse.Namespace) -> None:
     from parashot.data.episodes import EpisodeSpec
-    from parashot.data.ready import packed_images
+    from parashot.data.pack import packed_images
     from parashot.progress import OneLine, passing
     from parashot.tasks.few_shot import measure
 

@@ -111,11 +111,6 @@ def crop_boxes(draws: Draws, crop: float) -> Crops:
     return Crops(draws.left * (1 - width), draws.top * (1 - height), width, height)
 
 
-def jitter_factor(draw: Tensor, jitter: float) -> Tensor:
-    """Scale a number of [0, 1) to within 1 ± jitter."""
-    return 1 + jitter * (2 * draw - 1)
-
-
 def _place(images: Tensor, draws: Draws, recipe: Augmentation, size: int) -> Tensor:
     """Crop, flip and resize: [n, 3, h, w], draws [n] -> float32 [n, 3, size, size] in any memory order."""
     mirrored = draws.flip < (0.5 if recipe.flip else 0.0)
@@ -161,7 +156,7 @@ def _jitter(pixels: Tensor, draws: Draws, jitter: float) -> Tensor:
     mean grey is all of them; only that sum is cut off to 0..255.
     """
     brightness, contrast, saturation = (
-        jitter_factor(draw, jitter)[:, None, None]
+        (1 + jitter * (2 * draw - 1))[:, None, None]  # from [0, 1) to within 1 ± jitter
         for draw in (draws.brightness, draws.contrast, draws.saturation)
     )
     gain = brightness * contrast

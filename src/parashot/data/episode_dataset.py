@@ -21,9 +21,8 @@ from torch.utils.data import Dataset, get_worker_info
 
 from parashot.data.episodes import Array, EpisodeSpec, SplitName, draw_rows
 from parashot.data.images import decode, resize_square
-from parashot.data.packed import PackedSplit
+from parashot.data.packed import PackedSplit, ResidentSplit
 from parashot.data.pixels import normalise
-from parashot.data.resident import ResidentSplit
 from parashot.task import Batch, Plan
 
 Backend = Literal["jpeg", "packed", "resident"]
@@ -101,7 +100,8 @@ class EpisodeDataset(Dataset[Batch]):
     def __getitem__(self, step: int) -> Batch:
         rows = self._rows.of(step)
         if self.backend == "jpeg":
-            pixels = _decode_each(self.split, rows, self.image_size)
+            images = [_load_image(self.split.encoded(int(row)), self.image_size) for row in rows]
+            pixels = torch.stack(images)
         else:
             pixels = _gather(self.split, rows)
         return step_batch(pixels, self.spec, self.plan, step)
@@ -146,15 +146,9 @@ def _empty(shape: tuple[int, ...]) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8).set_(shared).view(shape)
 
 
-def _decode_each(split: PackedSplit, rows: npt.NDArray[np.int64], image_size: int) -> torch.Tensor:
-    """Rows [m] -> float32 [m, 3, h, w]. Each image is decoded, resized and normalised by itself."""
-    return torch.stack([_load_image(split.encoded(int(row)), image_size) for row in rows])
-
-
 def _load_image(data: bytes, image_size: int) -> torch.Tensor:
-    pixels = decode(data)
-    if pixels.shape[:2] != (image_size, image_size):
-        pixels = resize_square(pixels, image_size)
+    """Decode, resize and normalise one image by itself: float32 [3, h, w]."""
+    pixels = resize_square(decode(data), image_size)
     return normalise(torch.from_numpy(pixels.copy()).movedim(-1, -3))
 
 

@@ -13,8 +13,7 @@ import numpy.typing as npt
 import torch
 
 from parashot.data.episodes import IMAGE_ORDER, SplitName, episode_keys, uniforms
-from parashot.data.packed import PackedSplit
-from parashot.data.resident import ResidentSplit
+from parashot.data.packed import PackedSplit, ResidentSplit
 from parashot.errors import DataError
 from parashot.task import Batch, Plan
 

@@ -1,22 +1,30 @@
-"""Decode a raw store once, into a packed folder (`packed.py` describes its files)."""
+"""Packed folders (`packed.py` describes their files), made of a raw store or of a copy of miniImageNet."""
 
 from __future__ import annotations
 
 import io
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from parashot.data.archives import unpacked
 from parashot.data.episodes import SPLITS
 from parashot.data.images import Pixels, decode, resize_square
-from parashot.data.manifest import PackManifest, SplitManifest, sha256, write_manifest
-from parashot.data.raw import Progress, open_images, read_manifest
+from parashot.data.manifest import MANIFEST, PackManifest, SplitManifest, sha256, write_manifest
+from parashot.data.raw import Progress, open_images, read_manifest, write_raw
+from parashot.data.sources.miniimagenet import miniimagenet
+from parashot.data.splits import read_split, write_split
 from parashot.errors import DataError
 from parashot.files import replacing_folder
+
+_MINIIMAGENET_SIDE = 84
+"""Pixels to which the images of a copy are brought, where they are not all of one size."""
 
 _CHUNK = 512
 _DECODING_THREADS = 4
@@ -29,9 +37,7 @@ Classes = Mapping[str, Sequence[str]]
 Read = Callable[[str], bytes]
 
 
-def pack(
-    raw: Path, split: Mapping[str, Classes], out: Path, *, pack_size: int, progress: Progress
-) -> PackManifest:
+def pack(raw: Path, split: Mapping[str, Classes], out: Path, *, pack_size: int, progress: Progress) -> None:
     """Decode the raw store at `raw` into the packed folder `out`, atomically.
 
     split: split -> class -> member names, as `read_split` returns. Images that are all squares of one size
@@ -44,9 +50,28 @@ def pack(
             name: _pack_split(split[name], read, folder / name, side, progress) for name in SPLITS
         }
         checksums = {path.name: sha256(path) for path in sorted(folder.iterdir())}
-        manifest = PackManifest(splits, checksums)
-        write_manifest(folder, manifest)
-    return manifest
+        write_manifest(folder, PackManifest(splits, checksums))
+
+
+@contextmanager
+def packed_images(path: Path, progress: Progress) -> Iterator[Path]:
+    """Yield a packed folder: `path` itself, or one made of a copy of miniImageNet in any layout.
+
+    The latter needs some 2.5 GB in the temporary folder and goes with the block. Raises `DataError` where
+    `path` is neither.
+    """
+    if not path.exists():
+        raise DataError(f"{path}: does not exist; give a copy of miniImageNet, or a study's data/packed")
+    if (path / MANIFEST).is_file():
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="parashot-data-") as name:
+        raw, split, packed, scratch = (Path(name) / each for each in ("raw", "split", "packed", "scratch"))
+        with unpacked(path, scratch, nested=True) as folder:
+            write_raw(raw, miniimagenet(folder), "miniimagenet", "fail", progress)
+        write_split(raw, split, seed=0, n_way=1, images_needed=1)
+        pack(raw, read_split(split), packed, pack_size=_MINIIMAGENET_SIDE, progress=progress)
+        yield packed
 
 
 def _pack_split(classes: Classes, read: Read, stem: Path, side: int, progress: Progress) -> SplitManifest:

@@ -1,4 +1,4 @@
-"""Packed splits: images decoded once at their own size, as arrays that open by memory map.
+"""Packed splits: images decoded once at their own size, opened by memory map or copied to a device.
 
 A folder of packed data holds, for each split,
     SPLIT.images.npy      uint8 [images, height, width, 3], class after class
@@ -18,11 +18,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 import torch
 
 from parashot.data.episodes import SplitName
 from parashot.data.manifest import AGAIN, MANIFEST, SplitManifest, read_manifest
-from parashot.errors import DataError, one_line
+from parashot.errors import DataError, DeviceError, one_line
+
+_ROOM_TO_WORK = 1.1
+"""Share of a split's size that must be free to copy it: a little more than it takes."""
 
 
 class PackedSplit:
@@ -88,3 +92,25 @@ class PackedSplit:
         if not isinstance(array, np.ndarray) or (array.dtype, array.shape) != (kind, shape):
             raise DataError(f"{path}: not {np.dtype(kind)} {list(shape)} as {MANIFEST} says; {AGAIN}")
         return np.asarray(array)
+
+
+class ResidentSplit:
+    """All images of a split, uint8 [images, h, w, 3] on `device`, and its class sizes, int64 [classes]."""
+
+    def __init__(self, split: PackedSplit, device: torch.device) -> None:
+        """Copy the split. Raises `DeviceError` where the device has not the room for it."""
+        free = _free_bytes(device)
+        if split.images.nbytes * _ROOM_TO_WORK > free:
+            raise DeviceError(
+                f"loader.backend: resident needs {split.images.nbytes / 2**30:.1f} GiB on {device} for the "
+                f"split {split.name}, but {free / 2**30:.1f} GiB are free; set it to packed"
+            )
+        self.name = split.name
+        self.images = torch.from_numpy(np.array(split.images)).to(device)
+        self.class_sizes = torch.from_numpy(np.array(split.class_sizes)).to(device)
+
+
+def _free_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return int(psutil.virtual_memory().available)

@@ -19,6 +19,9 @@ from parashot.params import SPLIT_CLASSES
 
 COLUMNS = ("filename", "label")
 
+SPLIT_WORDS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+"""Names of the three splits in file and folder names."""
+
 _STREAM = 11  # keeps the shuffle of classes apart from other uses of the seed
 
 

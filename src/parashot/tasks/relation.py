@@ -21,9 +21,8 @@ from parashot.data.augment import Augmentation, augment, augmentation_keys
 from parashot.data.episode_dataset import Backend, EpisodeDataset, Episodes, resident_batches
 from parashot.data.episodes import EpisodeSpec
 from parashot.data.loaders import step_loader, workers_of_rank
-from parashot.data.packed import PackedSplit
+from parashot.data.packed import PackedSplit, ResidentSplit
 from parashot.data.pixels import normalise, prepare
-from parashot.data.resident import ResidentSplit
 from parashot.model.channels import cut_channels
 from parashot.model.losses import LOSSES, accuracy
 from parashot.model.network import RelationNetwork, all_images, build_network, maps_of_episodes

@@ -11,7 +11,7 @@ from pathlib import Path
 from parashot.data.archives import files_in
 from parashot.data.images import is_image, read_encoded
 from parashot.data.raw import ImageStream, RawImage
-from parashot.data.sources.ravi import SPLIT_WORDS
+from parashot.data.splits import SPLIT_WORDS
 from parashot.errors import DataError
 from parashot.params import SPLIT_CLASSES
 

@@ -4,22 +4,23 @@
     folders of class folders                      split by class or by image: regrouped by WordNet id
     mini-imagenet-cache-{train,validation,test}.pkl             learn2learn, torchmeta
     miniImageNet_category_split_{train,val,test}.pickle         Gidaris and Komodakis, Meta-Baseline
-The split of the classes is Ravi and Larochelle's, whatever folders are called.
+The split of the classes is Ravi and Larochelle's (ICLR 2017), whatever folders are called.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
 from parashot.data.archives import files_in
 from parashot.data.images import is_image, read_encoded
-from parashot.data.raw import ImageStream, RawImage
+from parashot.data.raw import ImageStream, RawImage, Splits
 from parashot.data.sources.pickled import CACHE, CATEGORY, category_splits, pickled_images
-from parashot.data.sources.ravi import SPLIT_WORDS, class_splits, whole
-from parashot.data.splits import read_rows
+from parashot.data.splits import SPLIT_WORDS, read_rows
 from parashot.errors import DataError
 from parashot.params import IMAGES_PER_CLASS
 
@@ -38,16 +39,27 @@ def miniimagenet(folder: Path, per_class: int = IMAGES_PER_CLASS) -> ImageStream
     if labelled:
         splits = class_splits()
         images = _images(folder, labelled, _listed(folder, files))
-        return ImageStream(whole(images, splits, per_class), splits)
+        return ImageStream(_whole(images, splits, per_class), splits)
     for pattern, splits in ((CACHE, class_splits()), (CATEGORY, category_splits())):
         pickles = [folder / file for file in files if pattern.fullmatch(file.name)]
         if pickles:
             images = chain.from_iterable(map(pickled_images, pickles))
-            return ImageStream(whole(images, splits, per_class), splits, "png, from arrays")
+            return ImageStream(_whole(images, splits, per_class), splits, "png, from arrays")
     raise DataError(
         "nothing in it looks like miniImageNet; wanted: images/ and train.csv, val.csv, test.csv, folders "
         "named by WordNet id, or the pickles of learn2learn or Meta-Baseline; check data.archive"
     )
+
+
+@cache
+def class_splits() -> dict[str, tuple[str, ...]]:
+    """Return split -> its classes (64, 16, 20) by WordNet id, sorted; from the table beside this file."""
+    splits: dict[str, list[str]] = {"train": [], "val": [], "test": []}
+    for line in Path(__file__).with_name("miniimagenet.txt").read_text(encoding="ascii").splitlines():
+        if not line.startswith("#"):
+            split, wordnet_id = line.split()
+            splits[split].append(wordnet_id)
+    return {split: tuple(sorted(labels)) for split, labels in splits.items()}
 
 
 def _listed(folder: Path, files: Iterable[Path]) -> set[str]:
@@ -77,3 +89,25 @@ def _name(file: Path, label: str) -> str:
         return file.name
     # split by image, a class may have its 0.jpg both in train/ and in val/
     return "-".join([*(part for part in file.parts[:-1] if part.lower() in SPLIT_WORDS), file.name])
+
+
+def _whole(images: Iterable[RawImage], splits: Splits, per_class: int) -> Iterator[RawImage]:
+    """Pass `images` on, then raise `DataError` unless each class of `splits` had `per_class` of them."""
+    counts = Counter[str]()
+    known = {label for labels in splits.values() for label in labels}
+    for image in images:
+        if image.label not in known:
+            raise DataError(
+                f"{image.label}/{image.name}: this class is none of the "
+                f"{len(known)} of miniImageNet; remove it, or use data.source=folder"
+            )
+        counts[image.label] += 1
+        yield image
+    for split, labels in splits.items():
+        for label in labels:
+            if counts[label] != per_class:
+                raise DataError(
+                    f"class {label} of split {split} has {counts[label]} images, not {per_class} "
+                    f"({len(labels) * per_class} images of {len(labels)} classes make up {split}); "
+                    "get miniImageNet again, whole"
+                )
