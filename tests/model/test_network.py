@@ -81,9 +81,8 @@ def test_an_episode_is_embedded_and_related_alone() -> None:
     torch.testing.assert_close(network.relate(*maps_of(network, support, query)), whole)
 
 
-@pytest.mark.parametrize("pairing", ["concat", "split"])
-def test_scores_follow_classes_and_queries(pairing: str) -> None:
-    network, (support, query) = built(pairing=pairing).eval(), episodes(1, 4, 1, k_query=2)
+def test_scores_follow_classes_and_queries() -> None:
+    network, (support, query) = built().eval(), episodes(1, 4, 1, k_query=2)
     classes, queries = torch.tensor([2, 0, 3, 1]), torch.tensor([5, 2, 7, 0, 3, 6, 1, 4])
     scores = network(support, query)
     permuted = network(support[:, classes], query[:, queries])

@@ -21,8 +21,8 @@ def networks(embedding: str) -> tuple[RelationNetwork, RelationNetwork]:
 
 def forward(network: RelationNetwork) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
-    support = torch.randn(2, 3, 1, 3, 16, 16, dtype=torch.float64, generator=generator)
-    query = torch.randn(2, 6, 3, 16, 16, dtype=torch.float64, generator=generator)
+    support = torch.randn(1, 2, 1, 3, 16, 16, dtype=torch.float64, generator=generator)
+    query = torch.randn(1, 2, 3, 16, 16, dtype=torch.float64, generator=generator)
     scores: torch.Tensor = network(support, query)
     return scores
 

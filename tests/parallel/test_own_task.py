@@ -70,24 +70,19 @@ def test_every_data_parallel_strategy_trains_it_as_serial_does(
     assert len(losses) == 4
 
 
-def job(strategy: str, folder: Path) -> Job:
-    return Job(
-        stage=f"train-{strategy}",
+@pytest.mark.usefixtures("standing_launch", "one_core")
+def test_a_whole_training_writes_its_results(tmp_path: Path) -> None:
+    described = Job(
+        stage="train-fsdp",
         task=TASK,
-        strategy=strategy,
+        strategy="fsdp",
         options=OPTIONS,
         parallel=parallel(),
-        out=folder / strategy,
+        out=tmp_path / "out",
         validate_every=2,
         checkpoint_every=1,
-        scratch=folder / "scratch",
+        scratch=tmp_path / "scratch",
     )
-
-
-@pytest.mark.usefixtures("standing_launch", "one_core")
-@pytest.mark.parametrize("strategy", ["dp", "fsdp"])
-def test_a_whole_training_writes_its_results(strategy: str, tmp_path: Path) -> None:
-    described = job(strategy, tmp_path)
     result = train(described)
     assert result is not None
     assert (result.status, result.items, result.val_episodes, result.parameters) == ("ok", 20, 40, 67)
@@ -98,15 +93,6 @@ def test_a_whole_training_writes_its_results(strategy: str, tmp_path: Path) -> N
     expected, _ = trained(alone(), "serial", TASK, OPTIONS)
     for name, value in expected.items():
         torch.testing.assert_close(weights[name], value, rtol=0, atol=1e-10)
-
-
-@pytest.mark.usefixtures("one_core")
-@pytest.mark.parametrize("strategy", ["layer_split", "channel_split"])
-def test_strategies_that_split_a_network_say_that_they_cannot(strategy: str, tmp_path: Path) -> None:
-    result = train(job(strategy, tmp_path))
-    assert result is not None
-    assert result.status == "skipped"
-    assert result.reason.startswith(f"{strategy} ") and "\n" not in result.reason
 
 
 @pytest.mark.usefixtures("standing_launch", "one_core")
@@ -128,7 +114,8 @@ def test_its_steps_are_timed_beside_each_other() -> None:
     assert [(each.round, each.bytes, each.ranks) for each in measured.cost_messages] == [
         *product(range(7), MESSAGE_BYTES, [2])
     ]
-    assert all(each.seconds > 0 for each in (*measured.cost_steps, *measured.cost_messages))
+    assert min(each.seconds for each in measured.cost_steps) > 0
+    assert min(each.seconds for each in measured.cost_messages) > 0
 
 
 # --- what cannot run --------------------------------------------------------------------------------------

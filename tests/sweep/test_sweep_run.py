@@ -122,7 +122,7 @@ def test_what_a_run_depends_on_makes_another(
 def test_a_run_that_fails_harms_no_other(
     run: Callable[..., list[Outcome]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    faults = {
+    faults: dict[int, Exception | TrainResult] = {
         1: DataError("a bad\nimage"),
         2: ZeroDivisionError("by 0"),
         3: TrainResult("serial", "skipped", "no room"),  # the node cannot run it

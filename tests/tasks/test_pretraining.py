@@ -13,7 +13,7 @@ from tiny_data import CLASSES, IMAGES, SEED, tiny_params
 
 from parashot.data.labelled import image_order, labelled_batches, steps_per_epoch
 from parashot.data.packed import PackedSplit
-from parashot.errors import DataError, NonfiniteError, ParashotError
+from parashot.errors import DataError, NonfiniteError
 from parashot.model.classifier import ImageClassifier
 from parashot.model.network import build_network
 from parashot.model.residual import ResidualHead
@@ -226,14 +226,3 @@ def test_a_training_begins_with_its_embedding(
         torch.testing.assert_close(value, theirs.embedding.get_parameter(name), atol=1e-6, rtol=0)
     for name, value in ours.relation.named_parameters():
         torch.testing.assert_close(value, fresh.relation.get_parameter(name), atol=1e-6, rtol=0)
-
-
-def test_a_file_that_is_missing_or_of_another_kind_is_one_line(
-    tiny_packed: Path, pretrained: Path, tmp_path: Path
-) -> None:
-    missing = tmp_path / "embedding.safetensors"
-    with pytest.raises(ParashotError, match=r"embedding\.safetensors: cannot be read \(No such file"):
-        train(episode_job("serial", tiny_params(), tiny_packed, tmp_path / "out", pretrained=missing))
-    other = tiny_params({"model.embedding": "resnet12"})
-    with pytest.raises(ParashotError, match=r"its embedding is of another kind; set model\.emb"):
-        train(episode_job("serial", other, tiny_packed, tmp_path / "out", pretrained=pretrained))

@@ -111,14 +111,14 @@ def test_a_batch_for_each_rank_is_as_many_times_the_work(run: Trainings, tmp_pat
     assert (result.replicas, result.batch_per) == (2, "rank")
     assert (result.batchsz, result.items, result.steps) == (4, 10, 3)
     assert [row.items for row in read_rows(HistoryRow, tmp_path / "out/history.csv")] == [4, 8, 10]
-    lone = run("dp", "lone", train__batch_per="rank")  # one process is one rank
-    assert (lone.replicas, lone.batchsz, lone.items) == (2, 3, 7)
 
 
 def test_a_small_batch_says_which_replicas_it_feeds(run: Trainings) -> None:
     result = run("dp", parallel__replicas=4, train__batchsz=2)
     assert result.replicas == 2
     assert result.how.endswith("; batchsz 2 feeds only 2 of 4")
+    lone = run("dp", train__batch_per="rank")  # one process is one rank
+    assert (lone.replicas, lone.batchsz, lone.items) == (2, 3, 7)
 
 
 def test_what_is_not_run_is_skipped_with_its_reason(run: Trainings, tmp_path: Path) -> None:
