@@ -64,6 +64,7 @@ def test_every_strategy_is_timed_and_traced_beside_the_others(tiny_packed: Path,
     assert (dp.threads, dp.broadcasts, dp.scatters, dp.gathers, dp.reduces) == (2, 1, 1, 1, 1)
     assert (flat.all_reduces, flat.bytes_sent) == (1, flat.gradient_bytes)
     assert traces[PER_PARAMETER].all_reduces > 20
+    assert traces[PER_PARAMETER].bytes_sent == flat.gradient_bytes
     assert traces["layer_split"].sends == 2
     assert traces["fsdp"].reduce_scatters == 5 <= traces["fsdp"].all_gathers
     assert {each.gradient_bytes for each in traces.values()} == {flat.gradient_bytes}

@@ -33,30 +33,24 @@ def messages(context: Context, name: str, settings: dict[str, Value]) -> tuple[d
 
 
 def test_each_strategy_exchanges_what_it_says(ranks: StandingRanks) -> None:
-    def of(name: str, **settings: Any) -> tuple[dict[str, int], float, int]:
+    """Gradients once in a step, however many parts it has; test_measure_strategies.py has steps of one."""
+
+    def of(name: str, parts: int = 3, **settings: Any) -> tuple[dict[str, int], float, int]:
         turned = {f"parallel.{name}.{key}": value for key, value in settings.items()}
+        turned["train.accumulate"] = parts
         found: tuple[dict[str, int], float, int] = ranks(2, messages, name, turned)
         return found
 
-    def in_three_parts(name: str) -> dict[str, int]:
-        calls: dict[str, int] = ranks(2, messages, name, {"train.accumulate": 3})[0]
-        return calls
-
     calls, sent, gradient_bytes = of("allreduce")
     assert (calls, sent) == ({"allreduce_": 1}, gradient_bytes)  # each sends 2 (p - 1) / p of the gradients
-    assert in_three_parts("allreduce") == calls  # gradients are exchanged once
-    calls, sent, _ = of("allreduce", flat=False)
-    assert (calls["allreduce_"] > 20, sent) == (True, gradient_bytes)
     calls, sent, _ = of("ddp")
     assert calls["allreduce_"] == 1 and gradient_bytes <= sent < 1.1 * gradient_bytes
-    assert in_three_parts("ddp")["allreduce_"] == 1
     assert of("ddp", compression="bf16")[1] < 0.6 * sent
     assert of("ddp", bucket_mb=0.1)[0]["allreduce_"] > 1
-    calls, _, _ = of("fsdp")
-    assert calls["_reduce_scatter_base_"] == 5 <= calls["_allgather_base_"]  # four blocks and the head
-    assert in_three_parts("fsdp")["_reduce_scatter_base_"] == 5
-    assert of("layer_split", micro_batches=3)[0] == {"send": 3, "recv_": 3}
-    assert of("channel_split")[0].keys() == {"allreduce_"}  # conv4's layers go in pairs: nothing is gathered
+    assert of("fsdp")[0]["_reduce_scatter_base_"] == 5  # four blocks and the head
+    assert of("layer_split", parts=1, micro_batches=3)[0] == {"send": 3, "recv_": 3}
+    # conv4's layers go in pairs: nothing is gathered
+    assert of("channel_split", parts=1)[0].keys() == {"allreduce_"}
 
 
 @pytest.mark.slow  # two more sets of ranks start
