@@ -15,6 +15,7 @@ from standing_ranks import StandingRanks
 from torch import distributed as dist
 
 from parashot.parallel.context import Context
+from parashot.parallel.exchange import same_on_all_ranks
 from parashot.parallel.registry import STRATEGIES
 from parashot.recipes import Value
 from parashot.tasks.relation import RelationTask
@@ -109,6 +110,8 @@ def trained(context: Context, name: str, settings: dict[str, Value]) -> tuple[li
         losses.append(float(sums[0]))
     strategy.synchronise_buffers()
     agree, before = strategy.replicas_agree(), strategy.state_dict()
+    if context.world_size > 1 and strategy.shares_items:  # running statistics
+        agree = agree and same_on_all_ranks(strategy.network.buffers(), context)
     build_relation(alone(), "serial", kind=RelationTask).load_state_dict(before)
     strategy.step(batch)
     strategy.load_state_dict(before)

@@ -48,7 +48,7 @@ def save_and_resume(context: Context, name: str, task: Task, folder: Path) -> bo
             checkpoints.save(whole, Progress(step=2))
         whole.step(batch)
     again = build(context, name, task)
-    for batch in batches[:2]:  # other steps come first, as when memory is measured; they leave nothing
+    for batch in reversed(batches):  # other steps come first, as when memory is measured; they leave nothing
         again.step(batch)
     progress = checkpoints.resume(again)
     again.step(batches[2])
