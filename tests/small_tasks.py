@@ -33,11 +33,13 @@ def alone(replicas: int = 1) -> Context:
     return Context(0, 1, 0, 1, Placement("cpu", replicas, 1, 2))
 
 
-def on_ranks(ranks: StandingRanks, name: str, function: Callable[..., Any], *args: object) -> Any:
-    """Call `function(context, name, *args)` where strategy `name` has two replicas: in 1 or 2 processes."""
-    if STRATEGIES[name].processes(2) == 1:
-        return function(alone(2), name, *args)
-    return ranks(2, function, name, *args)
+def on_ranks(
+    ranks: StandingRanks, name: str, function: Callable[..., Any], *args: object, replicas: int = 2
+) -> Any:
+    """Call `function(context, name, *args)` where `name` has its replicas: in one process or more."""
+    if STRATEGIES[name].processes(replicas) == 1:
+        return function(alone(replicas), name, *args)
+    return ranks(replicas, function, name, *args)
 
 
 @dataclass(frozen=True)

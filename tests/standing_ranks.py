@@ -1,17 +1,21 @@
 """Ranks that stay: starting processes takes longer than most tests do.
 
-A rank keeps what a test leaves in it, so tests of starting and ending use `launch` instead.
+A group's ranks are forked from one process that has imported what they need. A rank keeps what a test leaves
+in it, so tests of starting and ending use `launch` instead.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Client, Listener, wait
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -81,21 +85,39 @@ class _Group:
         self._launcher.wait()
 
 
-def serve(context: Any, address: str) -> None:
-    """Run in every rank: answer calls until END."""
-    with Client(address) as connection:
+def serve(rank: int, count: int, folder: str, address: str) -> None:
+    """Run in every rank: join the others by a file in `folder`, and answer calls until END."""
+    from parashot.parallel.context import Placement, by_file, process_context
+
+    for name in ("RANK", "LOCAL_RANK"):
+        os.environ[name] = str(rank)
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        os.environ[name] = str(count)
+    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
+    placement = by_file(Placement("cpu", count, 1, 2), Path(folder, "ranks"))
+    with process_context(placement) as context, Client(address) as connection:
         while (call := pickle.loads(connection.recv_bytes())) != END:
             function, args = call
-            result, failure, is_main = None, "", context.rank == 0
+            result, failure = None, ""
             try:
                 result = function(context, *args)
             except Exception:  # raised again where the test runs
                 failure = traceback.format_exc()
-            connection.send_bytes(pickle.dumps((is_main, result if is_main else None, failure)))
+            mine = result if context.is_main else None
+            connection.send_bytes(pickle.dumps((context.is_main, mine, failure)))
 
 
 if __name__ == "__main__":
-    from parashot.parallel.context import Placement
-    from parashot.parallel.launch import launch
+    import pytest  # noqa: F401
+    import small_tasks  # noqa: F401
 
-    launch(serve, Placement("cpu", int(sys.argv[2]), 1, 2), int(sys.argv[2]), sys.argv[1])
+    import parashot.train.run  # noqa: F401
+
+    with tempfile.TemporaryDirectory() as name:
+        forked = multiprocessing.get_context("fork")
+        arguments = (int(sys.argv[2]), name, sys.argv[1])
+        ranks = [forked.Process(target=serve, args=(rank, *arguments)) for rank in range(arguments[0])]
+        for each in ranks:
+            each.start()
+        for each in ranks:
+            each.join()

@@ -1,19 +1,16 @@
-"""A network that knows colours, and folders of coloured pictures of many shapes and kinds."""
+"""Folders of coloured pictures of many shapes and kinds, and a network with random weights."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from coloured import COLOURS, MODEL, picture
 from PIL import Image
-from torch.nn import functional as F
 
-from parashot import RelationNetwork, build_network, prepare, save_weights
-from parashot.data.images import Pixels
+from parashot import RelationNetwork, build_network
 
 
 @pytest.fixture(autouse=True, scope="package")
@@ -23,33 +20,6 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="package")
-def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of a network that was trained for some seconds to tell three random colours apart."""
-    network = build_network(MODEL, seed=0)
-    optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
-    generator = np.random.default_rng(0)
-    target = torch.arange(3).repeat_interleave(2).repeat(4)
-    for _ in range(100):
-        drawn = [coloured_episode(generator) for _ in range(4)]
-        images = prepare(
-            torch.from_numpy(np.array(drawn)).movedim(-1, -3), 16
-        )  # [4, 3 classes, 3, 3, 16, 16]
-        scores = network(images[:, :, :1], images[:, :, 1:].flatten(1, 2))
-        optimizer.zero_grad()
-        F.cross_entropy(scores.flatten(0, 1), target).backward()
-        optimizer.step()
-    path = tmp_path_factory.mktemp("weights") / "model.safetensors"
-    save_weights(path, MODEL, network.state_dict())
-    return path
-
-
-def coloured_episode(generator: np.random.Generator) -> list[list[Pixels]]:
-    """Three pictures of each of three colours."""
-    colours = [tuple(int(each) for each in generator.integers(0, 256, 3)) for _ in range(3)]
-    return [[picture(colour, int(generator.integers(2**31)), 16) for _ in range(3)] for colour in colours]
 
 
 @pytest.fixture

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from coloured import COLOURS, MODEL, picture
+from coloured import COLOURS, MODEL, SHIPPED, picture
 
 from parashot import Classifier, RelationNetwork, build_network, load_network, prepare
 from parashot.errors import DataError
@@ -26,8 +25,7 @@ def squares(count: int, start: int = 0) -> list[np.ndarray]:
     return [picture((50 * (each % 5), 90, 200), start + each, 16) for each in range(count)]
 
 
-@pytest.mark.parametrize("shots", [1, 3])
-@pytest.mark.parametrize("classes", [2, 11])
+@pytest.mark.parametrize(("classes", "shots"), [(2, 3), (11, 1)])
 def test_scores_are_those_of_the_network_on_such_an_episode(
     network: RelationNetwork, classes: int, shots: int
 ) -> None:
@@ -68,19 +66,16 @@ def test_the_order_of_classes_and_pictures_is_kept(network: RelationNetwork) -> 
     np.testing.assert_allclose(forward.scores(pictures), forward.scores(pictures[::-1])[::-1], atol=1e-6)
 
 
-def test_no_picture_has_no_score(network: RelationNetwork) -> None:
-    assert Classifier(network, {"a": squares(1), "b": squares(1, 3)}, "cpu").scores([]).shape == (0, 2)
-
-
 @pytest.mark.parametrize("shots", [{}, {"a": squares(1)}, {"a": squares(1), "b": []}])
 def test_too_little_to_choose_from(network: RelationNetwork, shots: dict[str, list[np.ndarray]]) -> None:
     with pytest.raises(DataError):
         Classifier(network, shots, "cpu")
+    assert Classifier(network, {"a": squares(1), "b": squares(1, 3)}, "cpu").scores([]).shape == (0, 2)
 
 
-def test_a_trained_network_knows_colours_it_never_saw(weights: Path) -> None:
+def test_the_shipped_network_knows_colours_it_never_saw() -> None:
     examples = {name: [picture(colour, 1, 40, 31)] for name, colour in COLOURS.items()}
-    classifier = Classifier(load_network(weights), examples, "cpu")
+    classifier = Classifier(load_network(SHIPPED), examples, "cpu")
     for number, colour in enumerate(COLOURS.values()):
         scores = classifier.scores([picture(colour, seed, 9, 50) for seed in range(20, 30)])
         assert (scores.argmax(1) == number).mean() >= 0.9

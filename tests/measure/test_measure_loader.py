@@ -15,13 +15,13 @@ from parashot.questions.loader.measure import bench_loaders, worker_counts
 from parashot.questions.loader.records import LoaderBlock
 from parashot.records import Provenance, Run, read_json, read_rows, read_runs
 
-ROUNDS, BACKENDS, WORKERS = range(7), ("jpeg", "packed"), (0, 2)
-SETTINGS = [*product(BACKENDS, WORKERS), ("resident", 0)]
+ROUNDS, WORKERS = range(7), (0, 2)
+SETTINGS = [*product(["packed"], WORKERS), ("resident", 0)]
 
 
 @pytest.mark.parametrize(
     ("threads", "counts"),
-    [(1, [0, 1, 2, 4]), (2, [0, 1, 2, 4, 7]), (6, [0, 1, 2, 3, 6, 12, 21]), (40, [0, 1, 2, 20, 40, 80, 140])],
+    [(1, [0, 1, 2, 4]), (6, [0, 1, 2, 3, 6, 12, 21])],
 )
 def test_auto_follows_the_hardware_threads(
     monkeypatch: pytest.MonkeyPatch, threads: int, counts: list[int]
@@ -30,9 +30,6 @@ def test_auto_follows_the_hardware_threads(
     params = tiny_params({"loader.bench.workers": "auto"})
     assert worker_counts(params, "jpeg") == worker_counts(params, "packed") == counts
     assert worker_counts(params, "resident") == [0]
-
-
-def test_a_list_is_taken_as_it_is_in_order() -> None:
     assert worker_counts(tiny_params({"loader.bench.workers": [5, 0, 3]}), "packed") == [0, 3, 5]
 
 
@@ -40,7 +37,8 @@ def test_a_list_is_taken_as_it_is_in_order() -> None:
 def benched(tiny_packed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """In a process of its own: the memory of a tree is measured, and this one has standing ranks below it."""
     out = tmp_path_factory.mktemp("loader") / "out"
-    arguments = (tiny_params(), tiny_packed, out, Provenance({}, {"source": "tiny"}))
+    params = tiny_params({"loader.bench.backends": ["packed", "resident"]})
+    arguments = (params, tiny_packed, out, Provenance({}, {"source": "tiny"}))
     process = multiprocessing.get_context("spawn").Process(target=bench_loaders, args=arguments)
     process.start()
     process.join()
@@ -58,9 +56,6 @@ def test_every_round_has_a_block_of_every_setting(blocks: list[LoaderBlock]) -> 
     assert {each.batchsz for each in blocks} == {2}
     assert all(each.batches >= max(1, each.workers) for each in blocks)
     assert all(each.seconds > 0 and each.first_batch_seconds > 0 for each in blocks)
-
-
-def test_workers_need_memory(blocks: list[LoaderBlock]) -> None:
     without, two = (median(each.memory_bytes for each in blocks if each.workers == n) for n in WORKERS)
     assert two > without
 
@@ -84,9 +79,8 @@ def test_a_parent_holds_a_run_of_every_setting(benched: Path, blocks: list[Loade
     assert all(each.tags["source"] == "tiny" for each in (parent, *children))
     for each in children:
         mine = [block for block in blocks if (block.backend, block.workers) == setting(each)]
-        series = [
-            (metric.step, metric.value) for metric in each.metrics if metric.key == "seconds_per_batch_block"
-        ]
+        found = [metric for metric in each.metrics if metric.key == "seconds_per_batch_block"]
+        series = [(metric.step, metric.value) for metric in found]
         assert series == [(block.round, block.seconds / block.batches) for block in mine]
 
 

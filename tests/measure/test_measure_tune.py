@@ -64,8 +64,6 @@ def test_a_network_is_compiled_only_where_nothing_stands_against_it() -> None:
     able: list[Compile] = ["none", "default", "reduce-overhead"]
     assert open_modes(tiny_params(free), able) == able[1:]
     assert open_modes(tiny_params({**free, "train.recompute": True}), able) == []
-    for enabled in (True, False):  # a strategy that is switched on or off retrains nothing else
-        assert open_modes(tiny_params({**free, "parallel.dp.enabled": enabled}), able) == able[1:]
     assert open_modes(tiny_params({**free, "train.compile": "none"}), able) == []
     assert open_modes(tiny_params({**free, "train.accumulate": 2}), able) == ["default"]
     assert open_modes(tiny_params(free), ["none"]) == []
@@ -74,11 +72,8 @@ def test_a_network_is_compiled_only_where_nothing_stands_against_it() -> None:
 def test_resolving_fills_in_what_is_open_and_leaves_the_rest() -> None:
     choices = Choices("concat", "bf16", "default")
     resolved = resolve_auto(tiny_params(), choices)
-    assert (resolved.model.pairing, resolved.train.precision, resolved.train.compile) == (
-        "concat",
-        "bf16",
-        "default",
-    )
+    train = resolved.train
+    assert Choices(resolved.model.pairing, train.precision, train.compile) == choices
     fixed = tiny_params({"model.pairing": "split", "train.precision": "fp32", "train.compile": "none"})
     assert resolve_auto(fixed, choices) == fixed
 
@@ -108,12 +103,14 @@ def test_nothing_is_measured_where_nothing_is_open(tiny_packed: Path, tmp_path: 
     assert read_result(Choices, tmp_path / "choices.json") == CONCAT
 
 
-@pytest.mark.parametrize(("compiled", "mode"), [(0.5, "default"), (1.5, "none")])
+@pytest.mark.parametrize(
+    ("compiled", "episodes", "mode"),
+    [(0.5, 3000, "default"), (1.5, 3000, "none"), (0.5, 90, "none")],  # 30 steps never win back a minute
+)
 def test_a_long_training_is_compiled_where_that_pays(
-    monkeypatch: pytest.MonkeyPatch, compiled: float, mode: str
+    monkeypatch: pytest.MonkeyPatch, compiled: float, episodes: int, mode: str
 ) -> None:
     """With a clock that knows how long each way takes, and a first step that compiles for 60 s."""
-    measured = TuneMeasurement({FP32: [1.0] * 9}, chosen=FP32)
     times = {FP32: 1.0, Choices("split", "fp32", "default"): compiled}
 
     class Clocked:
@@ -125,13 +122,10 @@ def test_a_long_training_is_compiled_where_that_pays(
             return 60.0 if first and self.way.compile != "none" else times[self.way]
 
     monkeypatch.setattr(module, "_timed", lambda context, params, packed, way: Clocked(way))
-    params = tiny_params({"train.episodes": 3000, "parallel.dp.enabled": False})
+    measured = TuneMeasurement({FP32: [1.0] * 9}, chosen=FP32)
+    params = tiny_params({"train.episodes": episodes})
     module._try_compiling(alone(), params, NOWHERE, ["default"], measured)
-    assert measured.chosen.compile == mode
-    short = tiny_params({"train.episodes": 90, "parallel.dp.enabled": False})
-    again = TuneMeasurement({FP32: [1.0] * 9}, chosen=FP32)
-    module._try_compiling(alone(), short, NOWHERE, ["default"], again)
-    assert again.chosen == FP32  # 30 steps never win back a minute
+    assert measured.chosen == Choices("split", "fp32", mode)
 
 
 @pytest.mark.parametrize(

@@ -73,14 +73,6 @@ def test_pairings_have_equal_scores_and_gradients(embedding: str, head: str, k_s
         torch.testing.assert_close(concat, split, rtol=0, atol=1e-9 if head == "residual" else 1e-10)
 
 
-@pytest.mark.parametrize(("embedding", "size"), [("bottleneck", 84), ("bottleneck", 224), ("conv4", 84)])
-def test_image_sizes(embedding: str, size: int) -> None:
-    with torch.no_grad():
-        scores = built(embedding=embedding).eval()(*episodes(1, 2, 1, k_query=1, size=size))
-    assert scores.shape == (1, 2, 2)
-    assert scores.isfinite().all()
-
-
 def test_an_episode_is_embedded_and_related_alone() -> None:
     network, (support, query) = built().eval(), episodes(3, 4, 2, k_query=2)
     whole = network(support, query)
@@ -89,9 +81,8 @@ def test_an_episode_is_embedded_and_related_alone() -> None:
     torch.testing.assert_close(network.relate(*maps_of(network, support, query)), whole)
 
 
-@pytest.mark.parametrize("pairing", ["concat", "split"])
-def test_scores_follow_classes_and_queries(pairing: str) -> None:
-    network, (support, query) = built(pairing=pairing).eval(), episodes(1, 4, 1, k_query=2)
+def test_scores_follow_classes_and_queries() -> None:
+    network, (support, query) = built().eval(), episodes(1, 4, 1, k_query=2)
     classes, queries = torch.tensor([2, 0, 3, 1]), torch.tensor([5, 2, 7, 0, 3, 6, 1, 4])
     scores = network(support, query)
     permuted = network(support[:, classes], query[:, queries])
@@ -109,8 +100,9 @@ def test_shots_are_averaged_or_added() -> None:
     assert not torch.allclose(total(twice, query), mean(twice, query))
 
 
-@pytest.mark.parametrize("pairing", ["concat", "split"])
-@pytest.mark.parametrize("embedding", EMBEDDINGS)
+@pytest.mark.parametrize(
+    ("embedding", "pairing"), [("conv4", "split"), ("bottleneck", "split"), ("resnet12", "concat")]
+)
 def test_memory_order_stays_and_changes_nothing(embedding: str, pairing: str) -> None:
     network, contiguous = built(embedding=embedding, pairing=pairing), episodes(1, 2, 2, k_query=2)
     permuted = [images.movedim(-3, -1).contiguous().movedim(-1, -3) for images in contiguous]
@@ -150,7 +142,7 @@ def test_one_array_of_support_then_queries_is_scored_and_exported() -> None:
 # --- heads ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 21])
+@pytest.mark.parametrize("size", [1, 2, 6, 21])
 @pytest.mark.parametrize("head", [ConvHead, BottleneckHead])
 def test_any_map_size_gives_a_score_per_pair(head: type[nn.Module], size: int) -> None:
     pairs = ConcatPairs(torch.rand(2, 3, 16, size, size), torch.rand(2, 6, 16, size, size))
@@ -164,9 +156,8 @@ def test_conv_head_has_the_papers_layers() -> None:
     assert shapes == [(64, 128, 3, 3), (64, 64, 3, 3), (8, 576), (1, 8)]
 
 
-@pytest.mark.parametrize("embedding", EMBEDDINGS)
-def test_a_residual_head_begins_as_the_cosine_of_centred_mean_maps(embedding: str) -> None:
-    network = built(embedding=embedding, head="residual").eval()
+def test_a_residual_head_begins_as_the_cosine_of_centred_mean_maps() -> None:
+    network = built(head="residual").eval()
     head = network.relation
     assert isinstance(head, ResidualHead)
     head.centre.uniform_(-0.1, 0.1, generator=torch.Generator().manual_seed(2))
@@ -202,9 +193,10 @@ def test_the_centre_follows_the_mean_in_training_alone() -> None:
     assert isinstance(head, ResidualHead)
     with torch.no_grad():
         supports, queries = maps_of(network, *episodes(1, 3, 1, 2))
-        for _ in range(600):
+        for _ in range(2):
             network.relate(supports, queries)
-        torch.testing.assert_close(head.centre, queries[0].mean((0, 2, 3)), rtol=0.02, atol=0.01)
+        mean = queries[0].mean((0, 2, 3))
+        torch.testing.assert_close(head.centre, mean * (1 - 0.99**2))
         before = head.centre.clone()
         network.eval().relate(supports, queries)
     assert torch.equal(before, head.centre)

@@ -102,14 +102,11 @@ class _Harmful:
 
 SPOILED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "nothing": (lambda good: b"", "damaged"),
-    "a web page": (lambda good: b"<!doctype html><p>404", "damaged"),
     "a pickled program": (lambda good: pickle.dumps(_Harmful()), "damaged"),
     "cut short": (lambda good: good[:-300], "damaged"),
-    "cut within the header": (lambda good: good[:300], "damaged"),
     "a huge header": (lambda good: struct.pack("<Q", 2**62) + b"{}", "damaged"),
     "no metadata": (lambda good: safetensors.torch.save(safetensors.torch.load(good)), "damaged"),
     "metadata that are no JSON": (_with("{"), "damaged"),
-    "metadata that are a number": (_with("3"), "damaged"),
     "another format": (_with({"format": 99}), "format 99, not 2"),
     "params of another network": (_with({"model": {**vars(PARAMS), "embedding": "vgg"}}), "model.embedding"),
     "a network of another kind": (
@@ -130,10 +127,9 @@ def test_files_that_are_no_models(
     assert [path.name for path in saved.parent.iterdir()] == [saved.name]
 
 
-@pytest.mark.parametrize("make", [Path.unlink, lambda path: (path.unlink(), path.mkdir())])
-def test_no_file(saved: Path, make: Callable[[Path], object]) -> None:
-    make(saved)
-    _refused(saved, "cannot be read")
+def test_no_file(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "missing"):
+        _refused(path, "cannot be read")
 
 
 def _refused(path: Path, message: str) -> None:

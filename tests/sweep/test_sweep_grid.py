@@ -23,6 +23,8 @@ CHOICES: dict[str, list[Value]] = {
 def test_what_is_written_is_what_is_read() -> None:
     assert read_choices(WORDS) == CHOICES
     assert [f"{key}={','.join(map(shown, values))}" for key, values in CHOICES.items()] == WORDS
+    values = {"a=1e-3": 0.001, "a=null": None, "a='1'": "1", "a=tcp://host:1": "tcp://host:1"}
+    assert [read_choices([word]) for word in values] == [{"a": [value]} for value in values.values()]
 
 
 def test_a_grid_is_the_product_of_its_choices_in_their_order() -> None:
@@ -51,14 +53,6 @@ def test_what_is_fixed_gives_way_to_what_is_chosen() -> None:
     assert point.name == "train.batchsz=2"
     (point,) = grid(TREE, {})
     assert (point.name, point.settings) == ("params.yaml", {})
-
-
-@pytest.mark.parametrize(
-    ("word", "value"),
-    [("a=1e-3", 0.001), ("a=null", None), ("a='1'", "1"), ("a=tcp://host:1", "tcp://host:1")],
-)
-def test_values(word: str, value: Value) -> None:
-    assert read_choices([word]) == {"a": [value]}
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from parashot.train.records import TrainResult
 from parashot.train.run import train
 
 pytestmark = pytest.mark.usefixtures("one_core")
-TREE = tiny_tree()
+TREE = tiny_tree({"train.episodes": 4, "train.val_episodes": 2, "evaluate.val_episodes": 4})
 
 
 @pytest.fixture
@@ -86,23 +86,23 @@ def test_every_point_has_the_folder_of_its_training(
         assert record.params["seed"] == str(each.point.settings["seed"])
         assert record.tags["sweep"] == each.point.name
     assert list((tmp_path / "shelf").rglob("run-*")) == []
-    job = episode_job("serial", outcomes[1].point.params, tiny_packed, tmp_path / "alone")
-    train(replace(job, task=RelationTask(outcomes[1].point.params, tiny_packed, validation_seed=SEED)))
-    alone = {path.name: path.read_bytes() for path in (tmp_path / "alone").iterdir()}
-    assert {path.name for path in outcomes[1].folder.iterdir()} == alone.keys()
-    for name in {"val_episodes.csv", *(name for name in alone if name.startswith("model."))}:
-        assert (outcomes[1].folder / name).read_bytes() == alone[name]
+    point, alone = outcomes[1].point, tmp_path / "alone"
+    job = episode_job("serial", point.params, tiny_packed, alone)
+    train(replace(job, task=RelationTask(point.params, tiny_packed, validation_seed=SEED)))
+    assert {path.name for path in outcomes[1].folder.iterdir()} == {path.name for path in alone.iterdir()}
+    for name in ("val_episodes.csv", "model.safetensors"):
+        assert (outcomes[1].folder / name).read_bytes() == (alone / name).read_bytes()
 
 
 def test_a_sweep_goes_on_where_it_was(run: Callable[..., list[Outcome]], this_process: list[Nodes]) -> None:
     (first,) = run(points(seed=[1]))
     before = (first.folder / "records.jsonl").read_bytes()
-    outcomes = run(points(seed=[0, 1, 2]))
-    assert states(outcomes) == ["done", "kept", "done"]
+    outcomes = run(points(seed=[0, 1]))
+    assert states(outcomes) == ["done", "kept"]
     assert (outcomes[1].folder / "records.jsonl").read_bytes() == before
     assert outcomes[1].result == first.result
     connections = len(this_process)
-    assert states(run(points(seed=[2, 0]))) == ["kept", "kept"]
+    assert states(run(points(seed=[1, 0]))) == ["kept", "kept"]
     assert len(this_process) == connections  # nothing was started
     (first.folder / "result.json").write_text("{")
     assert states(run(points(seed=[1]))) == ["done"]
@@ -119,37 +119,35 @@ def test_what_a_run_depends_on_makes_another(
     assert states(run(points(seed=[0]))) == ["done"]
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [(DataError("a bad\nimage"), "a bad\\nimage"), (ZeroDivisionError("by 0"), "ZeroDivisionError: by 0")],
-)
 def test_a_run_that_fails_harms_no_other(
-    run: Callable[..., list[Outcome]], monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
-) -> None:
-    with monkeypatch.context() as patch:
-        failing_on(1, error, patch)
-        outcomes = run(points(seed=[0, 1, 2]))
-    assert states(outcomes) == ["done", "failed", "done"]
-    assert (outcomes[1].reason, outcomes[1].folder.exists()) == (reason, False)
-    assert states(run(points(seed=[0, 1, 2]))) == ["kept", "done", "kept"]
-
-
-def failing_on(seed: int, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(job: Job) -> TrainResult | None:
-        assert isinstance(job.task, RelationTask)
-        if job.task.params.seed == seed:
-            raise error
-        return train(job)
-
-    monkeypatch.setattr(trial, "train", fails)
-
-
-def test_what_a_node_cannot_run_has_failed(
     run: Callable[..., list[Outcome]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trial, "train", lambda job: TrainResult("serial", "skipped", "no room"))
-    (outcome,) = run(points())
-    assert (outcome.status, outcome.reason, outcome.folder.exists()) == ("failed", "no room", False)
+    faults: dict[int, Exception | TrainResult] = {
+        1: DataError("a bad\nimage"),
+        2: ZeroDivisionError("by 0"),
+        3: TrainResult("serial", "skipped", "no room"),  # the node cannot run it
+    }
+    with monkeypatch.context() as patch:
+        failing(faults, patch)
+        outcomes = run(points(seed=[0, 1, 2, 3]))
+    reasons = ["", "a bad\\nimage", "ZeroDivisionError: by 0", "no room"]
+    assert [each.reason for each in outcomes] == reasons
+    assert states(outcomes) == ["done", "failed", "failed", "failed"]
+    assert [each.folder.exists() for each in outcomes] == [True, False, False, False]
+    assert states(run(points(seed=[0, 1]))) == ["kept", "done"]
+
+
+def failing(faults: dict[int, Exception | TrainResult], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let trainings of some seeds raise or return something else."""
+
+    def fails(job: Job) -> TrainResult | None:
+        assert isinstance(job.task, RelationTask)
+        fault = faults.get(job.task.params.seed)
+        if isinstance(fault, Exception):
+            raise fault
+        return fault or train(job)
+
+    monkeypatch.setattr(trial, "train", fails)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +235,7 @@ def test_what_tune_has_measured_decides_auto(checkout: Path) -> None:
 def test_a_failed_run_is_the_commands_failure(
     checkout: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failing_on(1, DataError("a bad image"), monkeypatch)
+    failing({1: DataError("a bad image")}, monkeypatch)
     assert main(["sweep", "-S", "seed=0,1"]) == 1
     printed = capsys.readouterr()
     assert "a bad image" in printed.out
@@ -250,6 +248,7 @@ def test_a_failed_run_is_the_commands_failure(
         (["-S", "train.bachsz=2"], "error: train.bachsz: unknown key"),
         (["--recipe", "none"], "error: recipe 'none' is unknown"),
         (["--recipe", "miniimagenet"], "error: data: a sweep trains on the images that are packed"),
+        (["--out", "elsewhere"], "error: data/packed"),
     ],
 )
 def test_what_the_user_can_mend_is_one_line(
@@ -259,13 +258,8 @@ def test_what_the_user_can_mend_is_one_line(
     arguments: list[str],
     message: str,
 ) -> None:
+    (checkout / "data/packed").unlink()
     assert main(["sweep", *arguments]) == 1
     printed = capsys.readouterr()
     assert printed.err.startswith(message) and printed.err.count("\n") == 1
     assert (printed.out, this_process) == ("", [])
-
-
-def test_without_packed_data(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (checkout / "data/packed").unlink()
-    assert main(["sweep"]) == 1
-    assert "dvc repro" in capsys.readouterr().err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from small_tasks import TOLERANCE, State, alone, assert_equal, build_relation, episode_batch
+from small_tasks import TOLERANCE, State, alone, assert_equal, build_relation, episode_batch, on_ranks
 from standing_ranks import StandingRanks
 from torch import distributed as dist
 
@@ -24,19 +24,17 @@ def stepped(context: Context, name: str, parts: int, training: bool = False) -> 
     return state, sums
 
 
-@pytest.mark.parametrize("parts", [2, 3, 7])
-@pytest.mark.parametrize("name", ["serial", "dp", "ddp"])
+@pytest.mark.parametrize(("name", "parts"), [("serial", 3), ("dp", 7), ("ddp", 7)])
 def test_k_parts_equal_one_step_where_batch_norm_has_fixed_statistics(
     name: str, parts: int, ranks: StandingRanks
 ) -> None:
+    """Ranks have 4 and 3 episodes, fewer than parts."""
     whole, sums = stepped(alone(), "serial", 1)
-    state, found = ranks(2, stepped, name, parts) if name == "ddp" else stepped(alone(2), name, parts)
+    state, found = on_ranks(ranks, name, stepped, parts)
     assert_equal(state, whole)
     torch.testing.assert_close(found, sums, rtol=0, atol=TOLERANCE)
 
 
 def test_in_training_mode_they_differ_for_batch_norm_sees_a_part_at_a_time() -> None:
-    (whole, sums), (state, found) = (stepped(alone(), "serial", parts, training=True) for parts in (1, 3))
-    assert abs(found[0] - sums[0]) > 1e-3
-    different = [name for name, value in whole.items() if (state[name] - value).abs().max() > 1e-6]
-    assert any(name.endswith("weight") for name in different)
+    (_, once), (_, thrice) = (stepped(alone(), "serial", parts, training=True) for parts in (1, 3))
+    assert abs(thrice[0] - once[0]) > 1e-3

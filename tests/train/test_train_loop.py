@@ -24,14 +24,6 @@ class RatedTask(VectorTask):
         return lambda step: 0.5**step
 
 
-class Clock:
-    """Every reading is a second later; a step takes one at the arrival of its batch and one at its end."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.ticks = count()
-        monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: float(next(self.ticks))))
-
-
 def train(
     task: VectorTask, pause_every: int, on_pause: Callable[[int, Trace], bool] = lambda done, trace: True
 ) -> tuple[Strategy, Trace]:
@@ -49,13 +41,14 @@ def test_it_pauses_at_every_interval_and_after_the_last_step(
     monkeypatch: pytest.MonkeyPatch, pause_every: int, expected: list[int]
 ) -> None:
     """Pauses are in no time, and change no result."""
-    clock, pauses = Clock(monkeypatch), []
+    ticks, pauses = count(), []
+    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
 
     def validate(done: int, trace: Trace) -> bool:
         pauses.append(done)
         assert len(trace.losses) == len(trace.accuracies) == len(trace.times.step_seconds) == done
         for _ in range(1000):
-            next(clock.ticks)
+            next(ticks)
         return True
 
     task = VectorTask(batchsz=3, items=14)
@@ -78,7 +71,12 @@ def test_a_pause_can_end_the_training() -> None:
     assert len(trace.losses) == len(trace.times.step_seconds) == 4
 
 
-def test_each_step_has_the_rate_of_its_task_or_its_optimizer(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("kind", "expected"), [(RatedTask, [1, 0.5, 0.25, 0.125, 0.0625]), (VectorTask, [0.05] * STEPS)]
+)
+def test_each_step_has_the_rate_of_its_task_or_its_optimizer(
+    monkeypatch: pytest.MonkeyPatch, kind: type[VectorTask], expected: list[float]
+) -> None:
     rates: list[float] = []
     step = torch.optim.RMSprop.step
 
@@ -87,8 +85,5 @@ def test_each_step_has_the_rate_of_its_task_or_its_optimizer(monkeypatch: pytest
         step(self)
 
     monkeypatch.setattr(torch.optim.RMSprop, "step", noting)
-    train(RatedTask(batchsz=3, items=14), 2)
-    assert rates == [1, 0.5, 0.25, 0.125, 0.0625]
-    rates.clear()
-    train(VectorTask(batchsz=3, items=14), 2)
-    assert rates == [0.05] * STEPS
+    train(kind(batchsz=3, items=14), 2)
+    assert rates == expected

@@ -18,17 +18,17 @@ from tiny_data import tiny_params
 from torch import distributed as dist
 
 from parashot.errors import NonfiniteError
-from parashot.parallel.context import Context, control_group
+from parashot.parallel.context import Context
 from parashot.parallel.registry import STRATEGIES, build_strategy, step_options
 from parashot.parallel.strategy import Strategy, any_nonfinite
 from parashot.recipes import Value
 from parashot.records import Run, read_rows
 from parashot.task import Batch, Plan
 from parashot.tasks.relation import RelationTask
-from parashot.train.job import Job, episode_job
+from parashot.train.job import episode_job
 from parashot.train.loop import train_steps
 from parashot.train.records import HistoryRow, TrainResult
-from parashot.train.run import _Training, train
+from parashot.train.run import train
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -84,8 +84,12 @@ def test_an_endless_gradient_under_a_finite_loss_is_seen() -> None:
     assert all(torch.equal(before[key], value) for key, value in strategy.state_dict().items())
 
 
-def skipping(context: Context, name: str, packed: Path) -> tuple[bool, list[bool]]:
-    """Whether a poisoned step among others leaves what the others alone leave, and the steps' flags."""
+def meeting(context: Context, name: str, packed: Path) -> tuple[bool, list[bool], list[str], list[int]]:
+    """Meet a poisoned step.
+
+    Skipping it: whether it leaves what the other steps alone leave, and the steps' flags. Stopping at it:
+    what each rank says, and the pauses before.
+    """
     states, flags = [], []
     for left_out in ([], [BROKEN]):
         strategy, _, batches = build(context, name, "skip", packed)
@@ -97,18 +101,6 @@ def skipping(context: Context, name: str, packed: Path) -> tuple[bool, list[bool
         strategy.synchronise_buffers()
         states.append(strategy.state_dict())
         strategy.close()
-    return all(torch.equal(states[0][key], value) for key, value in states[1].items()), flags
-
-
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_a_step_that_is_left_out_leaves_no_trace(name: str, ranks: StandingRanks, tiny_packed: Path) -> None:
-    same, flags = on_ranks(ranks, name, skipping, tiny_packed)
-    assert flags == [False, False, True, False, False, *[False] * 4]
-    assert same
-
-
-def stopping(context: Context, name: str, packed: Path) -> tuple[list[str], list[int]]:
-    """What each rank says of a training that meets a poisoned step, and the pauses before."""
     strategy, plan, batches = build(context, name, "stop", packed)
     pauses: list[int] = []
     with pytest.raises(NonfiniteError) as error:
@@ -123,14 +115,17 @@ def stopping(context: Context, name: str, packed: Path) -> tuple[list[str], list
     said = [str(error.value)] * context.world_size
     if context.world_size > 1:
         dist.all_gather_object(said, str(error.value))
-    return said, pauses
+    same = all(torch.equal(states[0][key], value) for key, value in states[1].items())
+    return same, flags, said, pauses
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_it_is_named_on_every_rank_before_anything_is_made_of_it(
+def test_a_step_is_left_out_without_a_trace_or_named_on_every_rank_before_anything_is_made_of_it(
     name: str, ranks: StandingRanks, tiny_packed: Path
 ) -> None:
-    said, pauses = on_ranks(ranks, name, stopping, tiny_packed)
+    same, flags, said, pauses = on_ranks(ranks, name, meeting, tiny_packed)
+    assert flags == [False, False, True, False, False, *[False] * 4]
+    assert same
     assert set(said) == {
         "NaN or infinity in step 3 of 5 (episodes 6 to 8), loss nan; "
         "set a smaller train.learning_rate, or skip such steps by train.on_nonfinite=skip"
@@ -138,9 +133,8 @@ def test_it_is_named_on_every_rank_before_anything_is_made_of_it(
     assert pauses == [2]
 
 
-@pytest.mark.parametrize("strategy", ["serial", "dp"])
 def test_a_stopped_training_keeps_its_last_good_state_and_goes_on_without_the_step(
-    strategy: str, tiny_packed: Path, tmp_path: Path
+    tiny_packed: Path, tmp_path: Path
 ) -> None:
     seen: list[Run] = []
     scratch, out = tmp_path / "scratch", tmp_path / "out"
@@ -148,12 +142,12 @@ def test_a_stopped_training_keeps_its_last_good_state_and_goes_on_without_the_st
 
     def run(answer: str, **where: Any) -> TrainResult:
         params = tiny_params({**SETTINGS, **shown, "train.on_nonfinite": answer})
-        job = episode_job(strategy, params, tiny_packed, live=seen.append, **where)
+        job = episode_job("serial", params, tiny_packed, live=seen.append, **where)
         result = train(replace(job, task=PoisonedTask(params, tiny_packed)))
         assert result is not None
         return result
 
-    with pytest.raises(NonfiniteError, match=f"^train {strategy}: NaN or infinity in step 3 of 5 "):
+    with pytest.raises(NonfiniteError, match=r"^train serial: NaN or infinity in step 3 of 5 "):
         run("stop", out=out, scratch=scratch)
     assert not out.exists()
     assert [each.status for each in seen] == ["running", "running", "failed"]
@@ -165,30 +159,3 @@ def test_a_stopped_training_keeps_its_last_good_state_and_goes_on_without_the_st
     assert models[0] == models[1]
     losses = [row.loss for row in read_rows(HistoryRow, out / "history.csv")]
     assert [math.isnan(loss) for loss in losses] == [step == BROKEN for step in range(STEPS)]
-
-
-def drifting(context: Context, job: Job) -> TrainResult:
-    """A training in which the second rank's parameters change behind everyone's back after two steps."""
-    training = _Training(context, job, control_group(context))
-    step, done = training.strategy.optimizer.step, []
-
-    def disturbed() -> None:
-        step()
-        done.append(True)
-        if len(done) == 2 + 3 and context.rank == 1:  # three steps measure memory and are forgotten
-            bias = next(each for each in training.strategy.network.parameters() if each.dim() == 1)
-            with torch.no_grad():
-                bias[0].nextafter_(torch.tensor(9.0))
-
-    training.strategy.optimizer.step = disturbed  # type: ignore[assignment, method-assign]
-    return training.run()
-
-
-@pytest.mark.parametrize("strategy", ["ddp", "allreduce"])
-def test_one_bit_of_one_rank_is_found_at_the_next_save(
-    strategy: str, ranks: StandingRanks, tiny_packed: Path, tmp_path: Path
-) -> None:
-    job = episode_job(
-        strategy, tiny_params(SETTINGS), tiny_packed, tmp_path / "out", scratch=tmp_path / "scratch"
-    )
-    assert ranks(2, drifting, job).ranks_identical is False
