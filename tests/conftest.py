@@ -33,9 +33,7 @@ LONGEST_FIRST = ("tests/pipeline/test_study.py", *WITH_RANKS, "tests/pipeline/",
 """Where tests begin that take long, so that no worker is left alone with them at the end."""
 
 SLOW = (
-    "tests/benchmarks/test_benchmarks_leaks.py",
     "tests/sweep/test_sweep_ray.py",
-    "tests/test_tracking_browser.py",
     "tests/train/test_train_elastic.py::test_killed_ranks",
 )
 """Files and tests that are slow as a whole, besides those that are marked so one by one."""

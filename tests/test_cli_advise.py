@@ -23,7 +23,7 @@ LOADER = {("jpeg", 0): 0.2, ("jpeg", 2): 0.1, ("packed", 0): 0.004, ("packed", 2
 @pytest.fixture
 def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with half a study: the loader and the way of a step, nothing else."""
-    loader, tune = tmp_path / "results/loader", tmp_path / "results/tune"
+    loader = tmp_path / "results/loader"
     blocks = [
         LoaderBlock(number, backend, workers, 30, 1, seconds * (1 + 0.01 * number), 0.1, 2**20)
         for (backend, workers), seconds in LOADER.items()
@@ -31,17 +31,22 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ]
     write_rows(loader / "blocks.csv", LoaderBlock, blocks)
     write_metrics(loader / "metrics.json", {})
-    steps = [
-        TuneBlock(number, "split", precision, "none", seconds * (1 + 0.01 * number))
-        for precision, seconds in (("fp32", 0.3), ("bf16", 0.1))
-        for number in ROUNDS
-    ]
-    write_rows(tune / "blocks.csv", TuneBlock, steps)
+    write_steps(tmp_path, fp32=0.3, bf16=0.1)
     write_result(tmp_path / "results/choices.json", Choices("split", "bf16", "none"))
     write_result(tmp_path / "hardware.json", inspect_hardware())
     shutil.copyfile(Path(__file__).parents[1] / "params.yaml", tmp_path / "params.yaml")
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def write_steps(study: Path, **seconds: float) -> None:
+    """As if steps had been timed, by precision."""
+    steps = [
+        TuneBlock(number, "split", precision, "none", each * (1 + 0.01 * number))
+        for precision, each in seconds.items()
+        for number in ROUNDS
+    ]
+    write_rows(study / "results/tune/blocks.csv", TuneBlock, steps)
 
 
 def advise(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, object]]:
@@ -73,14 +78,9 @@ def test_text_says_what_each_choice_buys_and_what_is_missing(
 
 def test_the_measurements_decide(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The same words with other numbers behind them say something else."""
-    steps = [
-        TuneBlock(number, "split", precision, "none", seconds * (1 + 0.01 * number))
-        for precision, seconds in (("fp32", 0.1), ("bf16", 0.3))
-        for number in ROUNDS
-    ]
-    write_rows(study / "results/tune/blocks.csv", TuneBlock, steps)
+    write_steps(study, fp32=0.1, bf16=0.3)
     assert advise(capsys)["precision"]["choice"] == "fp32"
-    write_rows(study / "results/tune/blocks.csv", TuneBlock, [replace(each, seconds=0.1) for each in steps])
+    write_steps(study, fp32=0.1, bf16=0.1)
     found = advise(capsys)["precision"]
     assert (found["choice"], found["decided"]) == ("fp32", False)
 

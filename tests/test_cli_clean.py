@@ -35,14 +35,13 @@ def there(folder: Path) -> set[str]:
     return {each.relative_to(folder).as_posix() for each in folder.rglob("*") if each.is_file()}
 
 
-def test_nothing_goes_without_yes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_goes_without_yes_then_one_kind_and_then_all(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = there(here)
     assert main(["clean"]) == 0
     assert there(here) == before
     assert "would remove .scratch\n" in capsys.readouterr().out
-
-
-def test_one_kind_and_then_all(here: Path) -> None:
     assert main(["clean", "checkpoints", "--yes"]) == 0
     assert there(here) == {*KEPT, *GONE["mlflow"]}
     assert main(["clean", "--yes"]) == 0

@@ -100,15 +100,6 @@ def test_bad_input_is_one_line(
     assert (printed.err.count("\n"), printed.out) == (1, "")
 
 
-def test_weights_of_another_network_are_refused(
-    tiny_packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    conv4, resnet = (tiny_params({"model.embedding": each}).model for each in ("conv4", "resnet12"))
-    save_weights(tmp_path / "model.safetensors", conv4, build_network(resnet, seed=0).state_dict())
-    assert run("--data", tiny_packed, "--weights", tmp_path / "model.safetensors", *SHAPE) == 1
-    assert "its weights are not those of the network it names" in capsys.readouterr().err
-
-
 def test_without_weights_it_is_the_network_that_comes_with_parashot(
     tiny_packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,9 +108,6 @@ def test_without_weights_it_is_the_network_that_comes_with_parashot(
     printed = capsys.readouterr()
     assert json.loads(printed.out)["weights"] == str(SHIPPED)
     assert printed.err.startswith("network: the one that comes with parashot")
-
-
-def test_the_shipped_weights_are_small_and_have_a_card() -> None:
     assert SHIPPED.stat().st_size < 2_000_000
     card = SHIPPED.with_suffix(".md").read_text(encoding="utf-8")
     assert all(f"## {part}" in card for part in ("Data", "Recipe", "Figures", "Licence"))

@@ -89,17 +89,12 @@ def test_what_was_asked_wrongly_is_one_line(
     assert printed.out == ""
 
 
-def test_a_folder_without_a_study_says_what_to_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["predict"]) == 1
-    printed = capsys.readouterr()
-    assert printed.err.startswith("error: results/strategies/variants.csv: cannot be read")
-    assert "run `dvc repro`" in printed.err and printed.err.count("\n") == 1
-
-
-def test_a_study_without_the_inputs_says_what_to_run(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_not_measured_says_what_to_run(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (study / "results/strategies/cost_steps.csv").unlink()
     assert main(["predict"]) == 1
     assert "run `dvc repro -f -s strategy-bench`" in capsys.readouterr().err
+    (study / "results/strategies/variants.csv").unlink()
+    assert main(["predict"]) == 1
+    line = capsys.readouterr().err
+    assert line.startswith("error: results/strategies/variants.csv: cannot be read")
+    assert "run `dvc repro`" in line and line.count("\n") == 1

@@ -15,7 +15,7 @@ import pytest
 from tiny_data import SEED, tiny_params
 
 from parashot.errors import one_line
-from parashot.files import replacing_file, replacing_folder, write_text
+from parashot.files import replacing_file, replacing_folder
 from parashot.model.network import build_network
 from parashot.model.weights import save_weights
 from parashot.records import write_rows
@@ -57,10 +57,6 @@ def weights(out: Path) -> None:
     save_weights(out, model, build_network(model, SEED).state_dict())
 
 
-def page(out: Path) -> None:
-    write_text(out, "word " * 20_000)
-
-
 def folder(out: Path) -> None:
     with replacing_folder(out) as temporary:
         (temporary / "one").write_text("x")
@@ -72,7 +68,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
-@pytest.mark.parametrize("write", [rows, weights, page, folder])
+@pytest.mark.parametrize("write", [rows, weights, folder])
 def test_the_earlier_output_stays(write: Callable[[Path], None], tmp_path: Path) -> None:
     out = tmp_path / "outputs/out"
     write(out)

@@ -31,12 +31,8 @@ print(inspect_hardware().cuda, "torch" in sys.modules)
 
 def _holder(mebibytes: int) -> subprocess.Popen[str]:
     """Start a process that holds `mebibytes` until its stdin is closed, and wait until it does."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", ALLOCATE, str(mebibytes)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    command, pipe = [sys.executable, "-c", ALLOCATE, str(mebibytes)], subprocess.PIPE
+    child = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
     assert child.stdout is not None
     assert child.stdout.readline() == "held\n"
     return child
@@ -55,13 +51,8 @@ def test_facts_are_those_of_this_machine() -> None:
 
 @pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="this machine has an NVIDIA driver")
 def test_torch_is_not_imported_without_a_driver() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", INSPECT],
-        env={**os.environ, "PATH": ""},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command, away = [sys.executable, "-c", INSPECT], {**os.environ, "PATH": ""}
+    done = subprocess.run(command, env=away, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["None", "False"]
 
 
@@ -112,44 +103,32 @@ def test_threads_follow_affinity_and_quota(
     assert hardware.usable_threads(_machine(tmp_path, files)) == threads
 
 
-def test_cores_count_siblings_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_count_siblings_once_and_memory_is_limited_by_the_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(hardware, "_affinity", lambda: {0, 1, 4, 5})
     siblings = "sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
     files = {siblings.format(thread): f"{thread % 4},{thread % 4 + 4}\n" for thread in range(8)}
-    assert hardware.usable_cores(_machine(tmp_path, files)) == 2
+    files |= {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": f"{512 * MIB}\n"}
+    root = _machine(tmp_path, files)
+    assert hardware.usable_cores(root) == 2
+    assert hardware._usable_memory_bytes(root) == 512 * MIB
 
 
-def test_memory_is_limited_by_the_group(tmp_path: Path) -> None:
-    files = {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": f"{512 * MIB}\n"}
-    assert hardware._usable_memory_bytes(_machine(tmp_path, files)) == 512 * MIB
+def test_memory_of_a_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(process: psutil.Process) -> None:
+        raise psutil.AccessDenied
 
-
-def test_tree_includes_children() -> None:
     before = tree_memory_bytes(os.getpid())
     child = _holder(64)
     try:
         assert tree_memory_bytes(os.getpid()) - before > 60 * MIB
         assert 60 * MIB < tree_memory_bytes(child.pid) < 120 * MIB
-    finally:
-        child.communicate()
-
-
-def test_rss_stands_in_where_pss_is_not_readable(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(process: psutil.Process) -> None:
-        raise psutil.AccessDenied
-
-    child = _holder(32)
-    try:
-        monkeypatch.setattr(psutil.Process, "memory_full_info", refuse)
+        monkeypatch.setattr(psutil.Process, "memory_full_info", refuse)  # RSS stands in for PSS
         assert tree_memory_bytes(child.pid) == psutil.Process(child.pid).memory_info().rss
     finally:
         child.communicate()
-
-
-def test_vanished_process_counts_nothing() -> None:
-    child = _holder(1)
-    child.communicate()
-    assert tree_memory_bytes(child.pid) == 0
+    assert tree_memory_bytes(child.pid) == 0  # it has gone
 
 
 def test_peak_is_seen_after_the_child_is_gone() -> None:

@@ -60,6 +60,13 @@ def _changed(changes: dict[str, Any]) -> dict[str, Any]:
     return apply(TREE, changes)
 
 
+def _with(changes: dict[Any, Any], section: str = "") -> dict[str, Any]:
+    """The tree with keys of a section set that it need not have."""
+    tree = copy.deepcopy(TREE)
+    _section(tree, section).update(changes)
+    return tree
+
+
 def _section(tree: dict[str, Any], dotted: str) -> dict[str, Any]:
     for name in filter(None, dotted.split(".")):
         tree = tree[name]
@@ -96,33 +103,27 @@ def test_flattened_params_are_every_knob_as_text() -> None:
 
 
 def test_knobs_say_what_they_may_be() -> None:
-    assert KNOBS["episode.n_way"] == "a whole number from 2 to 1000"
     assert KNOBS["parallel.replicas"] == "a whole number at least 1 or auto"
-    assert KNOBS["data.archive"] == "text or null"
     assert KNOBS["loader.bench.backends"] == "a list of different values, each jpeg | packed | resident"
 
 
 def test_a_replaced_section_is_checked_with_the_others() -> None:
     params = parse(Params, TREE)
-    small = dataclasses.replace(params, train=dataclasses.replace(params.train, batchsz=1))
-    assert small.train.batchsz == 1
     with pytest.raises(ParamsError, match=r"train.batchsz: 9999999, but"):
         dataclasses.replace(params, train=dataclasses.replace(params.train, batchsz=9_999_999))
 
 
 def test_a_strategy_without_options_is_a_section_more() -> None:
-    tree = copy.deepcopy(TREE)
-    tree["parallel"]["gossip"] = {"enabled": False}
-    parallel = parse(Params, tree).parallel
-    assert parallel.strategies[-1] == "gossip" and parallel.strategies[0] == "serial"
-    assert parallel.section("gossip") == StrategyParams(False)
-    assert parallel.switched_off("gossip") == "parallel.gossip.enabled is false"
-    assert dataclasses.replace(parallel, replicas=2).section("gossip") == StrategyParams(False)
-    assert flatten(parse(Params, tree))["parallel.gossip.enabled"] == "False"
+    params = parse(Params, _with({"gossip": {"enabled": False}}, "parallel"))
+    for parallel in (params.parallel, dataclasses.replace(params.parallel, replicas=2)):
+        assert parallel.strategies[-1] == "gossip" and parallel.strategies[0] == "serial"
+        assert parallel.section("gossip") == StrategyParams(False)
+        assert parallel.switched_off("gossip") == "parallel.gossip.enabled is false"
+    assert flatten(params)["parallel.gossip.enabled"] == "False"
     with pytest.raises(ParamsError, match=r"parallel.unheard_of: missing"):
-        parallel.section("unheard_of")
-    tree["parallel"]["gossip"] = {"enabled": False, "peers": 3}
-    assert _refused(tree) == "parallel.gossip.peers: unknown key; known here: enabled"
+        params.parallel.section("unheard_of")
+    more = _with({"gossip": {"enabled": False, "peers": 3}}, "parallel")
+    assert _refused(more) == "parallel.gossip.peers: unknown key; known here: enabled"
 
 
 # --- what is wrong with one value ---------------------------------------------------------------------
@@ -164,34 +165,22 @@ def test_a_missing_key_is_named() -> None:
         assert _refused(tree).startswith(f"{key}: missing; it must be "), key
 
 
-@pytest.mark.parametrize("section", ["", "train", "parallel", "parallel.ddp", "loader.bench"])
+@pytest.mark.parametrize("section", ["", "train", "parallel.ddp"])
 @pytest.mark.parametrize("name", ["whatever", 3, None, "two\nlines"])
 def test_an_unknown_key_is_named(section: str, name: Any) -> None:
-    tree = copy.deepcopy(TREE)
-    _section(tree, section)[name] = 1
-    message = _refused(tree)
+    message = _refused(_with({name: 1}, section))
     assert message.startswith(f"{section}." if section else "")
     assert "unknown key; known here: " in message
 
 
-def test_the_nearest_key_is_proposed() -> None:
-    tree = copy.deepcopy(TREE)
-    tree["train"]["batch_size"] = tree["train"].pop("batchsz")
-    assert _refused(tree).startswith("train.batch_size: unknown key; did you mean batchsz? known here: ")
-
-
-def test_a_section_must_hold_keys() -> None:
+def test_what_a_user_is_likely_to_mistake_gets_advice() -> None:
+    misnamed = _refused(_with({"batch_size": 8}, "train"))
+    assert misnamed.startswith("train.batch_size: unknown key; did you mean batchsz? known here: ")
     for section in SECTIONS:
         assert "a section with keys is needed" in _refused(_changed({section: []})), section
-
-
-def test_a_number_in_quotes_gets_advice() -> None:
     assert "without quotes" in _refused(_changed({"train.learning_rate": "1e-3"}))
     assert "without quotes" not in _refused(_changed({"train.learning_rate": "fast"}))
-
-
-def test_a_long_value_is_cut() -> None:
-    assert len(_refused(_changed({"train.batchsz": "x" * 10_000}))) < 300
+    assert len(_refused(_changed({"train.batchsz": "x" * 10_000}))) < 300  # a long value is cut
 
 
 # --- what does not fit together -----------------------------------------------------------------------
@@ -243,21 +232,13 @@ def test_values_that_just_fit_together(changes: dict[str, Any]) -> None:
 # --- the file -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("0.001", 0.001),
-        ("1e-3", 0.001),  # as DVC reads it, and YAML 1.2
-        ("1E5", 100_000.0),
-        ("-2e+3", -2000.0),
-        ("'1e-3'", "1e-3"),
-        ("1e", "1e"),
-        ("12", 12),
-    ],
-)
-def test_numbers_are_read_as_dvc_reads_them(text: str, value: object, tmp_path: Path) -> None:
-    (tmp_path / "params.yaml").write_text(f"key: {text}\n", encoding="utf-8")
-    assert read_yaml(tmp_path / "params.yaml") == {"key": value}
+def test_numbers_are_read_as_dvc_reads_them(tmp_path: Path) -> None:
+    """1e-3 is a number, as in YAML 1.2."""
+    numbers = {"0.001": 0.001, "1e-3": 0.001, "1E5": 100_000.0, "-2e+3": -2000.0, "12": 12}
+    texts = {"'1e-3'": "1e-3", "1e": "1e"}
+    for text, value in {**numbers, **texts}.items():
+        (tmp_path / "params.yaml").write_text(f"key: {text}\n", encoding="utf-8")
+        assert read_yaml(tmp_path / "params.yaml") == {"key": value}
 
 
 @pytest.mark.parametrize(

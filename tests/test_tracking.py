@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from tracked import Checkout, a_run, python, tiny_model
+from tracked import Checkout, a_run, tiny_model
 
 from parashot.errors import RecordError, TrackingError
 from parashot.records import Metric
@@ -26,27 +26,40 @@ from parashot.tracking.publish import _links
 # --- publishing -----------------------------------------------------------------------------------
 
 
-def test_a_run_is_all_there(checkout: Checkout) -> None:
-    run = a_run("ddp", artifacts=("history.csv", "figures", "more/table.csv"))
-    folder = checkout.root / "results/train"
-    (folder / "figures").mkdir(parents=True)
-    (folder / "figures/loss.png").write_bytes(b"png")
-    done = checkout.publish(checkout.record("train", run))
+def test_all_of_a_run_is_there(checkout: Checkout) -> None:
+    metrics = tuple(Metric("loss", step / 7, step, 1_000 + step) for step in range(2_345))
+    params = {f"key.{number}": str(number) for number in range(234)}
+    runs = [
+        a_run("ddp", artifacts=("history.csv", "figures", "more/table.csv")),
+        a_run("long", metrics=metrics, params=params),  # more than one call of MLflow holds
+        a_run("fsdp", status="skipped", tags={"reason": "fsdp needs 2 GPUs"}),
+        a_run("dp", status="failed"),
+    ]
+    figure = checkout.root / "results/train/figures/loss.png"
+    figure.parent.mkdir(parents=True)
+    figure.write_bytes(b"png")
+    assert checkout.publish(checkout.record("train", *runs)) == Published(published=5)
 
-    found = checkout.runs()["ddp"]
-    assert done == Published(published=2)
-    assert (found.info.status, found.info.start_time, found.info.end_time) == ("FINISHED", 1_000, 61_000)
-    assert found.data.params == run.params
-    assert found.data.metrics == {"loss": 0.25, "seconds": 60.0}
+    found = checkout.runs()
+    ddp, long, skipped, failed = (found[run.name] for run in runs)
+    assert (ddp.info.status, ddp.info.start_time, ddp.info.end_time) == ("FINISHED", 1_000, 61_000)
+    assert ddp.data.params == runs[0].params
+    assert ddp.data.metrics == {"loss": 0.25, "seconds": 60.0}
     assert checkout.points("ddp", "loss") == [(1, 0.5), (2, 0.25)]
     assert checkout.files("ddp") == ["figures/loss.png", "history.csv", "more/table.csv"]
-    tags = found.data.tags
+    tags = ddp.data.tags
     assert (tags["stage"], tags["status"], tags["strategy"]) == ("train", "ok", "ddp")
     assert tags["mlflow.source.git.commit"] == "c0ffee"
-    assert "dvc.experiment" not in tags  # empty
+    assert not {"dvc.experiment", NOTE_TAG} & set(tags)  # empty
+
+    assert checkout.points("long", "loss") == [(metric.step, metric.value) for metric in metrics]
+    assert long.data.params == params
+    assert (skipped.info.status, skipped.data.tags["status"]) == ("FINISHED", "skipped")
+    assert skipped.data.tags[NOTE_TAG] == "**skipped**: fsdp needs 2 GPUs"
+    assert (failed.info.status, failed.data.tags["status"]) == ("FAILED", "failed")
 
 
-def test_only_what_is_new_is_published(checkout: Checkout) -> None:
+def test_only_what_is_new_is_published_and_what_the_user_deletes_stays_deleted(checkout: Checkout) -> None:
     first = checkout.record("train", a_run("dp"), a_run("ddp"))
     assert checkout.publish(first) == Published(published=3)
     before = {name: run.to_dictionary() for name, run in checkout.runs().items()}
@@ -54,64 +67,19 @@ def test_only_what_is_new_is_published(checkout: Checkout) -> None:
     assert {name: run.to_dictionary() for name, run in checkout.runs().items()} == before
     both = [first, checkout.record("loader", a_run("loader"))]
     assert checkout.publish(*both, study=Study("second")) == Published(published=2, already_there=2)
+    for name in ("dp", "study"):
+        checkout.client.delete_run(checkout.runs()[name].info.run_id)
+        assert checkout.publish(first) == Published(already_there=3)
+    assert set(checkout.runs()) == {"ddp", "loader", "second"}
 
 
-@pytest.mark.parametrize(
-    ("status", "reason", "expected"),
-    [("skipped", "fsdp needs 2 GPUs", "FINISHED"), ("failed", "", "FAILED")],
-)
-def test_what_did_not_end_well_says_so(checkout: Checkout, status: str, reason: str, expected: str) -> None:
-    run = a_run("x", status=status, tags={"reason": reason} if reason else {})
-    checkout.publish(checkout.record("train", run))
-    found = checkout.runs()["x"]
-    assert (found.info.status, found.data.tags["status"]) == (expected, status)
-    assert found.data.tags.get(NOTE_TAG, "") == (f"**{status}**: {reason}" if reason else "")
-
-
-def test_runs_are_nested(checkout: Checkout) -> None:
-    child = a_run("batchsz 60", parent="uuid-batchsz")
-    checkout.publish(checkout.record("batchsz", child, a_run("batchsz")))
-    runs = checkout.runs()
-    assert runs["batchsz 60"].data.tags[PARENT_TAG] == runs["batchsz"].info.run_id
-    assert runs["batchsz"].data.tags[PARENT_TAG] == runs["study"].info.run_id
-    assert PARENT_TAG not in runs["study"].data.tags
-
-
-def test_more_than_one_call_holds(checkout: Checkout) -> None:
-    metrics = tuple(Metric("loss", step / 7, step, 1_000 + step) for step in range(2_345))
-    params = {f"key.{number}": str(number) for number in range(234)}
-    checkout.publish(checkout.record("train", a_run("long", metrics=metrics, params=params)))
-    assert checkout.points("long", "loss") == [(metric.step, metric.value) for metric in metrics]
-    assert checkout.runs()["long"].data.params == params
-
-
-def test_a_store_is_made_where_a_plain_client_finds_it(tmp_path: Path) -> None:
-    """No database, no mlruns: nothing is printed, nothing heavy is imported, nobody is told."""
-    checkout = Checkout(tmp_path / "root", None)
-    folder = checkout.record("train", a_run("dp"), a_run("ddp", artifacts=("history.csv",)))
-    done = python(PUBLISH_AND_LOOK, checkout.root, folder)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-PUBLISH_AND_LOOK = """
-import logging, os, sys
-from pathlib import Path
-from parashot.tracking import Published, Store, Study, publish
-
-root, folder = map(Path, sys.argv[1:])
-logging.basicConfig(level=logging.INFO)  # as stages do
-done = publish(Store(root, "few shots"), Study("study"), [folder], None)
-assert done == Published(published=3), done
-assert not {"torch", "mlflow.pytorch"} & set(sys.modules)
-
-import mlflow
-from mlflow.telemetry import get_telemetry_client
-
-assert get_telemetry_client() is None
-os.chdir(root)
-found = mlflow.search_runs(experiment_names=["few shots"], output_format="list")
-assert sorted(run.info.run_name for run in found) == ["ddp", "dp", "study"], found
-"""
+def test_a_store_of_the_users_own(checkout: Checkout, empty_database: Path, tmp_path: Path) -> None:
+    own = Path(shutil.copy(empty_database, tmp_path / "own.db"))
+    theirs = dataclasses.replace(checkout.store, uri=f"sqlite:///{own}")
+    folder = checkout.record("train", a_run("dp", artifacts=("history.csv",)))
+    assert publish(theirs, Study("study"), [folder], checkout.load_model) == Published(published=2)
+    assert checkout.runs() == {}
+    assert list((checkout.root / "mlruns").rglob("history.csv"))
 
 
 # --- live runs, and what is left of them ----------------------------------------------------------
@@ -142,29 +110,27 @@ def test_live_then_final(checkout: Checkout, caplog: pytest.LogCaptureFixture) -
     assert caplog.text == ""
 
 
-def test_a_training_that_fails_is_closed(checkout: Checkout) -> None:
-    run = a_run("ddp", status="running", end_ms=None)
-    Live(checkout.store)(run)
-    Live(checkout.store)(dataclasses.replace(run, status="failed", end_ms=5_000))
+def test_a_training_that_diverged_and_failed_is_closed(checkout: Checkout) -> None:
+    values = (math.nan, math.inf, -math.inf)
+    metrics = tuple(Metric("loss", value, step) for step, value in enumerate(values))
+    run = a_run("ddp", metrics=metrics, status="running", end_ms=None)
+    for each in (run, run, dataclasses.replace(run, status="failed", end_ms=5_000)):
+        Live(checkout.store)(each)
+    points = checkout.points("ddp", "loss")
+    assert [step for step, _ in points] == [0, 1, 2]
+    assert math.isnan(points[0][1])
+    assert points[1][1] > 1e300 and points[2][1] < -1e300
     found = checkout.runs()["ddp"]
     assert (found.info.status, found.data.tags["status"]) == ("FAILED", "failed")
 
 
-def test_values_that_are_no_numbers_do_no_harm(checkout: Checkout) -> None:
-    values = (math.nan, math.inf, -math.inf)
-    metrics = tuple(Metric("loss", value, step) for step, value in enumerate(values))
-    for _ in range(2):
-        Live(checkout.store)(a_run("diverged", metrics=metrics, status="running", end_ms=None))
-    found = checkout.points("diverged", "loss")
-    assert [step for step, _ in found] == [0, 1, 2]
-    assert math.isnan(found[0][1])
-    assert found[1][1] > 1e300 and found[2][1] < -1e300
-
-
 def test_a_run_whose_process_was_killed_is_closed_and_can_still_be_completed(checkout: Checkout) -> None:
     live = a_run("ddp", status="running", end_ms=None)
-    records = checkout.record("live", live) / "records.jsonl"
-    assert python(SHOW_AND_DIE, checkout.root, records).returncode == -signal.SIGKILL
+    child = os.fork()
+    if child == 0:
+        Live(checkout.store)(dataclasses.replace(live, metrics=live.metrics[:2]))
+        os.kill(os.getpid(), signal.SIGKILL)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     assert checkout.runs()["ddp"].info.status == "RUNNING"
 
     other = checkout.record("loader", a_run("loader"))
@@ -178,37 +144,25 @@ def test_a_run_whose_process_was_killed_is_closed_and_can_still_be_completed(che
     assert checkout.runs()["ddp"].info.status == "FINISHED"
 
 
-SHOW_AND_DIE = """
-import dataclasses, os, signal, sys
-from pathlib import Path
-from parashot.records import read_runs
-from parashot.tracking import Live, Store
-
-root, records = map(Path, sys.argv[1:])
-(run,) = read_runs(records)
-Live(Store(root, "few shots"))(dataclasses.replace(run, metrics=run.metrics[:2]))
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-@pytest.mark.parametrize(
-    ("process", "status"),
-    [
-        ("{host}/{pid}/{started}", "RUNNING"),
-        ("{host}/{pid}/1.0", "KILLED"),  # its pid was used again, or the machine was started again
-        ("elsewhere/{pid}/1.0", "RUNNING"),
-    ],
-)
-def test_who_is_gone(checkout: Checkout, process: str, status: str) -> None:
-    live = a_run("ddp", status="running", end_ms=None)
-    Live(checkout.store)(live)
-    words = {"host": platform.node(), "pid": os.getpid(), "started": psutil.Process().create_time()}
-    checkout.client.set_tag(checkout.runs()["ddp"].info.run_id, PROCESS_TAG, process.format(**words))
+def test_who_is_gone(checkout: Checkout) -> None:
+    host, pid, started = platform.node(), os.getpid(), psutil.Process().create_time()
+    expected = {
+        f"{host}/{pid}/{started}": "RUNNING",
+        f"{host}/{pid}/1.0": "KILLED",  # its pid was used again, or the machine was started again
+        f"elsewhere/{pid}/1.0": "RUNNING",
+    }
+    lives = [a_run(process, status="running", end_ms=None) for process in expected]
+    for live in lives:
+        Live(checkout.store)(live)
+        checkout.client.set_tag(checkout.runs()[live.name].info.run_id, PROCESS_TAG, live.name)
     checkout.publish(checkout.record("loader", a_run("loader")))
-    assert checkout.runs()["ddp"].info.status == status
-    Live(checkout.store)(live)  # who resumes it answers for it
-    found = checkout.runs()["ddp"]
-    assert (found.info.status, found.data.tags[PROCESS_TAG]) == ("RUNNING", _this_process())
+    found = checkout.runs()
+    assert {process: found[process].info.status for process in expected} == expected
+    for live in lives:  # who resumes it answers for it
+        Live(checkout.store)(live)
+    found = checkout.runs()
+    assert {found[process].info.status for process in expected} == {"RUNNING"}
+    assert {found[process].data.tags[PROCESS_TAG] for process in expected} == {_this_process()}
 
 
 # --- failures half-way ----------------------------------------------------------------------------
@@ -227,32 +181,8 @@ def test_what_was_cut_off_is_completed(checkout: Checkout) -> None:
     found = {name: run.info.status for name, run in checkout.runs().items()}
     assert found == dict.fromkeys(["dp", "ddp", "study"], "FINISHED")
     assert checkout.points("ddp", "loss") == [(1, 0.5), (2, 0.25)]
-
-
-def test_records_that_are_missing_are_named(checkout: Checkout) -> None:
     with pytest.raises(RecordError, match=r"nowhere/records\.jsonl"):
         checkout.publish(checkout.root / "nowhere")
-
-
-# --- what the user does in MLflow -----------------------------------------------------------------
-
-
-def test_what_the_user_deletes_stays_deleted(checkout: Checkout) -> None:
-    folder = checkout.record("train", a_run("dp"), a_run("ddp"))
-    checkout.publish(folder)
-    for name in ("dp", "study"):
-        checkout.client.delete_run(checkout.runs()[name].info.run_id)
-        assert checkout.publish(folder) == Published(already_there=3)
-    assert set(checkout.runs()) == {"ddp"}
-
-
-def test_a_store_of_the_users_own(checkout: Checkout, empty_database: Path, tmp_path: Path) -> None:
-    own = Path(shutil.copy(empty_database, tmp_path / "own.db"))
-    theirs = dataclasses.replace(checkout.store, uri=f"sqlite:///{own}")
-    folder = checkout.record("train", a_run("dp", artifacts=("history.csv",)))
-    assert publish(theirs, Study("study"), [folder], checkout.load_model) == Published(published=2)
-    assert checkout.runs() == {}
-    assert list((checkout.root / "mlruns").rglob("history.csv"))
 
 
 # --- the study ------------------------------------------------------------------------------------
@@ -289,30 +219,31 @@ def test_the_study_holds_the_report_and_links_its_runs(checkout: Checkout, repor
         )
 
 
-@pytest.mark.parametrize("changed", ["report", "metrics", "params"])
-def test_another_report_is_another_study_of_the_same_runs(
-    checkout: Checkout, report: Study, changed: str
-) -> None:
+def test_another_report_is_another_study_of_the_same_runs(checkout: Checkout, report: Study) -> None:
     folder = checkout.record("train", a_run("ddp"))
     checkout.publish(folder, study=report)
     assert checkout.publish(folder, study=dataclasses.replace(report, name="x")) == Published(already_there=2)
-    if changed == "report":
-        (checkout.root / "reports/index.html").write_text("another report")
-        changes: dict[str, Any] = {}
-    else:
-        changes = {changed: {"claims.confidence": 0.9 if changed == "metrics" else "0.9"}}
-    later = dataclasses.replace(report, name="later", **changes)
-    assert checkout.publish(folder, study=later) == Published(published=1, already_there=1)
-    assert checkout.files("later") == ["reports/index.html", "summary.json"]
+    studies = [
+        dataclasses.replace(report, name="metrics", metrics={"claims.confidence": 0.9}),
+        dataclasses.replace(report, name="params", params={"claims.confidence": "0.9"}),
+        dataclasses.replace(report, name="report"),
+    ]
+    for study in studies:
+        if study.name == "report":
+            (checkout.root / "reports/index.html").write_text("another report")
+        assert checkout.publish(folder, study=study) == Published(published=1, already_there=1)
+        assert checkout.files(study.name) == ["reports/index.html", "summary.json"]
 
 
 def test_a_restored_run_keeps_its_first_study_and_is_linked_from_the_next(checkout: Checkout) -> None:
-    restored, nested = a_run("ddp"), a_run("ddp part", parent="uuid-ddp")
-    kept = checkout.record("train", restored, nested)
+    nested, restored = a_run("ddp part", parent="uuid-ddp"), a_run("ddp")
+    kept = checkout.record("train", nested, restored)
     checkout.publish(kept, checkout.record("first", a_run("loader 1")), study=Study("first"))
     checkout.publish(kept, checkout.record("second", a_run("loader 2")), study=Study("second"))
     runs = checkout.runs()
+    assert PARENT_TAG not in runs["first"].data.tags
     assert runs["ddp"].data.tags[PARENT_TAG] == runs["first"].info.run_id
+    assert runs["ddp part"].data.tags[PARENT_TAG] == runs["ddp"].info.run_id
     assert runs["loader 2"].data.tags[PARENT_TAG] == runs["second"].info.run_id
     assert runs["second"].data.tags[NOTE_TAG].count("| train | ok, restored from the cache |") == 1
     assert "restored" not in runs["first"].data.tags[NOTE_TAG]

@@ -57,10 +57,10 @@ class Checkout:
         self.models_loaded.append(path)
         return tiny_model()
 
-    def runs(self, view: int = 1) -> dict[str, Any]:
+    def runs(self) -> dict[str, Any]:
         """MLflow's runs by name; a name must not occur twice."""
         experiment = self.client.get_experiment_by_name(self.store.experiment)
-        found = self.client.search_runs([experiment.experiment_id], run_view_type=view) if experiment else []
+        found = self.client.search_runs([experiment.experiment_id]) if experiment else []
         assert len({run.info.run_name for run in found}) == len(found)
         return {run.info.run_name: run for run in found}
 

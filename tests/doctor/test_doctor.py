@@ -176,9 +176,6 @@ def test_the_command_lists_and_ends_with_1_where_a_study_would_stop(
     assert "PROBLEM git" in printed.out and "fix: clone the project with git" in printed.out
     assert "The study of params.yaml takes about" in printed.out
     assert printed.err == "error: a study would stop here: git; see the fix beside each\n"
-
-
-def test_the_command_speaks_json(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     subprocess.run(["git", "init", "--quiet", here], check=True)
     assert main(["doctor", "--json"]) == 0
     tree = json.loads(capsys.readouterr().out)

@@ -41,6 +41,7 @@ TINY = (
     "evaluate.k_query=3",
     "evaluate.val_episodes=8",
     "evaluate.test_episodes=8",
+    "evaluate.transductive_episodes=2",
     "claims.resamples=200",
 )
 
@@ -64,10 +65,6 @@ class Checkout:
         )
         assert not check or done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         return done
-
-    def repro(self) -> set[str]:
-        """`dvc repro`; return the stages that ran."""
-        return stages_run(self.run("dvc", "repro").stdout)
 
     def read(self, name: str) -> str:
         return (self.root / name).read_text(encoding="utf-8")

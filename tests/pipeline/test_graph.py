@@ -5,11 +5,15 @@ Every command is replaced by one that only writes what its stage declares, so a 
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
 import yaml
 from checkouts import ROOT, Checkout, copy_project, new_repository
+from dvc.repo import Repo
 
 from parashot.parallel.registry import STRATEGIES
 
@@ -20,11 +24,13 @@ TRAININGS = {f"train-{name}" for name in STRATEGIES}
 THE_SAME_AGAIN = {"hardware.json", "source.json", "results/choices.json"}
 """Outs that come out the same each time; all others differ, so whatever depends on them runs again too."""
 
-KNOBS = {
-    "evaluate.test_episodes=77": {"evaluate", "summarize"},
+RUN_AGAIN = {
     "train.batchsz=60": {"tune", "strategy-bench", *TRAININGS, "evaluate", "summarize"},
-    "loader.workers=3": {"batchsz", "warmup", *TRAININGS, "evaluate", "summarize"},
     "parallel.dp.enabled=false": {"strategy-bench", "train-dp", "evaluate", "summarize"},
+}
+READ_BY = {
+    "evaluate.test_episodes=77": {"evaluate", "summarize"},
+    "loader.workers=3": {"batchsz", "warmup", *TRAININGS, "summarize"},
     "batchsz_study.sizes=[2,30]": {"batchsz", "summarize"},
 }
 PAGE = "src/parashot/report/page.py"
@@ -32,7 +38,17 @@ COMPUTES_NOTHING = ("src/parashot/errors.py", "src/parashot/data/__pycache__/pac
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+def quick_lock() -> Iterator[None]:
+    """DVC writes dvc.lock as JSON, which is YAML too: keeping comments takes most of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        module = "dvc.utils.serialize._yaml"
+        patch.setattr(f"{module}.parse_yaml_for_update", lambda text, path: json.loads(text or "{}"))
+        patch.setattr(f"{module}._dump", json.dump)
+        yield
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory, quick_lock: None) -> Checkout:
     """A finished study without its code."""
     root = tmp_path_factory.mktemp("graph")
     copy_project(root, (".dvc", ".dvcignore", ".gitignore", "params.yaml"))
@@ -45,8 +61,20 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
             write(root / (code if code.endswith(".py") else f"{code}/code.py"), "code")
     (root / "dvc.yaml").write_text(text, encoding="utf-8")
     checkout = new_repository(root)
-    assert checkout.repro() == set(stages)
+    assert repro(checkout) == set(stages)
     return checkout
+
+
+def repro(checkout: Checkout) -> set[str]:
+    """`dvc repro` in this process; return the stages that ran."""
+    with chdir(checkout.root), Repo() as repo:
+        return {stage.addressing for stage in repo.reproduce()}
+
+
+def changed(checkout: Checkout) -> set[str]:
+    """Stages of which `dvc status` says that they must run again; what depends on their results follows."""
+    with chdir(checkout.root), Repo() as repo:
+        return set(repo.status())
 
 
 def writing(outs: list[str]) -> str:
@@ -62,16 +90,24 @@ def write(file: Path, text: str) -> None:
     file.write_text(text)
 
 
-@pytest.mark.parametrize("setting", KNOBS)
+@pytest.mark.parametrize("setting", RUN_AGAIN)
 def test_a_knob_runs_again_what_depends_on_it(repository: Checkout, setting: str) -> None:
     repository.turn(setting)
-    assert repository.repro() == KNOBS[setting] | ALWAYS
+    assert repro(repository) == RUN_AGAIN[setting] | ALWAYS
+
+
+@pytest.mark.parametrize("setting", READ_BY)
+def test_a_knob_is_read_by_stages(repository: Checkout, setting: str) -> None:
+    before = repository.read("params.yaml")
+    repository.turn(setting)
+    assert changed(repository) == READ_BY[setting] | ALWAYS
+    write(repository.root / "params.yaml", before)
 
 
 def test_a_file_runs_again_what_uses_it(repository: Checkout) -> None:
     for name in (PAGE, *COMPUTES_NOTHING):
         write(repository.root / name, "edited")
-    assert repository.repro() == {"summarize"} | ALWAYS
+    assert changed(repository) == {"summarize"} | ALWAYS
 
 
 def test_the_baseline_is_a_commit_of_dvc_lock_alone(repository: Checkout) -> None:
