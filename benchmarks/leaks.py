@@ -151,7 +151,8 @@ def watch(command: Sequence[str], folder: Path) -> Seen:
     looks: list[Look] = []
     # folders with short names: paths of sockets lie in them
     with tempfile.TemporaryDirectory(prefix="leaks-") as temporary, tempfile.TemporaryDirectory() as cache:
-        variables = {**environment(), "TMPDIR": temporary, "TORCHINDUCTOR_CACHE_DIR": cache}
+        folders = {"TMPDIR": temporary, "TORCHINDUCTOR_CACHE_DIR": cache}
+        variables = {**environment(), **folders, "PARASHOT_MAX_RESTARTS": "0"}
         with subprocess.Popen(command, cwd=ROOT, env=variables, stdin=subprocess.DEVNULL) as process:
             tree = Tree(process.pid, Path(temporary))
             try:

@@ -52,7 +52,6 @@ _SETTINGS: dict[str, Value] = {
     "loader.backend": "packed",
     "parallel.device": "cpu",
     "parallel.replicas": 2,
-    "parallel.max_restarts": 0,
 }
 _LOADER_WORKERS = {SERIAL: 0, DDP: 2}
 _LEAST_BETWEEN = 20

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
-from torch.utils.benchmark import Measurement, Timer
+
+if TYPE_CHECKING:
+    from torch.utils.benchmark import Measurement
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -25,6 +28,8 @@ BEYOND_CACHE = 512 * 2**20
 
 def timed(call: Callable[[], object], seconds: float, threads: int = 1) -> Measurement:
     """Time `call`, warmed up, for about `seconds`, until the device is done."""
+    from torch.utils.benchmark import Timer  # imports torch's compilers
+
     return Timer("call()", globals={"call": call}, num_threads=threads).blocked_autorange(
         min_run_time=seconds
     )
