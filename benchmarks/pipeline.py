@@ -24,7 +24,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "modules of the stage publish": (*_PYTHON, "import stages.publish"),
     "parashot --help": _HELP,
     "dvc --version": ("dvc", "--version"),
-    "dvc repro --dry": ("dvc", "repro", "--dry"),
+    "dvc status": ("dvc", "status"),
 }
 """Run in the checkout."""
 
