@@ -16,9 +16,9 @@ from parashot.command import guarded
 BENCHMARKS = {
     "loader": "episodes per second of every backend, of the study's method and of easyfsl",
     "step": "training steps, the study's way against ours, one switch at a time, and the roofline",
-    "scale": "the loader from 38,400 to 1,280,000 images and 1 to 4,096 episodes; steps against batchsz",
-    "machine": "latencies of this machine that parallel training depends on",
-    "pipeline": "fixed costs: a stage, a dvc repro that has nothing to do, parashot --help",
+    "scale": "the loader from 38,400 to 1,280,000 images and 1 to 4,096 episodes a batch",
+    "machine": "latencies and limits of this machine that parallel training depends on",
+    "pipeline": "fixed costs: modules of a stage, dvc status, parashot --help",
     "predict": "the model of cost against DDP on 1 and 2 replicas; exit status 1 where it is off by over 15%",
     "equivalence": "accuracy of the fast way against the plain way, on this checkout's packed images",
     "leaks": "10,000 steps and 200 loader restarts: what grows? exit status 1 where anything does",

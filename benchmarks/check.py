@@ -9,9 +9,13 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
+
 from benchmarks import loader, scale, step
 from benchmarks.outcome import Outcome, Table, median_of
 from benchmarks.pipeline import help_seconds
+from benchmarks.replicas import measure_replicas
+from benchmarks.turns import rounds
 from benchmarks.workload import Workload
 from parashot.errors import DeviceError
 from parashot.parallel.abilities import precisions
@@ -41,26 +45,19 @@ class Row:
     excuse: str = ""
 
     @property
-    def reached(self) -> bool:
-        """True where the median reaches the bound."""
+    def verdict(self) -> str:
+        """Verdict as the table shows it."""
         if self.measured is None:
-            return False
+            return f"not measured: {self.excuse}"
         value = self.measured.value
-        return value >= self.wanted if self.least else value <= self.wanted
+        if value >= self.wanted if self.least else value <= self.wanted:
+            return "holds"
+        return f"not asked here: {self.excuse}" if self.excuse else "falls short"
 
     @property
     def short(self) -> bool:
         """True where the bound is asked for here and not reached."""
-        return not self.reached and (self.measured is None or not self.excuse)
-
-    @property
-    def verdict(self) -> str:
-        """Verdict as the table shows it."""
-        if self.reached:
-            return "holds"
-        if self.measured is None:
-            return f"not measured: {self.excuse}"
-        return f"not asked here: {self.excuse}" if self.excuse else "falls short"
+        return self.measured is None or self.verdict == "falls short"
 
 
 @dataclass(frozen=True)
@@ -80,8 +77,6 @@ STEPS = (
 )
 MEMORY, MEMORY_RECOMPUTED = 0.5, 0.25
 
-_SMALL = Workload("conv4", 32, 1, 1)
-
 
 def run(quick: bool) -> Outcome:
     """Measure all rows, one part after the other; `quick`: small shapes, to see that it runs."""
@@ -97,8 +92,8 @@ def run(quick: bool) -> Outcome:
         for row in rows
     ]
     table = Table("Bounds", ("bound", "measured", "wanted", "verdict"), cells)
-    short = [row.what for row in rows if row.short]
-    return Outcome("check", [table], raw, {"quick": quick, "batchsz": BATCHSZ, "short": short})
+    settings = {"quick": quick, "batchsz": BATCHSZ, "short": [row.what for row in rows if row.short]}
+    return Outcome("check", [table], raw, settings)
 
 
 def _loader_rows(quick: bool, raw: Raw) -> Iterator[Row]:
@@ -125,11 +120,11 @@ def _scale_rows(quick: bool, raw: Raw) -> Iterator[Row]:
 
 def _step_rows(quick: bool, raw: Raw) -> Iterator[Row]:
     able = precisions("cpu")
-    best = able[-1]
-    excuse = "" if has_matrix_units() else "this CPU has no bf16 matrix units"
+    best, recomputed = able[-1], f"{able[-1]}, recompute"
+    # Intel's AMX multiplies tiles of bf16; AVX-512 alone multiplies rows
+    excuse = "" if torch.cpu._is_amx_tile_supported() else "this CPU has no bf16 matrix units"
     for bound in STEPS:
-        workload = _SMALL if quick else bound.workload
-        recomputed = f"{best}, recompute"
+        workload = step.SMALL if quick else bound.workload
         sides = ["study", *able, *([recomputed] if bound.memory else [])]
         compared = step.compare(workload, sides, memory=bound.memory)
         what = f"step, {workload.name}"
@@ -144,7 +139,7 @@ def _step_rows(quick: bool, raw: Raw) -> Iterator[Row]:
 
 
 def _ddp_rows(quick: bool, raw: Raw) -> Iterator[Row]:
-    measured = step.measure_ddp(quick)
+    measured = measure_replicas(step.SMALL if quick else step.DDP_REFERENCE, 1, rounds(quick))
     raw["DDP"] = {"serial": measured.serial, "ddp": measured.ddp, "without exchange": measured.apart}
     what = f"DDP, 2 replicas against serial with 1 thread, {measured.workload.name}: efficiency"
     yield Row(what, measured.efficiency, 0.9)
@@ -163,13 +158,6 @@ _PARTS: Sequence[Callable[[bool, Raw], Iterator[Row]]] = (
     _ddp_rows,
     _pipeline_rows,
 )
-
-
-def has_matrix_units() -> bool:
-    """Return whether the CPU multiplies tiles of bf16 (Intel's AMX); AVX-512 alone multiplies rows."""
-    import torch
-
-    return bool(torch.cpu._is_amx_tile_supported())
 
 
 def _exact(value: float) -> Interval:

@@ -28,22 +28,21 @@ def scratch_folder() -> Iterator[Path]:
             above.rmdir()
 
 
-def run_command(*command: str, at: Path = ROOT) -> str:
+def run_command(*command: str) -> str:
     """Run a command with this checkout's code and interpreter, and return its output.
 
-    Raises `DeviceError` in one line where it cannot start or fails: with a stage's own error where a stage
-    failed, else with the last line of stderr.
+    Raises `DeviceError` in one line where it cannot start or fails: with the last line of stderr.
     """
     try:
-        done = subprocess.run(command, cwd=at, env=environment(), capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=True
+        )
     except OSError as error:
         raise DeviceError(f"{command[0]} cannot be started: {one_line(error)}") from error
     except subprocess.CalledProcessError as error:
-        lines = error.stderr.strip().splitlines()
-        own = [line for line in lines if line.startswith("error: ")]
-        reason = next(iter([*own, *reversed(lines)]), "no message")
-        words = " ".join([Path(command[0]).name, *command[1:]])
-        raise DeviceError(f"{words} ended with {error.returncode}: {reason}") from error
+        lines: list[str] = error.stderr.strip().splitlines()
+        reason = lines[-1] if lines else "no message"
+        raise DeviceError(f"{' '.join(command)} ended with {error.returncode}: {reason}") from error
     return done.stdout
 
 

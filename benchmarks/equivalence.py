@@ -18,15 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.checkout import scratch_folder
-from benchmarks.outcome import Outcome, Table
-from benchmarks.workload import params_with, whole_training
+from benchmarks.outcome import Cell, Outcome, Table
+from benchmarks.workload import Settings, params_with
 from parashot.errors import DataError
 from parashot.hardware import usable_cores
 from parashot.params import Params
 from parashot.questions.statistics import Interval, equivalence
-from parashot.recipes import Value, load_recipe
+from parashot.recipes import load_recipe
 from parashot.records import read_rows
+from parashot.train.job import episode_job
 from parashot.train.records import EpisodeAccuracy
+from parashot.train.run import train
 
 RECIPE = "miniimagenet"
 PACKED = Path("data/packed")
@@ -34,20 +36,20 @@ MARGIN = 0.01
 EPISODES = 3000
 SEEDS = (0, 1)
 
-WAYS: Mapping[str, Mapping[str, Value]] = {
+WAYS: Mapping[str, Settings] = {
     "fp32, concat": {"train.precision": "fp32", "model.pairing": "concat"},
     "bf16, split": {"train.precision": "bf16", "model.pairing": "split"},
 }
 """The plain way and the fast one."""
 
-_COMMON: Mapping[str, Value] = {
+_COMMON: Settings = {
     "train.compile": "none",
     "parallel.device": "cpu",
     "parallel.replicas": usable_cores(),  # so that a replica has one thread
     "loader.workers": 0,
     "evaluate.val_episodes": EPISODES,
 }
-_QUICK: Mapping[str, Value] = {"train.episodes": 20, "train.val_episodes": 20, "evaluate.val_episodes": 50}
+_QUICK: Settings = {"train.episodes": 20, "train.val_episodes": 20, "evaluate.val_episodes": 50}
 
 
 def run(quick: bool, packed: Path = PACKED) -> Outcome:
@@ -88,26 +90,24 @@ def _table(
     params: Params,
 ) -> Table:
     """A row per seed and one over all; accuracies [seeds, episodes] and differences in percentage points."""
-    rows: list[list[str | float | Interval]] = []
-    for name, first, second in (
-        *zip(map(str, seeds), plain, fast, strict=True),
-        ("all", plain.mean(0), fast.mean(0)),
-    ):
+    rows: list[list[Cell]] = []
+    names = [*map(str, seeds), "all"]
+    pairs = [*zip(plain, fast, strict=True), (plain.mean(0), fast.mean(0))]
+    for name, (first, second) in zip(names, pairs, strict=True):
         test = equivalence(second - first, MARGIN, params.claims.confidence)
-        difference = test.difference
-        points = Interval(100 * difference.value, 100 * difference.low, 100 * difference.high)
+        ends = (test.difference.value, test.difference.low, test.difference.high)
+        points = Interval(*(100 * each for each in ends))
         rows.append([name, 100 * float(first.mean()), 100 * float(second.mean()), points, test.verdict])
     plain_way, fast_way = WAYS
     title = (
         f"{fast_way} against {plain_way}: validation accuracy after the same {params.train.episodes:,} "
         f"episodes, {plain.shape[1]:,} paired episodes, margin {100 * MARGIN:g} point"
     )
-    columns = ["seed", "plain, %", "fast, %", "difference, points (95%)", "verdict"]
-    return Table(title, columns, rows)
+    return Table(title, ("seed", "plain, %", "fast, %", "difference, points (95%)", "verdict"), rows)
 
 
 def _val_accuracies(params: Params, packed: Path) -> list[float]:
     """Accuracy of each validation episode after one training; runs in a process of its own."""
     with scratch_folder() as folder:
-        whole_training("serial", params, packed, folder / "serial")
+        train(episode_job("serial", params, packed, folder / "serial"))
         return [each.accuracy for each in read_rows(EpisodeAccuracy, folder / "serial" / "val_episodes.csv")]

@@ -12,6 +12,7 @@ import itertools
 import mmap
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +21,20 @@ import torch
 
 from benchmarks.limits import BEYOND_CACHE
 from benchmarks.turns import Block, fitting
-from benchmarks.workload import PREFETCH, Workload, loader_batches
+from benchmarks.workload import Workload
 from parashot.allocator import keep_freed_memory
-from parashot.data.episode_dataset import Backend
-from parashot.data.packed import PackedSplit
+from parashot.data.episode_dataset import Backend, EpisodeDataset, resident_batches
+from parashot.data.loaders import step_loader
+from parashot.data.packed import PackedSplit, ResidentSplit
 from parashot.data.pixels import prepare
 from parashot.errors import DeviceError
 from parashot.hardware import usable_cores
+from parashot.task import Batch, Plan
+
+PREFETCH = 2
+"""Batches that each loader worker keeps ready: torch's default."""
+
+ENDLESS = 10**9
 
 _ROUNDS_OF_WORKERS = 2
 """Workers deliver in turn: a shorter block would measure a burst, or the wait for one."""
@@ -39,30 +47,36 @@ def block_seconds(quick: bool) -> float:
     return 0.01 if quick else 0.25
 
 
-def ours(
-    packed: Path,
-    shape: Workload,
-    backend: Backend,
-    workers: int,
-    block_seconds: float,
-    device: str = "cpu",
-    floats: bool = False,
-    warm: bool = False,
-) -> Block:
-    """Parashot's loader with one of its backends.
+@dataclass(frozen=True)
+class Loading:
+    """How parashot's loader reads; `floats` normalises each batch on `device` as well."""
 
-    floats: normalise each batch on `device` as well; warm: read all images once before.
-    """
-    _prepare_process(workers)
+    backend: Backend
+    workers: int = 0
+    device: str = "cpu"
+    floats: bool = False
+
+    def batches(self, split: PackedSplit, shape: Workload, steps: int = ENDLESS) -> Iterator[Batch]:
+        """Uint8 batches of a split (of `jpeg`, floats), by default more than any measurement reads."""
+        plan, where = Plan(steps * shape.batchsz, shape.batchsz), torch.device(self.device)
+        if self.backend == "resident":
+            return resident_batches(ResidentSplit(split, where), shape.spec, plan, 0, range(steps))
+        dataset = EpisodeDataset(split, shape.spec, plan, 0, self.backend, shape.image_size)
+        return step_loader(dataset, range(steps), self.workers, PREFETCH, where)
+
+
+def ours(packed: Path, shape: Workload, loading: Loading, block_seconds: float, warm: bool = False) -> Block:
+    """Parashot's loader; `warm` reads all images once before."""
+    _prepare_process(loading.workers)
     split = PackedSplit(packed, "train")
     if warm:
         # by the very mapping that is read: what is in memory but not mapped, some systems hand back soon
         split.images.reshape(-1)[:: mmap.PAGESIZE].max()
-    batches = loader_batches(split, shape, backend, workers, device)
+    batches = loading.batches(split, shape)
     feed: Iterator[object] = batches
-    if floats:
+    if loading.floats:
         feed = ([prepare(each, shape.image_size) for each in batch.tensors[:2]] for batch in batches)
-    return _blocks(feed, shape.batchsz, workers, device, block_seconds)
+    return _blocks(feed, shape.batchsz, loading.workers, loading.device, block_seconds)
 
 
 def study(photos: Path, shape: Workload, workers: int, block_seconds: float, device: str = "cpu") -> Block:

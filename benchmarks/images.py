@@ -7,7 +7,6 @@ without looking at them.
 
 from __future__ import annotations
 
-import itertools
 import os
 from pathlib import Path
 
@@ -16,6 +15,8 @@ from PIL import Image
 
 from parashot.data.images import Pixels, encode_jpeg
 from parashot.data.manifest import PackManifest, SplitManifest, write_manifest
+from parashot.data.pack import pack
+from parashot.data.raw import ImageStream, RawImage, write_raw
 
 CLASSES = 64
 """As the training split of miniImageNet has."""
@@ -23,6 +24,7 @@ CLASSES = 64
 _SCALES = ((3, 0.5), (11, 0.25), (29, 0.25))  # cells along a side, share of their colours in the picture
 _NOISE = 10.0  # standard deviation of grey values
 _BLOCK_BYTES = 64 * 2**20
+_VALIDATION_CLASSES = 5
 
 
 def write_photos(folder: Path, per_class: int, size: int) -> None:
@@ -49,16 +51,21 @@ def photo(number: int, size: int) -> Pixels:
     return picture.clip(0, 255).astype(np.uint8)
 
 
-def pack_photos(photos: Path, out: Path) -> None:
-    """Write what the backend `jpeg` reads of a packed training split, with the very bytes of `photos`."""
-    classes = photos_by_class(photos)
-    encoded = [path.read_bytes() for path in itertools.chain.from_iterable(classes)]
-    out.mkdir()
-    (out / "train.encoded.bin").write_bytes(b"".join(encoded))
-    np.save(out / "train.offsets.npy", np.cumsum([0, *map(len, encoded)], dtype=np.int64))
-    np.save(out / "train.sizes.npy", np.array([len(each) for each in classes], dtype=np.int64))
-    with Image.open(classes[0][0]) as first:
-        _write_manifest(out, len(encoded), first.width)
+def pack_photos(photos: Path, home: Path) -> Path:
+    """Pack `photos` below `home` as the stages do; some classes serve for validation too.
+
+    Returns the packed folder.
+    """
+    paths = [path for each in photos_by_class(photos) for path in each]
+    images = (RawImage(path.parent.name, path.name, path.read_bytes()) for path in paths)
+    write_raw(home / "raw", ImageStream(images), "folder", "fail", _silent)
+    members: dict[str, list[str]] = {}
+    for path in paths:
+        members.setdefault(path.parent.name, []).append(f"{path.parent.name}/{path.name}")
+    few = {label: members[label] for label in list(members)[:_VALIDATION_CLASSES]}
+    split = {"train": members, "val": few, "test": few}
+    pack(home / "raw", split, home / "packed", pack_size=84, progress=_silent)
+    return home / "packed"
 
 
 def pack_noise(out: Path, images: int, size: int) -> None:
@@ -68,7 +75,8 @@ def pack_noise(out: Path, images: int, size: int) -> None:
     """
     out.mkdir()
     np.save(out / "train.sizes.npy", np.full(CLASSES, images // CLASSES, dtype=np.int64))
-    _write_manifest(out, images, size)
+    split = SplitManifest(tuple(map(str, range(CLASSES))), images, size, size)
+    write_manifest(out, PackManifest({"train": split}, {}))
     left = packed_bytes(images, size)
     block = np.random.default_rng(0).bytes(min(left, _BLOCK_BYTES))
     header = {"descr": "|u1", "fortran_order": False, "shape": (images, size, size, 3)}
@@ -84,7 +92,5 @@ def packed_bytes(images: int, size: int) -> int:
     return images * size * size * 3
 
 
-def _write_manifest(out: Path, images: int, size: int) -> None:
-    """Write the manifest of the training split, without checksums."""
-    split = SplitManifest(tuple(map(str, range(CLASSES))), images, size, size)
-    write_manifest(out, PackManifest({"train": split}, {}))
+def _silent(line: str) -> None:
+    """Drop a line of progress."""

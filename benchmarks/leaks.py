@@ -2,43 +2,58 @@
 
 A whole training, with augmentation, validations and saved states, by `serial` in one process and by `ddp` in
 two ranks with a loader worker each; and a loader whose two workers are started again and again, half the
-times given up before their end. All processes of the work are looked at from outside, and their memory is
-what has no file behind it. The first quarter of the looks warms up. `more` is what was added from the second
-quarter to the last, by their means or by the slope (Theil and Sen: the median over all pairs of looks),
-whichever is more; what is within the bound is flat. Of all that is counted the bound is half a one. Memory
-may grow a little: a training writes down four numbers of each step, 128 bytes in each rank.
+times given up before their end. All processes of the work are looked at from outside. The first quarter of
+the looks warms up; `more` is the median of the last quarter less that of the second, and what is within the
+bound is flat. Of all that is counted the bound is half a one. Memory may grow a little: a training writes
+down four numbers of each step, 128 bytes in each rank. `left` is what is there when all is over.
+
+Memory is what has no file behind it (PSS of private and of shared pages, and what is swapped out): pages of
+mapped files and of libraries come and go with whoever else on the machine uses them.
 """
 
 from __future__ import annotations
 
+import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
+import psutil
 
 from benchmarks.checkout import ROOT, environment, scratch_folder
-from benchmarks.footprint import QUANTITIES, Footprint, Tree
 from benchmarks.leaks_work import DDP, PROGRAM, RESTARTS, SEEN, SERIAL, newest_step, prepare
 from benchmarks.outcome import Cell, Outcome, Table
 from parashot.errors import DeviceError
 
+QUANTITIES = {
+    "memory_mb": "memory (MB)",
+    "descriptors": "open descriptors",
+    "threads": "threads",
+    "processes": "processes",
+    "shared_files": "files in /dev/shm",
+    "temporary_files": "temporary files",
+}
+"""What a look counts, in words."""
+
+COLUMNS = ("quantity", "second quarter", "last quarter", "more", "at most", "left", "verdict")
+
+Look = Mapping[str, float]
+"""One look at the processes, by the keys of `QUANTITIES`."""
+
 PER = 1_000
-"""Units of work that a slope is given for."""
+"""Units of work that a bound of memory is given for."""
 
 LEAST_LOOKS = 8
 """Fewer make no quarters."""
 
 _HALF = 0.5
 """Of what is counted, one more is found."""
-
-_LEFT_OUT = 0.1
-"""Share of a quarter's looks, at either end of their order, that its mean leaves out."""
 
 _FULL = {"steps": 10_000, "restarts": 200}
 _QUICK = {"steps": 200, "restarts": 12}
@@ -49,6 +64,11 @@ _SAVING_SECONDS = 0.05
 _PATIENCE_SECONDS = 10.0
 """For what ends a moment after its parent has."""
 
+_HELD = ("Pss_Anon:", "Pss_Shmem:", "SwapPss:")
+"""Lines of /proc/PID/smaps_rollup, in kB."""
+
+_SHARED = "/dev/shm"
+
 
 @dataclass(frozen=True)
 class Work:
@@ -58,10 +78,6 @@ class Work:
     title: str
     unit: str
     most_memory_mb: float
-
-    def bound(self, quantity: str, distance: float) -> float:
-        """Most that a quantity may grow over `distance` units."""
-        return self.most_memory_mb * distance / PER if quantity == "memory_mb" else _HALF
 
 
 WORKS = (
@@ -74,62 +90,69 @@ WORKS = (
 def run(quick: bool) -> Outcome:
     """Do and watch every work; `quick`: a little of each, too little to judge memory by."""
     counts = _QUICK if quick else _FULL
-    seen: dict[str, Watched] = {}
+    tables, raw, short = [], {}, []
     for work in WORKS:
         print(f"  {work.title}: {counts[work.unit]:,} {work.unit}", file=sys.stderr)
         with scratch_folder() as folder:
             prepare(folder)
             command = [sys.executable, "-c", PROGRAM, str(folder), work.name, str(counts[work.unit])]
-            seen[work.name] = watch(command, folder)
-    grown = {work: growing(work, seen[work.name]) for work in WORKS}
-    flat = [work for work, quantities in grown.items() if not quantities]
-    short = [f"{work.title}: {each}" for work, quantities in grown.items() for each in quantities]
-    return Outcome(
-        "leaks",
-        [*(_growth_table(work, seen[work.name], counts) for work in WORKS), _left_table(seen)],
-        raw={name: each.raw() for name, each in seen.items()},
-        settings={
-            "quick": quick,
-            "counts": counts,
-            "without_growth": {
-                unit: sum(count for work in flat if work.unit == unit) for unit, count in counts.items()
-            },
-            "short": [] if quick else short,
-        },
-    )
+            seen = watch(command, folder)
+        rows = growth_rows(work, seen)
+        title = f"{work.title}: {counts[work.unit]:,} {work.unit}, {len(seen.at)} looks"
+        tables.append(Table(title, COLUMNS, rows))
+        raw[work.name] = {"at": list(seen.at), **{each: seen.series(each) for each in QUANTITIES}}
+        short += [f"{work.title}: {row[0]}" for row in rows if row[-1] == "grows"]
+    return Outcome("leaks", tables, raw, {"quick": quick, "counts": counts, "short": [] if quick else short})
+
+
+# --- growth ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Looks after `at` units of work, and what was `left` when all was over."""
+
+    left: Look
+    at: Sequence[int]
+    looks: Sequence[Look]
+
+    def series(self, quantity: str) -> list[float]:
+        """One quantity of all looks."""
+        return [each[quantity] for each in self.looks]
+
+
+def growth_rows(work: Work, seen: Seen) -> list[list[Cell]]:
+    """A row for each quantity; its last cell is "flat" or "grows". `ValueError` for under `LEAST_LOOKS`."""
+    if len(seen.at) < LEAST_LOOKS:
+        raise ValueError(f"{len(seen.at)} looks; at least {LEAST_LOOKS} are needed")
+    quarter = len(seen.at) // 4
+    second, last = slice(quarter, 2 * quarter), slice(-quarter, None)
+    distance = statistics.fmean(seen.at[last]) - statistics.fmean(seen.at[second])
+    rows: list[list[Cell]] = []
+    for quantity, words in QUANTITIES.items():
+        values, left = seen.series(quantity), seen.left[quantity]
+        early, late = statistics.median(values[second]), statistics.median(values[last])
+        most = work.most_memory_mb * distance / PER if quantity == "memory_mb" else _HALF
+        verdict = "grows" if late - early > most or left else "flat"
+        rows.append([words, early, late, late - early, most, left, verdict])
+    return rows
 
 
 # --- watching -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Watched:
-    """Looks after `at` units of work, and what was `left` when all was over."""
-
-    left: Footprint
-    at: list[int] = field(default_factory=list)
-    looks: list[Footprint] = field(default_factory=list)
-
-    def series(self, quantity: str) -> list[float]:
-        """One field of the footprints."""
-        return [getattr(each, quantity) for each in self.looks]
-
-    def raw(self) -> dict[str, list[float]]:
-        """All fields, by name."""
-        return {"at": list(self.at), **{name: self.series(name) for name in QUANTITIES}}
-
-
-def watch(command: Sequence[str], folder: Path) -> Watched:
+def watch(command: Sequence[str], folder: Path) -> Seen:
     """Run `command` in the checkout and look at its processes whenever it has saved a step below `folder`.
 
     The number of the last step looked at is written to the file `SEEN` of `folder`. Raises `DeviceError`
     where the command fails.
     """
     at: list[int] = []
-    looks: list[Footprint] = []
+    looks: list[Look] = []
     # folders with short names: paths of sockets lie in them
     with tempfile.TemporaryDirectory(prefix="leaks-") as temporary, tempfile.TemporaryDirectory() as cache:
-        variables = {**environment(), "TMPDIR": temporary, "TORCHINDUCTOR_CACHE_DIR": cache}
+        folders = {"TMPDIR": temporary, "TORCHINDUCTOR_CACHE_DIR": cache}
+        variables = {**environment(), **folders, "PARASHOT_MAX_RESTARTS": "0"}
         with subprocess.Popen(command, cwd=ROOT, env=variables, stdin=subprocess.DEVNULL) as process:
             tree = Tree(process.pid, Path(temporary))
             try:
@@ -147,75 +170,54 @@ def watch(command: Sequence[str], folder: Path) -> Watched:
         if process.returncode:
             raise DeviceError(f"{' '.join(command)} ended with exit code {process.returncode}")
         end = time.monotonic() + _PATIENCE_SECONDS
-        while any(asdict(left := tree.look()).values()) and time.monotonic() < end:
+        while any((left := tree.look()).values()) and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)
-        return Watched(left, at, looks)
+        return Seen(left, at, looks)
 
 
-# --- growth ---------------------------------------------------------------------------------------------
+class Tree:
+    """A process with all its descendants, and the folder they keep temporary files in."""
+
+    def __init__(self, pid: int, temporary: Path) -> None:
+        """Raises `DeviceError` where the kernel does not tell a process's memory."""
+        if not any(_lines(os.getpid(), "smaps_rollup", "Pss_Anon:")):
+            raise DeviceError("this kernel has no Pss_Anon in /proc/PID/smaps_rollup; Linux 5.9 or later has")
+        self._root, self._temporary = psutil.Process(pid), temporary
+        self._seen: set[psutil.Process] = set()
+        self._shared: set[int] = set()
+
+    def look(self) -> Look:
+        """What all hold now, orphans included, and files in shared memory that are left of ended processes.
+
+        Shared files are told by inode: glibc maps a semaphore by another name than the one it then gives it.
+        """
+        with suppress(psutil.NoSuchProcess):
+            self._seen |= {self._root, *self._root.children(recursive=True)}
+        look = dict.fromkeys(QUANTITIES, 0.0)
+        mapped: set[int] = set()
+        for process in tuple(self._seen):
+            try:
+                if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+                    raise psutil.NoSuchProcess(process.pid)
+                look["descriptors"] += process.num_fds()
+                look["threads"] += process.num_threads()
+            except psutil.Error:
+                self._seen.remove(process)
+                continue
+            held = _lines(process.pid, "smaps_rollup", *_HELD)
+            look["memory_mb"] += sum(int(line.split()[1]) * 1024 for line in held) / 1e6
+            maps = _lines(process.pid, "maps")
+            mapped |= {int(line.split(maxsplit=5)[4]) for line in maps if f" {_SHARED}/" in line}
+        self._shared = mapped | (self._shared & {entry.inode() for entry in os.scandir(_SHARED)})
+        files = sum(1 for _ in self._temporary.rglob("*"))
+        counts = {"processes": len(self._seen), "shared_files": len(self._shared), "temporary_files": files}
+        return look | counts
 
 
-@dataclass(frozen=True)
-class Growth:
-    """Means of the second and last quarter of the looks, the work between them, and the slope per unit."""
-
-    early: float
-    late: float
-    distance: float
-    slope: float
-
-    @classmethod
-    def of(cls, at: Sequence[float], values: Sequence[float]) -> Growth:
-        """Growth of `values` seen after `at` units of work. Raises `ValueError` for under `LEAST_LOOKS`."""
-        if len(at) < LEAST_LOOKS:
-            raise ValueError(f"{len(at)} looks; at least {LEAST_LOOKS} are needed")
-        x, y = np.asarray(at, dtype=np.float64), np.asarray(values, dtype=np.float64)
-        quarter = len(x) // 4
-        second, last = slice(quarter, 2 * quarter), slice(-quarter, None)
-        x_late, y_late = x[quarter:], y[quarter:]
-        i, j = np.triu_indices(len(x_late), 1)
-        slope = float(np.median((y_late[j] - y_late[i]) / (x_late[j] - x_late[i])))
-        return cls(
-            _trimmed_mean(y[second]), _trimmed_mean(y[last]), float(x[last].mean() - x[second].mean()), slope
-        )
-
-    @property
-    def more(self) -> float:
-        """The larger of both estimates of what was added from the second quarter to the last."""
-        return max(self.late - self.early, self.slope * self.distance)
-
-
-def _trimmed_mean(values: NDArray[np.float64]) -> float:
-    out = int(_LEFT_OUT * len(values))
-    return float(np.sort(values)[out : len(values) - out].mean())
-
-
-def growing(work: Work, seen: Watched) -> list[str]:
-    """Return quantities, in words, that grew by more than their bound, or of which something was left."""
-    return [
-        words
-        for quantity, words in QUANTITIES.items()
-        if getattr(seen.left, quantity)
-        or not _is_flat(work, quantity, Growth.of(seen.at, seen.series(quantity)))
-    ]
-
-
-def _is_flat(work: Work, quantity: str, growth: Growth) -> bool:
-    return growth.more <= work.bound(quantity, growth.distance)
-
-
-def _growth_table(work: Work, seen: Watched, counts: Mapping[str, int]) -> Table:
-    rows: list[list[Cell]] = []
-    for quantity, words in QUANTITIES.items():
-        growth = Growth.of(seen.at, seen.series(quantity))
-        verdict = "flat" if _is_flat(work, quantity, growth) else "grows"
-        bound = work.bound(quantity, growth.distance)
-        rows.append([words, growth.early, growth.late, PER * growth.slope, growth.more, bound, verdict])
-    slope = f"slope per {PER:,} {work.unit}"
-    columns = ("quantity", "second quarter", "last quarter", slope, "more", "at most", "verdict")
-    return Table(f"{work.title}: {counts[work.unit]:,} {work.unit}, {len(seen.at)} looks", columns, rows)
-
-
-def _left_table(seen: Mapping[str, Watched]) -> Table:
-    rows = [[work.title, *(getattr(seen[work.name].left, each) for each in QUANTITIES)] for work in WORKS]
-    return Table("What is left when all is over", ("work", *QUANTITIES.values()), rows)
+def _lines(pid: int, name: str, *begins: str) -> Iterator[str]:
+    """Lines of a process's file in /proc, of those that begin in one of some ways; none after its end."""
+    try:
+        text = Path(f"/proc/{pid}/{name}").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return
+    yield from (line for line in text.splitlines() if not begins or line.startswith(begins))

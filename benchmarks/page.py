@@ -13,8 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from benchmarks.checkout import ROOT
-from benchmarks.footprint import QUANTITIES
-from benchmarks.leaks import WORKS
+from benchmarks.leaks import QUANTITIES, WORKS
 from benchmarks.outcome import Cell, Table, aligned
 from parashot.files import write_text
 from parashot.questions.statistics import Interval
@@ -47,20 +46,15 @@ def page(results: Path) -> str:
         "of their own, timed in turn (A B C A B C …); medians with 95% intervals from resampled blocks.",
     ]
     for name in ORDER:
-        if not (results / f"{name}.json").exists():
-            continue
-        tree = _read(results, name)
-        about = import_module(f"benchmarks.{name}").__doc__ or ""
-        parts += [f"## {name}", about.strip(), f"*{_circumstances(tree)}*"]
-        if name == "leaks":
-            counts = tree["settings"]["counts"]
-            parts += [
-                f"![Memory, descriptors, threads, processes and files of each work's processes over "
-                f"{counts['steps']:,} steps and {counts['restarts']:,} restarts of the loader]"
-                f"(pictures/{PICTURE.name})"
-            ]
-        for table in _tables(tree):
-            parts += [f"**{table.title}**", aligned(table)]
+        if (results / f"{name}.json").exists():
+            tree = _read(results, name)
+            about = import_module(f"benchmarks.{name}").__doc__ or ""
+            parts += [f"## {name}", about.strip(), f"*{_circumstances(tree)}*"]
+            if name == "leaks":
+                what = ", ".join(QUANTITIES.values())
+                parts.append(f"![Of each work over its steps or restarts: {what}](pictures/{PICTURE.name})")
+            for table in _tables(tree):
+                parts += [f"**{table.title}**", aligned(table)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -101,13 +95,8 @@ def _read(results: Path, name: str) -> dict[str, Any]:
 
 def _tables(tree: Mapping[str, Any]) -> list[Table]:
     return [
-        Table(
-            each["title"],
-            list(each["rows"][0]),
-            [[_cell(cell) for cell in row.values()] for row in each["rows"]],
-        )
+        Table(each["title"], list(each["rows"][0]), [[*map(_cell, row.values())] for row in each["rows"]])
         for each in tree["tables"]
-        if each["rows"]
     ]
 
 
@@ -118,11 +107,11 @@ def _cell(cell: Any) -> Cell:
 
 def _circumstances(tree: Mapping[str, Any]) -> str:
     """Machine, versions, commit, date and duration in one line."""
-    machine, versions = tree["hardware"], tree["versions"]
+    machine = tree["hardware"]
     devices = ", ".join(machine["gpus"]) or "no GPU"
     return (
         f"{machine['cpu_model']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {devices}; Python "
-        f"{versions['python']}, torch {versions['torch']}; commit {tree['commit']}, {tree['date']}; "
+        f"{machine['python']}, torch {machine['torch']}; commit {tree['commit']}, {tree['date']}; "
         f"{tree['seconds'] / 60:.1f} minutes."
     )
 

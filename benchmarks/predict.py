@@ -7,13 +7,21 @@ a step of DDP takes. A row is off where the prediction is more than 15% from the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from benchmarks.images import pack_noise
 from benchmarks.outcome import Outcome, Table
-from benchmarks.workload import Workload, strategy_bench
+from benchmarks.replicas import REPLICAS
+from benchmarks.turns import BLOCKS
+from benchmarks.workload import Workload
+from parashot.parallel.registry import step_options
 from parashot.questions.scaling.rows import Predictor, checked_rows
 from parashot.questions.statistics import Resampling
+from parashot.questions.strategies.measure import Benchmark, measure_strategies
 from parashot.questions.strategies.records import StrategyResults
+from parashot.tasks.relation import RelationTask
 
 MOST_ERROR = 0.15
 
@@ -42,18 +50,27 @@ def run(quick: bool) -> Outcome:
     return Outcome(
         "predict",
         [Table("Seconds per step, fp32 on the CPU, a thread per replica", columns, rows)],
-        raw={workload.name: _raw(bench) for workload, bench in benches.items()},
+        raw={workload.name: [*map(asdict, bench.blocks)] for workload, bench in benches.items()},
         settings={"quick": quick, "short": any(row[-1] == "off" for row in rows)},
     )
 
 
-def _raw(bench: StrategyResults) -> Mapping[str, Sequence[float]]:
-    """Seconds of one step or all-reduce by what was timed."""
-    raw: dict[str, list[float]] = {}
-    for block in bench.blocks:
-        raw.setdefault(block.variant, []).append(block.seconds / block.steps)
-    for step in bench.cost_steps:
-        raw.setdefault(f"{step.episodes} episodes, {step.busy} busy", []).append(step.seconds / step.steps)
-    for message in bench.cost_messages:
-        raw.setdefault(f"all-reduce of {message.bytes} B", []).append(message.seconds / message.calls)
-    return raw
+def strategy_bench(workload: Workload) -> StrategyResults:
+    """Time serial and DDP on two replicas, on the CPU, as the stage `strategy-bench` does."""
+    params = workload.params(
+        {
+            "parallel.device": "cpu",
+            "parallel.replicas": REPLICAS,
+            "parallel.dp.enabled": False,
+            "parallel.bench.blocks": BLOCKS,
+            "parallel.bench.steps": 1,
+            "parallel.bench.warmup_steps": 1,
+        }
+    )
+    with TemporaryDirectory(prefix="parashot-") as folder:
+        packed = Path(folder) / "packed"
+        pack_noise(packed, 640, workload.image_size)
+        bench = Benchmark(RelationTask(params, packed), step_options(params.train), params.parallel)
+        results = measure_strategies(bench)
+    assert results is not None  # only other ranks that torchrun has started get nothing
+    return results

@@ -1,10 +1,9 @@
-"""Growth of the loader with images of a set and episodes of a batch, and of the step with its batchsz.
+"""Growth of the loader with the images of a set and with the episodes of a batch.
 
-Loader: `packed`, no worker processes, 84 pixels, 5-way 1-shot with 1 query per class, all cores. Each number
-of images is measured in turn with 38,400, from files of random bytes, each image read once before the clock
+`packed`, no worker processes, 84 pixels, 5-way 1-shot with 1 query per class, all cores. Each number of
+images is measured in turn with 38,400, from files of random bytes, each image read once before the clock
 starts. Of a file larger than the memory, a part is read from the disk again, and a gather of random rows then
-waits for it page after page, in as many threads as there are cores. Step: a whole training step of
-Conv4 by the strategy `serial`, its inputs in memory as uint8, with all cores.
+waits for it page after page, in as many threads as there are cores.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks import feeds, step
+from benchmarks import feeds
 from benchmarks.images import pack_noise, packed_bytes
 from benchmarks.outcome import Cell, Outcome, Table, median_of, ratio_of
 from benchmarks.turns import BLOCKS, Side, Turns
@@ -35,69 +34,57 @@ _BASE, _LARGE = "base", "large"
 @dataclass(frozen=True)
 class Scope:
     """Extent of the measurement: image size in pixels, images of the base and of the sets compared with it,
-    episodes of a batch, batchsz of a step.
+    episodes of a batch.
     """
 
     size: int = 84
     base: int = 38_400
     images: tuple[int, ...] = (160_000, 640_000, 1_280_000)
     episodes: tuple[int, ...] = (1, 4, 16, 64, 256, 1_024, 4_096)
-    batchsz: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     quick: bool = False
 
 
 FULL = Scope()
-QUICK = Scope(16, 640, (1_280,), (1, 4), (1, 2), quick=True)
+QUICK = Scope(16, 640, (1_280,), (1, 4), quick=True)
 
 
 @dataclass(frozen=True)
 class Growth:
-    """A large set against the base: seconds per episode round by round, private bytes of each process."""
+    """A large set against the base: seconds per episode, item i of both of round i."""
 
     images: int
     base_seconds: Sequence[float]
     large_seconds: Sequence[float]
-    base_private_bytes: int
-    large_private_bytes: int
+    added_private_bytes: float
+    """Private memory of the large set's process above that of the base's."""
 
     @property
     def ratio(self) -> Interval:
         """Episodes/s of the large set over those of the base."""
         return ratio_of(self.base_seconds, self.large_seconds)
 
-    @property
-    def added_private_bytes(self) -> int:
-        """Private memory of the large set's process above that of the base's."""
-        return self.large_private_bytes - self.base_private_bytes
-
 
 def run(quick: bool) -> Outcome:
-    """Measure all three; the files lie in a temporary folder, one large file at a time."""
+    """Measure both; the files lie in a temporary folder, one large file at a time."""
     scope = QUICK if quick else FULL
     grown: dict[int, Growth | str] = {}
     with tempfile.TemporaryDirectory(prefix="parashot-") as folder:
-        base = Path(folder) / _BASE
-        pack_noise(base, scope.base, scope.size)
+        base = _pack_base(Path(folder), scope)
         for images in scope.images:
             try:
                 grown[images] = _grow(scope, base, images)
             except DeviceError as error:
                 grown[images] = str(error)
-        by_episodes = _seconds([_loader_side(str(each), base, each, scope) for each in scope.episodes])
-    workloads = [Workload("conv4", scope.size, 1, each) for each in scope.batchsz]
-    steps = _seconds([step.side("fp32", each, str(each.batchsz)) for each in workloads])
-    by_batchsz = {name: [each / int(name) for each in series] for name, series in steps.items()}
-    tables = [
-        _images_table(scope, grown),
-        _episodes_table(scope, by_episodes),
-        _steps_table(scope, by_batchsz),
-    ]
+        with Turns([_side(str(each), base, each, scope) for each in scope.episodes]) as turns:
+            by_episodes = turns.seconds()
+    rates = [(int(episodes), median_of(each).reciprocal()) for episodes, each in by_episodes.items()]
+    title = f"scale: episodes of a batch ({scope.base:,} images)"
     raw = {
         "images": {str(each.images): asdict(each) for each in grown.values() if isinstance(each, Growth)},
         "episodes": by_episodes,
-        "batchsz": by_batchsz,
     }
     settings = {"blocks": BLOCKS, "block_seconds": feeds.block_seconds(quick), "base_images": scope.base}
+    tables = [_images_table(scope, grown), Table(title, ("batchsz", "episodes/s"), rates)]
     return Outcome("scale", tables, raw, settings)
 
 
@@ -110,9 +97,12 @@ def scale_ratio(images: int, quick: bool = False) -> Growth:
     if remark := _remark(images, scope):
         raise DeviceError(f"{images:,} images: {remark}; end what else runs here, or ask for fewer")
     with tempfile.TemporaryDirectory(prefix="parashot-") as folder:
-        base = Path(folder) / _BASE
-        pack_noise(base, scope.base, scope.size)
-        return _grow(scope, base, images)
+        return _grow(scope, _pack_base(Path(folder), scope), images)
+
+
+def _pack_base(home: Path, scope: Scope) -> Path:
+    pack_noise(home / _BASE, scope.base, scope.size)
+    return home / _BASE
 
 
 def _grow(scope: Scope, base: Path, images: int) -> Growth:
@@ -126,28 +116,22 @@ def _grow(scope: Scope, base: Path, images: int) -> Growth:
     large = base.with_name(_LARGE)
     try:
         pack_noise(large, images, scope.size)
-        with Turns([_loader_side(each.name, each, 16, scope) for each in (base, large)]) as turns:
+        with Turns([_side(each.name, each, 16, scope) for each in (base, large)]) as turns:
             seconds, private = turns.seconds(), turns.private_memory()
     finally:
         shutil.rmtree(large)
-    return Growth(images, seconds[_BASE], seconds[_LARGE], private[_BASE], private[_LARGE])
+    return Growth(images, seconds[_BASE], seconds[_LARGE], private[_LARGE] - private[_BASE])
 
 
-def _loader_side(name: str, packed: Path, episodes: int, scope: Scope) -> Side:
+def _side(name: str, packed: Path, episodes: int, scope: Scope) -> Side:
     arguments = {
         "packed": packed,
         "shape": Workload("conv4", scope.size, 1, episodes),
-        "backend": "packed",
-        "workers": 0,
+        "loading": feeds.Loading("packed"),
         "warm": True,
         "block_seconds": feeds.block_seconds(scope.quick),
     }
     return Side(name, feeds.ours, arguments)
-
-
-def _seconds(sides: Sequence[Side]) -> dict[str, list[float]]:
-    with Turns(sides) as turns:
-        return turns.seconds()
 
 
 def _images_table(scope: Scope, grown: Mapping[int, Growth | str]) -> Table:
@@ -156,14 +140,11 @@ def _images_table(scope: Scope, grown: Mapping[int, Growth | str]) -> Table:
         said = size_in_words(packed_bytes(images, scope.size))
         if isinstance(growth, str):
             rows.append([images, said, None, None, None, f"skipped: {growth}"])
-            continue
-        if not rows:
-            base, private = size_in_words(packed_bytes(scope.base, scope.size)), growth.base_private_bytes
-            rate = median_of(growth.base_seconds).reciprocal()
-            rows.append([scope.base, base, rate, None, private / 2**20, ""])
-        rate, private = median_of(growth.large_seconds).reciprocal(), growth.large_private_bytes
-        rows.append([images, said, rate, growth.ratio, private / 2**20, _remark(images, scope)])
-    columns = ["images", "size", "episodes/s", f"share of {scope.base:,}", "private memory, MiB", "remark"]
+        else:
+            rate, added = median_of(growth.large_seconds).reciprocal(), growth.added_private_bytes / 2**20
+            rows.append([images, said, rate, growth.ratio, added, _remark(images, scope)])
+    share = f"share of {scope.base:,} images'"
+    columns = ["images", "size", "episodes/s", share, "more private memory, MiB", "remark"]
     return Table("scale: images of a set (packed, 0 workers, batchsz 16)", columns, rows)
 
 
@@ -171,15 +152,3 @@ def _remark(images: int, scope: Scope) -> str:
     """Remark on a set that does not stay in memory; what the kernel keeps of other files counts as free."""
     fits = packed_bytes(images, scope.size) < psutil.virtual_memory().available
     return "" if fits else "larger than the memory that is free, so in part read from the disk again"
-
-
-def _episodes_table(scope: Scope, measured: Mapping[str, Sequence[float]]) -> Table:
-    rows = [(int(episodes), median_of(seconds).reciprocal()) for episodes, seconds in measured.items()]
-    return Table(f"scale: episodes of a batch ({scope.base:,} images)", ["batchsz", "episodes/s"], rows)
-
-
-def _steps_table(scope: Scope, measured: Mapping[str, Sequence[float]]) -> Table:
-    first = measured[str(scope.batchsz[0])]
-    rows = [(int(name), median_of(each), ratio_of(first, each)) for name, each in measured.items()]
-    columns = ["batchsz", "seconds/episode", f"episodes/s over those of batchsz {scope.batchsz[0]}"]
-    return Table(f"scale: training steps (conv4, {scope.size} px, serial)", columns, rows)

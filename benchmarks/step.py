@@ -7,7 +7,6 @@ memory is handed back, so that a side that waits holds little.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
@@ -16,11 +15,11 @@ import torch
 from benchmarks import roofline
 from benchmarks.outcome import Cell, Outcome, Table, median_of, ratio_of
 from benchmarks.peers.study_step import StudyStep, Switches
-from benchmarks.turns import BLOCKS, Block, Side, Turns, fitting, release_memory, seconds_of
-from benchmarks.workload import REPLICAS, Replicas, Workload, device, measure_replicas, serial_step
+from benchmarks.replicas import REPLICAS, Replicas, measure_replicas
+from benchmarks.turns import BLOCKS, Block, Side, Turns, fitting, release_memory, rounds, seconds_of
+from benchmarks.workload import Settings, Workload, device, serial_step
 from parashot.hardware import usable_cores
 from parashot.questions.statistics import Interval
-from parashot.recipes import Value
 
 STUDY: Mapping[str, Switches] = {
     "study": Switches(),
@@ -32,38 +31,32 @@ STUDY: Mapping[str, Switches] = {
 }
 """The study's way, then one more switch turned in each."""
 
-OURS: Mapping[str, Mapping[str, Value]] = {
+OURS: Mapping[str, Settings] = {
     "fp32": {"train.precision": "fp32"},
     "fp32, recompute": {"train.precision": "fp32", "train.recompute": True},
     "bf16": {"train.precision": "bf16"},
-    "bf16, compile": {"train.precision": "bf16", "train.compile": "default"},
     "bf16, recompute": {"train.precision": "bf16", "train.recompute": True},
 }
 """Keys of params.yaml; images arrive as uint8 and are normalised within the step."""
 
-_COMPILERS = ("g++", "clang++")
-"""Commands of which torch.compile needs one."""
-
 _LADDER = (*STUDY, "fp32", "bf16", "bf16, recompute")
-_COMPILED = (*_LADDER, "bf16, compile")  # compiling takes a minute or more on two cores
 _MILESTONES = ("study", "fp32", "bf16", "bf16, recompute")
 
 _ALL: Mapping[Workload, Sequence[str]] = {
     Workload("conv4", 84, 1, 4): _LADDER,
-    Workload("conv4", 84, 15, 2): _COMPILED,
+    Workload("conv4", 84, 15, 2): _LADDER,
     Workload("bottleneck", 224, 1, 1): _LADDER,
     Workload("bottleneck", 84, 1, 4): _LADDER,
-    Workload("bottleneck", 84, 15, 1): _COMPILED,
+    Workload("bottleneck", 84, 15, 1): _LADDER,
     Workload("resnet12", 84, 1, 2): _MILESTONES,
     Workload("resnet12", 84, 15, 1): _MILESTONES,
 }
 """batchsz is what two cores do in a second or a few: with 15 queries an episode is 80 images."""
 
-_SMALL = Workload("conv4", 32, 1, 1)
-_QUICK: Mapping[Workload, Sequence[str]] = {_SMALL: _LADDER}
-_QUICK_BLOCKS = 2
+SMALL = Workload("conv4", 32, 1, 2)
+"""Of quick runs."""
 
-_DDP_REFERENCE = Workload("bottleneck", 84, 15, 8)
+DDP_REFERENCE = Workload("bottleneck", 84, 15, 8)
 """The study gave each replica 7 to 15 episodes of a step; 4 are what a block has time for."""
 
 _DDP: Mapping[Workload, int] = {
@@ -71,13 +64,11 @@ _DDP: Mapping[Workload, int] = {
     Workload("conv4", 84, 1, 4): 4,
     Workload("bottleneck", 84, 1, 4): 1,
     Workload("bottleneck", 84, 15, 4): 1,
-    _DDP_REFERENCE: 1,
+    DDP_REFERENCE: 1,
     Workload("bottleneck", 224, 1, 2): 1,
     Workload("resnet12", 84, 1, 4): 1,
 }
 """Steps per block, so that a block takes half a second or more; the first is the default study's."""
-
-_QUICK_DDP: Mapping[Workload, int] = {Workload("conv4", 32, 1, 2): 1}
 
 LEAST_SECONDS = 0.5
 """Length of a block's clocked steps."""
@@ -102,8 +93,7 @@ class Comparison:
 
     workload: Workload
     seconds: Mapping[str, Sequence[float]]
-    peaks: Mapping[str, int]
-    skipped: Sequence[str] = ()
+    peaks: Mapping[str, float]
 
     def times_faster(self, name: str) -> Interval:
         """Seconds of the study over those of side `name`."""
@@ -112,14 +102,14 @@ class Comparison:
 
 def run(quick: bool) -> Outcome:
     """Measure all workloads with their sides and rooflines, and DDP; `quick`: small shapes, two blocks."""
-    blocks = _QUICK_BLOCKS if quick else BLOCKS
-    workloads = _QUICK if quick else _ALL
+    blocks = rounds(quick)
+    workloads = {SMALL: _MILESTONES} if quick else _ALL
     compared = [compare(workload, sides, blocks, memory=True) for workload, sides in workloads.items()]
     achieved = {each.workload: each.seconds for each in compared}
-    replicas = [measure_replicas(*each, blocks) for each in (_QUICK_DDP if quick else _DDP).items()]
+    replicas = [measure_replicas(*each, blocks) for each in ({SMALL: 1} if quick else _DDP).items()]
     return Outcome(
         "step",
-        [*map(_table, compared), *roofline.tables(achieved, make_step), _ddp_table(replicas)],
+        [*map(table, compared), roofline.shares(achieved, make_step), _ddp_table(replicas)],
         raw={
             "steps": [asdict(each) for each in compared],
             "ddp": [asdict(each) for each in replicas],
@@ -133,36 +123,19 @@ def run(quick: bool) -> Outcome:
     )
 
 
-def measure_ddp(quick: bool) -> Replicas:
-    """Measure DDP against serial on the reference workload; `quick`: on a small one."""
-    if quick:
-        return measure_replicas(*next(iter(_QUICK_DDP.items())), _QUICK_BLOCKS)
-    return measure_replicas(_DDP_REFERENCE, _DDP[_DDP_REFERENCE], BLOCKS)
-
-
 def compare(
     workload: Workload, sides: Sequence[str], blocks: int = BLOCKS, memory: bool = False
 ) -> Comparison:
     """Time `sides`, of `STUDY` and `OURS`, in turn; with `memory`, measure their peaks too.
 
-    A side that compiles is skipped without a compiler. Raises `DeviceError` in one line where one fails.
+    Raises `DeviceError` in one line where one fails.
     """
-    compiler = any(map(shutil.which, _COMPILERS))
-    able = [name for name in sides if compiler or "compile" not in name]
-    peaks: Mapping[str, int] = {}
-    with Turns([side(name, workload) for name in able]) as turns:
+    with Turns([Side(name, make_block, {"name": name, "workload": workload}) for name in sides]) as turns:
         seconds = turns.seconds(blocks)
-        if memory:
-            peaks = turns.peak_memory()
-    return Comparison(workload, seconds, peaks, [name for name in sides if name not in able])
+        return Comparison(workload, seconds, turns.peak_memory() if memory else {})
 
 
 # --- sides ----------------------------------------------------------------------------------------------
-
-
-def side(name: str, workload: Workload, called: str = "") -> Side:
-    """A side of `STUDY` or `OURS` on a workload, under its own or another name."""
-    return Side(called or name, make_block, {"name": name, "workload": workload})
 
 
 def make_block(name: str, workload: Workload) -> Block:
@@ -194,14 +167,15 @@ class ClockedSteps:
         return seconds
 
     def _seconds(self, steps: int) -> float:
-        wait = torch.cuda.synchronize if torch.cuda.is_available() else bool
+        wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
         return seconds_of(self.step, steps, wait)
 
 
 # --- tables ---------------------------------------------------------------------------------------------
 
 
-def _table(comparison: Comparison) -> Table:
+def table(comparison: Comparison) -> Table:
+    """A row for each side of a workload."""
     workload, peaks = comparison.workload, comparison.peaks
     rows: list[list[Cell]] = []
     for name, series in comparison.seconds.items():
@@ -209,8 +183,6 @@ def _table(comparison: Comparison) -> Table:
         rates = (workload.batchsz / seconds.value, workload.images / seconds.value)
         memory = (peaks[name] / 2**20, peaks[name] / peaks["study"])
         rows.append([name, seconds, *rates, comparison.times_faster(name), *memory])
-    for name in comparison.skipped:
-        rows.append([name, f"not here: no {' or '.join(_COMPILERS)}", *[None] * (len(_COLUMNS) - 2)])
     return Table(f"Training step: {workload.name}", _COLUMNS, rows)
 
 

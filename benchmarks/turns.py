@@ -1,7 +1,7 @@
-"""Interleaved timing, A B C A B C ..., of callables or of sides in processes of their own.
+"""Interleaved timing, A B C A B C ..., of sides in processes of their own.
 
-What is compared runs as sides: a process of its own keeps what one side does to its process (allocator,
-threads, caches of torch) from the others. Only one side runs at a time; the others wait for work.
+A process of its own keeps what one side does to its process (allocator, threads, caches of torch) from the
+others. Only one side runs at a time; the others wait for work.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+import torch
+
 from parashot.errors import DeviceError, one_line
 from parashot.hardware import MemoryPeak, tree_memory_bytes
+from parashot.questions.timed import in_turn
 
 BLOCKS = 7
 """Interleaved blocks behind every median."""
@@ -31,20 +34,9 @@ Block = Callable[[], float]
 """One timed block of work: returns its seconds per unit of work."""
 
 
-def interleaved(
-    blocks: Mapping[str, Block], rounds: int, warmups: int = 1, shown: bool = True
-) -> dict[str, list[float]]:
-    """Call every block once per round; return values by name, item i of round i, without the warm-ups."""
-    measured: dict[str, list[float]] = {name: [] for name in blocks}
-    for number in range(-warmups, rounds):
-        for name, block in blocks.items():
-            value = block()
-            if number >= 0:
-                measured[name].append(value)
-        if shown:
-            print(f"\r  round {number + 1} of {rounds} ", end="", file=sys.stderr, flush=True)
-    print("\r" + " " * 30 if shown else "", end="\r" * shown, file=sys.stderr, flush=True)
-    return measured
+def rounds(quick: bool) -> int:
+    """Number of rounds behind every median; `quick`: the fewest that an interval can be made of."""
+    return 2 if quick else BLOCKS
 
 
 def fitting(seconds: Callable[[int], float], at_least: float, fewest: int = 1) -> int:
@@ -56,7 +48,9 @@ def fitting(seconds: Callable[[int], float], at_least: float, fewest: int = 1) -
     return max(fewest, math.ceil(count * at_least / taken))
 
 
-def seconds_of(call: Callable[[], object], count: int, finish: Callable[[], object] = lambda: None) -> float:
+def seconds_of(
+    call: Callable[[], object], count: int = 1, finish: Callable[[], object] = lambda: None
+) -> float:
     """Time `count` calls in a row; `finish` waits for the device."""
     finish()
     begin = time.perf_counter()
@@ -70,14 +64,13 @@ def seconds_of(call: Callable[[], object], count: int, finish: Callable[[], obje
 class Side:
     """One of the compared: `make(**arguments)` runs in the side's process and returns its block.
 
-    `make` stands at the top of a module and imports peers itself, so that the idle memory of a side (its
-    process before `make`, with `preload` imported) is the same for all.
+    `make` stands at the top of a module and imports peers itself, so that the idle memory of a side, its
+    process before `make`, is the same for all.
     """
 
     name: str
     make: Callable[..., Block]
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    preload: Sequence[str] = ("torch",)
 
 
 class Turns:
@@ -88,18 +81,16 @@ class Turns:
 
     def __init__(self, sides: Sequence[Side]) -> None:
         self.sides = list(sides)
-        self._pools: dict[str, ProcessPoolExecutor] = {}
-
-    def __enter__(self) -> Self:
         spawn = multiprocessing.get_context("spawn")
         self._pools = {side.name: ProcessPoolExecutor(1, spawn) for side in self.sides}
+
+    def __enter__(self) -> Self:
+        print(f"  in turn: {'; '.join(self._pools)}", file=sys.stderr)
         try:
-            loading = {
-                each.name: self._pools[each.name].submit(_preload, each.preload) for each in self.sides
-            }
-            for name, future in loading.items():
+            starting = {name: pool.submit(_start) for name, pool in self._pools.items()}
+            for name, future in starting.items():
                 _answer(name, future)
-            for side in self.sides:  # idle memory is comparable once all have imported their packages
+            for side in self.sides:  # idle memory is comparable once all have imported torch
                 self._ask(side.name, _make, side)
         except BaseException:
             self.__exit__()
@@ -110,21 +101,20 @@ class Turns:
         for pool in self._pools.values():
             pool.shutdown()
 
-    def seconds(self, blocks: int = BLOCKS, warmups: int = 1) -> dict[str, list[float]]:
-        """Return the seconds of each block by side, as `interleaved` does."""
-        asking = {side.name: partial(self._ask, side.name, _block) for side in self.sides}
-        return interleaved(asking, blocks, warmups)
+    def seconds(self, blocks: int = BLOCKS) -> dict[str, list[float]]:
+        """Return the seconds of each block by side, item i of round i; a first round warms up."""
+        return in_turn({name: partial(self._ask, name, _block) for name in self._pools}, blocks)
 
-    def peak_memory(self) -> dict[str, int]:
+    def peak_memory(self) -> dict[str, float]:
         """Return peak bytes of one more block by side.
 
         On a card, of tensors; else above the idle process: PSS over its process tree.
         """
-        return {side.name: int(self._ask(side.name, _peak_bytes)) for side in self.sides}
+        return {name: self._ask(name, _peak_bytes) for name in self._pools}
 
-    def private_memory(self) -> dict[str, int]:
+    def private_memory(self) -> dict[str, float]:
         """Return bytes that only the end of each side's process sets free: no pages of mapped files."""
-        return {side.name: int(self._ask(side.name, _private_bytes)) for side in self.sides}
+        return {name: self._ask(name, _private_bytes) for name in self._pools}
 
     def _ask(self, name: str, function: Callable[..., float], *args: object) -> float:
         return _answer(name, self._pools[name].submit(function, *args))
@@ -159,9 +149,8 @@ class _State:
 _state = _State()
 
 
-def _preload(modules: Sequence[str]) -> float:
-    for module in modules:
-        __import__(module)
+def _start() -> float:
+    """Return once this process has imported this module, and with it torch."""
     return 0.0
 
 
@@ -176,8 +165,6 @@ def _block() -> float:
 
 
 def _peak_bytes() -> float:
-    import torch
-
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
         _state.block()

@@ -1,0 +1,68 @@
+"""DDP on two replicas, a thread each on the CPU, against one replica with one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+
+from benchmarks.outcome import ratio_of
+from benchmarks.workload import Workload
+from parashot.parallel.context import Context, Placement, control_group, wait_for_all
+from parashot.parallel.launch import launch
+from parashot.questions.statistics import Interval
+from parashot.questions.timed import TimedStrategy, in_turn
+
+REPLICAS = 2
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """Seconds per step by serial, DDP, and DDP without its exchange; item i of all of round i."""
+
+    workload: Workload
+    serial: Sequence[float]
+    ddp: Sequence[float]
+    apart: Sequence[float]
+
+    @property
+    def efficiency(self) -> Interval:
+        """T_1 / (p T_p)."""
+        return ratio_of(self.serial, self.ddp).scaled(1 / REPLICAS)
+
+    @property
+    def ceiling(self) -> Interval:
+        """Efficiency without any exchange: what sharing the machine leaves of it."""
+        return ratio_of(self.serial, self.apart).scaled(1 / REPLICAS)
+
+
+def measure_replicas(workload: Workload, steps: int, blocks: int) -> Replicas:
+    """Time blocks of `steps` steps in turn, in fp32, in one process per replica with one thread.
+
+    Raises `DeviceError`.
+    """
+    placement = Placement("cpu", REPLICAS, threads_per_replica=1, cores=REPLICAS)
+    seconds = launch(_measure_rank, placement, REPLICAS, workload, steps, blocks)
+    assert seconds is not None  # only other ranks that torchrun has started get nothing
+    return Replicas(workload, **seconds)
+
+
+def _measure_rank(context: Context, workload: Workload, steps: int, blocks: int) -> dict[str, list[float]]:
+    """Seconds on one rank; only the first one's count. The other sleeps while the first steps alone."""
+    control = control_group(context)
+    batch = workload.batch(context.rank, context.world_size)
+    ddp = TimedStrategy(workload.strategy("ddp", context), [batch], 1)
+    one = TimedStrategy(workload.strategy("serial", context.alone()), [workload.batch()], 1)
+
+    def block(side: str) -> float:
+        wait_for_all(control)
+        if side == "serial":
+            return one.seconds(steps) / steps if context.is_main else 0.0
+        with ddp.strategy.without_exchange() if side == "apart" else nullcontext():
+            return ddp.seconds(steps) / steps
+
+    seconds = in_turn({side: partial(block, side) for side in ("serial", "ddp", "apart")}, blocks)
+    wait_for_all(control)
+    ddp.strategy.close()
+    return seconds
