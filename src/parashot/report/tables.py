@@ -91,7 +91,7 @@ class Table(Generic[R]):
     name: str
     caption: str
     columns: tuple[Column[R], ...]
-    layout: str = ""  # "", stacked or narrow
+    layout: str = ""  # "" or stacked
     rows: Sequence[R] = ()
 
     def of(self, rows: Sequence[R]) -> Table[R]:
