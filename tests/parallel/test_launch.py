@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -85,6 +88,28 @@ def test_a_lost_rank_starts_all_again_which_work_together_unseen_by_other_hosts(
     assert launch(lose_a_peer_once, once_again, 2, tmp_path, how) == (21, True, {"127.0.0.1"})
     assert [signal.getsignal(each) for each in SIGNALS] == before
     assert_all_ended(tmp_path, 4)
+
+
+def work_on(context: Context, folder: Path) -> None:
+    """Work that an interrupt does not end: torch sends one to ranks that are left alone."""
+    attempts(folder, context)
+    while True:
+        with suppress(KeyboardInterrupt):
+            time.sleep(600)
+
+
+@pytest.mark.slow
+def test_ranks_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+    start = multiprocessing.get_context("spawn").Process
+    launcher = start(target=launch, args=(work_on, TWO, 2, tmp_path))
+    launcher.start()
+    while len(texts := [path.read_text() for path in tmp_path.iterdir()]) < 2 or not all(texts):
+        assert launcher.is_alive()
+        time.sleep(0.05)
+    ranks = [psutil.Process(int(text)) for text in texts]
+    launcher.kill()
+    _, alive = psutil.wait_procs(ranks, timeout=60)
+    assert alive == []
 
 
 def test_a_message_that_does_not_arrive_is_a_lost_peer() -> None:

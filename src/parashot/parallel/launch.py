@@ -20,6 +20,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from torch import distributed as dist
 
 from parashot.errors import DeviceError, ParashotError, PeerError, one_line
+from parashot.lifetime import end_with_maker
 from parashot.parallel.context import FRESH_STORE, Context, Placement, by_file, process_context
 from parashot.parallel.torchrun import joined_by_torchrun
 from parashot.progress import OneLine
@@ -143,6 +144,7 @@ def _rank(
     Torch records what a rank raises in an error file, with its time. An error that another attempt cannot
     mend is written to `final` as well, and ends every further attempt at once.
     """
+    end_with_maker()  # torch has SIGINT sent then, which some code swallows
     logging.basicConfig(level=verbosity, format="%(message)s", handlers=[OneLine()])
     if final.exists():
         raise DeviceError(final.read_text(encoding="utf-8"))
