@@ -14,6 +14,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
+from importlib import import_module
 from multiprocessing.connection import Client, Listener, wait
 from pathlib import Path
 from typing import Any
@@ -108,11 +109,8 @@ def serve(rank: int, count: int, folder: str, address: str) -> None:
 
 
 if __name__ == "__main__":
-    import pytest  # noqa: F401
-    import small_tasks  # noqa: F401
-
-    import parashot.train.run  # noqa: F401
-
+    for module in ("pytest", "small_tasks", "parashot.train.run"):  # imported once, for all ranks
+        import_module(module)
     with tempfile.TemporaryDirectory() as name:
         forked = multiprocessing.get_context("fork")
         arguments = (int(sys.argv[2]), name, sys.argv[1])

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -136,16 +137,13 @@ def test_check_keeps_its_rows_and_bounds(monkeypatch: pytest.MonkeyPatch) -> Non
     """Rows of the committed result, in their order, with what each is held to."""
     blocks = [1.0] * 3
 
-    class Loaders:
-        seconds: dict[str, list[float]] = {}  # noqa: RUF012
-
-        def ratios(self) -> dict[str, Interval]:
-            return dict.fromkeys(("study", "study_floats", "copy"), interval(99))
+    ratios = dict.fromkeys(("study", "study_floats", "copy"), interval(99))
+    loaders = SimpleNamespace(seconds={}, ratios=lambda: ratios)
 
     def compare(workload: Workload, sides: list[str], memory: bool) -> Comparison:
         return Comparison(workload, dict.fromkeys(sides, blocks), dict.fromkeys(sides, 1.0))
 
-    monkeypatch.setattr(loader, "measure_compared", lambda quick: Loaders())
+    monkeypatch.setattr(loader, "measure_compared", lambda quick: loaders)
     growth = scale.Growth(1, blocks, blocks, 0)
     monkeypatch.setattr(scale, "scale_ratio", lambda images, quick: growth)
     monkeypatch.setattr(step, "compare", compare)

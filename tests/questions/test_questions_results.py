@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 import typing
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,10 +28,9 @@ EXPORTED = ("hardware", "params", "loader", "strategies", "batchsz", "evaluate",
 
 def write_folder(folder: Path, part: object) -> None:
     """Write each field of a part of the results to a file of its name."""
-    hints = typing.get_type_hints(type(part))
-    for name in [each.name for each in fields(part)]:  # type: ignore[arg-type]
-        if typing.get_origin(hints[name]) is tuple:
-            write_rows(folder / f"{name}.csv", typing.get_args(hints[name])[0], getattr(part, name))
+    for name, hint in typing.get_type_hints(type(part)).items():
+        if typing.get_origin(hint) is tuple:
+            write_rows(folder / f"{name}.csv", typing.get_args(hint)[0], getattr(part, name))
         else:
             write_result(folder / f"{name}.json", getattr(part, name))
 
