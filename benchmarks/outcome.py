@@ -31,7 +31,7 @@ def median_of(values: Sequence[float]) -> Interval:
 
 
 def ratio_of(numerator: Sequence[float], denominator: Sequence[float]) -> Interval:
-    """Ratio of two medians with its 95% interval; item i of both is of round i."""
+    """Ratio with its 95% interval, the geometric mean over rounds; item i of both is of round i."""
     return statistics.ratio_interval(numerator, denominator, _RESAMPLING)
 
 

@@ -24,7 +24,18 @@ PICTURE = ROOT / "docs" / "pictures" / "leaks.png"
 README = ROOT / "README.md"
 BEGIN, END = "<!-- bounds: begin -->", "<!-- bounds: end -->"
 
-ORDER = ("check", "step", "loader", "scale", "equivalence", "leaks", "machine", "predict", "pipeline")
+ORDER = (
+    "check",
+    "step",
+    "loader",
+    "scale",
+    "equivalence",
+    "coverage",
+    "leaks",
+    "machine",
+    "predict",
+    "pipeline",
+)
 """Sections of the page: what readers ask first comes first."""
 
 

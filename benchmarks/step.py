@@ -36,6 +36,8 @@ OURS: Mapping[str, Settings] = {
     "fp32, recompute": {"train.precision": "fp32", "train.recompute": True},
     "bf16": {"train.precision": "bf16"},
     "bf16, recompute": {"train.precision": "bf16", "train.recompute": True},
+    "fp32, ghost norm": {"train.precision": "fp32", "model.norm_episodes": 1},
+    "bf16, ghost norm": {"train.precision": "bf16", "model.norm_episodes": 1},
 }
 """Keys of params.yaml; images arrive as uint8 and are normalised within the step."""
 
@@ -97,7 +99,11 @@ class Comparison:
 
     def times_faster(self, name: str) -> Interval:
         """Seconds of the study over those of side `name`."""
-        return ratio_of(self.seconds["study"], self.seconds[name])
+        return self.ratio("study", name)
+
+    def ratio(self, name: str, other: str) -> Interval:
+        """Seconds of side `name` over those of `other`."""
+        return ratio_of(self.seconds[name], self.seconds[other])
 
 
 def run(quick: bool) -> Outcome:

@@ -83,6 +83,7 @@ class Workload:
             "model.embedding": self.embedding,
             "model.image_size": self.image_size,
             "model.pairing": "split",
+            "model.norm_episodes": 0,  # as the study's step, which it is compared with
             "train.episodes": self.batchsz,
             "train.batchsz": self.batchsz,
             "train.batch_per": "global",

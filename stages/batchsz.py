@@ -1,12 +1,13 @@
-"""Stage `batchsz`: the same episodes in steps of several sizes, with the study's time limit."""
+"""Stage `batchsz`: batch sizes, by the study's experiment and by what each reaches in the same time."""
 
 from parashot.questions.batchsz.measure import study_batch_sizes
-from stages.common import PACKED, RESULTS, provenance, resolved_params, stage
+from stages.common import EMBEDDING, PACKED, RESULTS, provenance, resolved_params, stage
 
 
 def main() -> None:
     params = resolved_params()
-    study_batch_sizes(params, PACKED, RESULTS / "batchsz", provenance("batchsz", params))
+    pretrained = EMBEDDING if params.pretrain.epochs else None
+    study_batch_sizes(params, PACKED, pretrained, RESULTS / "batchsz", provenance("batchsz", params))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,9 @@ from typing import Any, cast
 
 from parashot.command import guarded
 from parashot.hardware import inspect_hardware
+from parashot.knobs import select
 from parashot.lifetime import end_in_order, end_with_parent
-from parashot.params import Params, load_params, select
+from parashot.params import Params, load_params
 from parashot.parsing import read_yaml
 from parashot.progress import OneLine
 from parashot.records import Provenance, read_result

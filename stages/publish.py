@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from parashot.errors import TrackingError
-from parashot.params import Params, flatten
+from parashot.knobs import flatten
+from parashot.params import Params
 from parashot.records import read_json
 from parashot.tracking import LoggableModel, Study, publish
 from stages.common import REPORTS, RESULTS, params, stage, store, tags

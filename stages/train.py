@@ -24,12 +24,16 @@ def main() -> None:
         return
     from parashot.train.job import episode_job  # with torch, which takes seconds
     from parashot.train.run import train
-    from parashot.train.seeds import train_further_seeds
+    from parashot.train.seeds import train_further_seeds, train_twin
 
     pretrained = EMBEDDING if params.pretrain.epochs else None
     job = episode_job(strategy, params, PACKED, out, origin, Live(store(params)), scratch(), pretrained)
     done = train(job)
-    if params.seeds_study.enabled and done is not None and done.status == "ok":
+    if done is None or done.status != "ok":
+        return
+    if strategy == "serial" and params.parallel.serial.twin and not joined_by_torchrun():
+        train_twin(job, train)
+    if params.seeds_study.enabled:
         train_further_seeds(job, params.seeds_study, train)
 
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import yaml
 
+from parashot.knobs import flatten, knobs
 from parashot.parallel.registry import STRATEGIES
-from parashot.params import flatten, knobs, load_params
+from parashot.params import load_params
 
 ROOT = Path(__file__).parents[1]
 STAGES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]

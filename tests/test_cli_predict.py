@@ -35,7 +35,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for number in ROUNDS
         for size in (2**12, 2**20, 2**24)
     ]
-    blocks = [StrategyBlock(number, name, 1, each) for name, each in times.items() for number in ROUNDS]
+    blocks = [StrategyBlock(0, number, name, 1, each) for name, each in times.items() for number in ROUNDS]
     write_rows(folder / "variants.csv", StrategyVariant, variants)
     write_rows(folder / "blocks.csv", StrategyBlock, blocks)
     write_rows(folder / "anatomy.csv", StepTrace, anatomy)

@@ -14,7 +14,7 @@ import pytest
 
 import parashot
 from parashot.cli import parser
-from parashot.params import knobs
+from parashot.knobs import knobs
 from parashot.recipes import recipe_names
 
 ROOT = Path(__file__).parents[1]

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parashot.errors import ParamsError
-from parashot.params import Params, StrategyParams, flatten, knobs, load_params, select
+from parashot.knobs import flatten, knobs, select
+from parashot.params import Params, StrategyParams, load_params
 from parashot.parsing import parse, read_yaml
 from parashot.recipes import apply, load_recipe
 
@@ -85,9 +86,9 @@ def test_the_file_is_valid_and_frozen() -> None:
 
 
 def test_values_keep_their_types() -> None:
-    changes = {"batchsz_study.sizes": [30, 2], "train.learning_rate": 1, "parallel.replicas": 3}
+    changes = {"batchsz_study.sizes": [8, 2], "train.learning_rate": 1, "parallel.replicas": 3}
     params = parse(Params, _changed(changes))
-    assert params.batchsz_study.sizes == (30, 2)
+    assert params.batchsz_study.sizes == (8, 2)
     assert (params.train.learning_rate, type(params.train.learning_rate)) == (1.0, float)
     assert params.loader.bench.workers == "auto" and params.parallel.replicas == 3
     assert parse(Params, _changed({"loader.bench.workers": [0, 4]})).loader.bench.workers == (0, 4)
@@ -191,9 +192,9 @@ def test_what_a_user_is_likely_to_mistake_gets_advice() -> None:
     [
         ({"data.source": "folder"}, "data.archive: null, but data.source is folder"),
         ({"data.archive": "/images"}, "data.archive: '/images' is not used by data.source synthetic"),
-        ({"batchsz_study.baseline": 16}, "batchsz_study.baseline: 16 must be one of the sizes (2, 30, 60)"),
+        ({"batchsz_study.baseline": 16}, "batchsz_study.baseline: 16 must be one of the sizes (2, 8, 32)"),
         ({"batchsz_study.block_episodes": 45}, "batchsz_study.block_episodes: 45 are no whole steps of 2"),
-        ({"batchsz_study.episodes": 50}, "batchsz_study.sizes: 60, but batchsz_study.episodes is 50"),
+        ({"batchsz_study.episodes": 30}, "batchsz_study.sizes: 32, but batchsz_study.episodes is 30"),
         ({"warmup_study.sizes": [8]}, "warmup_study.sizes: [8], but at least two sizes are compared"),
         ({"warmup_study.episodes": 127}, "warmup_study.sizes: 64, but warmup_study.episodes is 127"),
         ({"train.batchsz": 1001, "train.episodes": 1000}, "train.batchsz: 1001, but train.episodes is 1000"),

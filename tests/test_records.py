@@ -195,9 +195,9 @@ def test_unreadable_files(read: Callable[[Path], object], content: bytes | None,
         ("round,variant,steps,seconds\n0,ddp,4\n", "cannot be read"),
         ("round,variant,steps,seconds\n0,ddp,4,0.5,9\n", "cannot be read"),
         ("round,variant,steps\n0,ddp,4\n", "its columns are ['round', 'variant', 'steps']"),
-        ("round,variant,steps,seconds\n0,ddp,4,fast\n", "not a StrategyBlock (seconds: "),
-        ("round,variant,steps,seconds\n0,ddp,4.5,0.5\n", "not a StrategyBlock (steps: "),
-        ("round,variant,steps,seconds\n0,ddp,,0.5\n", "not a StrategyBlock (steps: "),
+        ("launch,round,variant,steps,seconds\n0,0,ddp,4,fast\n", "not a StrategyBlock (seconds: "),
+        ("launch,round,variant,steps,seconds\n0,0,ddp,4.5,0.5\n", "not a StrategyBlock (steps: "),
+        ("launch,round,variant,steps,seconds\n0,0,ddp,,0.5\n", "not a StrategyBlock (steps: "),
     ],
 )
 def test_rows_that_are_none(text: str, says: str, tmp_path: Path) -> None:

@@ -20,9 +20,14 @@ import yaml
 import parashot
 from parashot import cli
 from parashot.files import write_text
-from parashot.params import knobs
+from parashot.knobs import knobs
 from parashot.questions.accuracy.records import EvaluateResult, WarmupRun
-from parashot.questions.batchsz.records import BatchszBlock, BatchszRun
+from parashot.questions.batchsz.records import (
+    BatchszBlock,
+    BatchszRun,
+    BatchszTraining,
+    GradientSample,
+)
 from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.step.records import TuneBlock
@@ -54,6 +59,8 @@ RECORDS: Mapping[str, Any] = {
     "results/train/NAME/seeds.csv": SeedAccuracy,
     "results/batchsz/runs.csv": BatchszRun,
     "results/batchsz/blocks.csv": BatchszBlock,
+    "results/batchsz/trainings.csv": BatchszTraining,
+    "results/batchsz/gradients.csv": GradientSample,
     "results/warmup/runs.csv": WarmupRun,
     "results/evaluate/result.json": EvaluateResult,
     "results/evaluate/test_episodes.csv": EpisodeAccuracy,

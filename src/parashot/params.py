@@ -6,15 +6,15 @@ that is unknown, missing, of the wrong type or out of range raises `ParamsError`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import field, fields, is_dataclass
+from collections.abc import Iterator
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from parashot.errors import ParamsError
-from parashot.parsing import Distinct, Number, Switch, Text, Whole, allowed, keys, parse, read_yaml
+from parashot.parsing import Distinct, Number, Switch, Text, Whole, keys, parse, read_yaml
 from parashot.records import record
 
 SPLIT_CLASSES = {"train": 64, "val": 16, "test": 20}
@@ -69,6 +69,7 @@ class ModelParams:
     shots: Literal["mean", "sum"]
     head: Head
     init: Literal["kaiming", "xavier", "normal", "orthogonal"]
+    norm_episodes: Annotated[Whole, Field(ge=0)]
 
 
 @record
@@ -127,6 +128,13 @@ class StrategyParams:
 
 
 @record
+class SerialParams(StrategyParams):
+    """One replica."""
+
+    twin: Switch
+
+
+@record
 class DpParams(StrategyParams):
     """DataParallel."""
 
@@ -164,6 +172,7 @@ class StrategyBenchParams:
     """Interleaved blocks of steps in `strategy-bench`."""
 
     blocks: Annotated[Whole, Field(ge=7)]
+    launches: Annotated[Whole, Field(ge=1, le=7)]
     steps: Positive
     warmup_steps: Positive
 
@@ -178,7 +187,7 @@ class ParallelParams:
     device: Literal["auto", "cpu", "cuda"]
     replicas: Positive | Auto
     backend: Literal["auto", "gloo", "nccl", "mpi"]
-    serial: StrategyParams
+    serial: SerialParams
     dp: DpParams
     ddp: DdpParams
     allreduce: AllreduceParams
@@ -226,6 +235,7 @@ class LoaderBenchParams:
 
     workers: Distinct[Annotated[Whole, Field(ge=0, le=1024)]] | Auto
     backends: Distinct[Literal["jpeg", "packed", "resident"]]
+    seconds: Annotated[Number, Field(ge=0, le=600)]
     batchsz: Positive
     blocks: Annotated[Whole, Field(ge=7)]
     batches: Positive
@@ -243,10 +253,13 @@ class LoaderParams:
 
 @record
 class BatchszStudyParams:
-    """Trainings of the same episodes with several batch sizes under DDP."""
+    """Batch sizes: the study's experiment under DDP, and what each size reaches in the same time."""
 
     sizes: Distinct[Positive]
     baseline: Positive
+    seeds: Annotated[Whole, Field(ge=3, le=1000)]
+    seconds: Annotated[Number, Field(ge=0.001)]
+    lr_scaling: Literal["none", "linear", "sqrt"]
     episodes: Positive
     blocks: Annotated[Whole, Field(ge=7)]
     block_episodes: Positive
@@ -287,6 +300,7 @@ class ClaimsParams:
     """What a verdict asks for."""
 
     accuracy_margin: Annotated[Number, Field(ge=0.0001, le=1)]
+    time_margin: Annotated[Number, Field(ge=0.001, le=1)]
     confidence: Annotated[Number, Field(ge=0.5, le=0.9999)]
     resamples: Annotated[Whole, Field(ge=100)]
 
@@ -327,32 +341,6 @@ class Params:
 def load_params(path: Path) -> Params:
     """Read and check `path`. Raises `ParamsError` in one line."""
     return parse(Params, read_yaml(path))
-
-
-def knobs(kind: Any = None, prefix: str = "") -> dict[str, str]:
-    """Return every knob by its dotted key, in order, with what it may be in words."""
-    found: dict[str, str] = {}
-    for name, hint in keys(kind or Params).items():
-        key = f"{prefix}{name}"
-        found |= knobs(hint, f"{key}.") if is_dataclass(hint) else {key: allowed(hint)}
-    return found
-
-
-def select(params: Params, knobs: Sequence[str]) -> dict[str, str]:
-    """Return the flat keys of `params` that are among `knobs` or lie in a section among them."""
-    inside = tuple(f"{knob}." for knob in knobs)
-    return {key: value for key, value in flatten(params).items() if key in knobs or key.startswith(inside)}
-
-
-def flatten(section: Any, prefix: str = "") -> dict[str, str]:
-    """Return a section of the tree as {"dotted.key": "value"}, as tracking wants its parameters."""
-    values = {each.name: getattr(section, each.name) for each in fields(section)}
-    values |= values.pop("further", {})
-    result: dict[str, str] = {}
-    for name, value in values.items():
-        key = f"{prefix}{name}"
-        result |= flatten(value, f"{key}.") if is_dataclass(value) else {key: str(value)}
-    return result
 
 
 # --- what must fit together ---------------------------------------------------------------------------

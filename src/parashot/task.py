@@ -181,6 +181,14 @@ class Task(ABC):
         """Budget of the training; steps follow from it and `batchsz`."""
 
     @property
+    def averages_buffers(self) -> bool:
+        """Whether running statistics are averaged over replicas in every step, by their shares of its items.
+
+        Otherwise they are the first replica's, as in PyTorch.
+        """
+        return False
+
+    @property
     def splits_channels(self) -> bool:
         """Whether `cut_channels` can cut the network."""
         return False

@@ -124,7 +124,7 @@ def bench(ddp: float) -> StrategyResults:
     times, rounds = {"serial": 0.4, "ddp": ddp}, range(3)
     return StrategyResults(
         tuple(StrategyVariant(name, name, "ok", "", place, 1, 4) for place, name in enumerate(times, 1)),
-        tuple(StrategyBlock(number, name, 1, each) for name, each in times.items() for number in rounds),
+        tuple(StrategyBlock(0, number, name, 1, each) for name, each in times.items() for number in rounds),
         (StepTrace("ddp", 2, 2, 1, 0, 0, 0, 0, 0, 0, 0, 400, 400),),
         cost_steps=tuple(
             CostStep(number, busy, size, 1, 0.1 * size)

@@ -11,7 +11,7 @@ from parashot import ModelParams
 
 COLOURS = {"blue sky": (40, 60, 230), "grass": (30, 200, 40), "<b>fire</b>": (240, 40, 20)}
 SHIPPED = Path(parashot.__file__).parent / "weights/fast-conv4.safetensors"
-MODEL = ModelParams("conv4", 16, "auto", "mean", "relation", "kaiming")
+MODEL = ModelParams("conv4", 16, "auto", "mean", "relation", "kaiming", 0)
 
 
 def picture(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from itertools import count, product
 from pathlib import Path
+from statistics import median
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +16,9 @@ from torch import distributed as dist
 
 from parashot.params import Params
 from parashot.questions.batchsz.measure import study_batch_sizes
-from parashot.questions.batchsz.records import BatchszBlock, BatchszRun
+from parashot.questions.batchsz.records import BatchszBlock, BatchszRun, BatchszTraining, GradientSample
+from parashot.questions.batchsz.rows import episode_seconds
+from parashot.questions.batchsz.trainings import NOISE_EPISODES
 from parashot.recipes import Value
 from parashot.records import Provenance, read_json, read_rows, read_runs
 from parashot.train import loop
@@ -46,7 +49,7 @@ def studied(tiny_packed: Path, tmp_path_factory: pytest.TempPathFactory, one_cor
     out = tmp_path_factory.mktemp("batchsz") / "out"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
-        study_batch_sizes(params(), tiny_packed, out, Provenance({}, {"source": "tiny"}))
+        study_batch_sizes(params(), tiny_packed, None, out, Provenance({}, {"source": "tiny"}))
     return out
 
 
@@ -76,9 +79,10 @@ def test_the_baseline_sets_the_limit_at_which_others_are_stopped(runs: dict[int,
 
 def test_blocks_of_all_sizes_are_interleaved(studied: Path) -> None:
     blocks = read_rows(BatchszBlock, studied / "blocks.csv")
-    assert [(each.round, each.batchsz, each.synchronised) for each in blocks] == list(
-        product(range(7), SIZES, (True, False))
+    assert sorted((each.round, each.batchsz, each.synchronised) for each in blocks) == list(
+        product(range(7), sorted(SIZES), (False, True))
     )
+    assert [each.round for each in blocks] == sorted(each.round for each in blocks)
     assert {(each.batchsz, each.episodes, each.steps) for each in blocks} == {
         (1, BLOCK, 8),
         (4, BLOCK, 2),
@@ -87,9 +91,33 @@ def test_blocks_of_all_sizes_are_interleaved(studied: Path) -> None:
     assert all(each.seconds > 0 for each in blocks)
 
 
+def test_every_size_is_trained_for_the_same_seconds_with_every_seed(studied: Path) -> None:
+    """Blocks are timed by the real clock: so many episodes as 0.1 s hold at the size's own speed."""
+    trainings = read_rows(BatchszTraining, studied / "trainings.csv")
+    first = params().seed
+    assert [(each.batchsz, each.seed) for each in trainings] == [
+        *product(sorted(SIZES), range(first, first + 3))
+    ]
+    blocks = read_rows(BatchszBlock, studied / "blocks.csv")
+    for each in trainings:
+        speeds = episode_seconds(blocks, each.batchsz).values()
+        assert each.steps == max(1, round(0.1 / median(speeds) / each.batchsz))
+        assert each.episodes == each.steps * each.batchsz
+        assert each.learning_rate == pytest.approx(params().train.learning_rate * (each.batchsz / 8) ** 0.5)
+        assert 0 <= each.val_accuracy <= 1
+    assert len({each.val_accuracy for each in trainings}) > 1
+
+
+def test_gradients_of_episodes_are_compared_with_their_mean(studied: Path) -> None:
+    samples = read_rows(GradientSample, studied / "gradients.csv")
+    assert [each.episode for each in samples] == [*range(NOISE_EPISODES)]
+    mean_squared = sum(each.dot_with_mean for each in samples) / len(samples)
+    assert 0 < mean_squared < sum(each.squared_norm for each in samples) / len(samples)
+
+
 def test_a_run_for_each_size_under_one_parent(studied: Path, runs: dict[int, BatchszRun]) -> None:
     parent, *children = read_runs(studied / "records.jsonl")
-    assert parent.artifacts == ("runs.csv", "blocks.csv")
+    assert parent.artifacts == ("runs.csv", "blocks.csv", "trainings.csv", "gradients.csv")
     assert {each.parent for each in children} == {parent.uuid}
     assert {each.name: each.status for each in children} == {
         f"batch sizes: batchsz{size}": run.status for size, run in runs.items()
@@ -105,7 +133,7 @@ def test_a_run_for_each_size_under_one_parent(studied: Path, runs: dict[int, Bat
 
 def test_without_ddp_every_size_is_skipped_with_the_reason(tiny_packed: Path, tmp_path: Path) -> None:
     out, reason = tmp_path / "out", "parallel.ddp.enabled is false"
-    study_batch_sizes(params({"parallel.ddp.enabled": False}), tiny_packed, out, Provenance())
+    study_batch_sizes(params({"parallel.ddp.enabled": False}), tiny_packed, None, out, Provenance())
     runs = read_rows(BatchszRun, out / "runs.csv")
     assert [(each.batchsz, each.status, each.reason) for each in runs] == [
         (size, "skipped", reason) for size in sorted(SIZES)

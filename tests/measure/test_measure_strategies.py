@@ -20,12 +20,18 @@ from parashot.questions.scaling.measure import local_sizes, new_messages, ready_
 from parashot.questions.strategies.measure import (
     ALL_CORES,
     ONE_GPU,
-    PER_PARAMETER,
     Benchmark,
     bench_strategies,
     list_variants,
 )
-from parashot.questions.strategies.records import StepShares, StepTrace, StrategyBlock, StrategyVariant
+from parashot.questions.strategies.records import (
+    StepEquality,
+    StepShares,
+    StepTrace,
+    StrategyBlock,
+    StrategyVariant,
+)
+from parashot.questions.strategies.rows import PER_PARAMETER, SMALL_BUCKETS
 from parashot.questions.strategies.shares import length, merged, shares_of, within, without
 from parashot.questions.timed import in_turn
 from parashot.recipes import Value
@@ -37,6 +43,7 @@ SETTINGS: dict[str, Value] = {
     **ENABLED,
     "train.batchsz": 4,
     "parallel.bench.blocks": 7,
+    "parallel.bench.launches": 2,
     "parallel.bench.steps": 1,
     "parallel.bench.warmup_steps": 1,
 }
@@ -48,13 +55,20 @@ def test_every_strategy_is_timed_and_traced_beside_the_others(tiny_packed: Path,
     bench_strategies(tiny_params(SETTINGS), tiny_packed, tmp_path, provenance)
     variants = read_rows(StrategyVariant, tmp_path / "variants.csv")
     names = [each.variant for each in variants]
-    assert set(names) == {*STRATEGIES, PER_PARAMETER}
+    assert set(names) == {*STRATEGIES, PER_PARAMETER, SMALL_BUCKETS}
     assert {each.status for each in variants} == {"ok"}
     blocks = read_rows(StrategyBlock, tmp_path / "blocks.csv")
-    assert [(each.round, each.variant) for each in blocks] == [
-        (number, name) for number in range(7) for name in names
-    ]  # interleaved: A B C A B C
+    assert [each.round for each in blocks] == [number for number in range(7) for _ in names]
+    assert all({each.variant for each in blocks if each.round == number} == {*names} for number in range(7))
+    assert {each.launch for each in blocks if each.round < 4} == {0}
+    assert {each.launch for each in blocks if each.round > 3} == {1}
+    orders = {tuple(each.variant for each in blocks if each.round == number) for number in range(7)}
+    assert len(orders) > 1  # random within a round
     assert all(each.seconds > 0 for each in blocks)
+    equal = {
+        each.variant: each.gradient_difference for each in read_rows(StepEquality, tmp_path / "equality.csv")
+    }
+    assert set(equal) == {*STRATEGIES} and max(equal.values()) < 1e-10
 
     traces = {each.variant: each for each in read_rows(StepTrace, tmp_path / "anatomy.csv")}
     for name in STRATEGIES:
@@ -62,9 +76,11 @@ def test_every_strategy_is_timed_and_traced_beside_the_others(tiny_packed: Path,
         assert (traces[name].bytes_sent > 0) is (name != "serial")
     dp, flat = traces["dp"], traces["allreduce"]
     assert (dp.threads, dp.broadcasts, dp.scatters, dp.gathers, dp.reduces) == (2, 1, 1, 1, 1)
-    assert (flat.all_reduces, flat.bytes_sent) == (1, flat.gradient_bytes)
+    statistics = 6 * 2 * 64 * 4  # mean and variance of 64 channels, of six batch norms
+    assert (flat.all_reduces, flat.bytes_sent) == (2, flat.gradient_bytes + statistics)
     assert traces[PER_PARAMETER].all_reduces > 20
-    assert traces[PER_PARAMETER].bytes_sent == flat.gradient_bytes
+    assert traces[SMALL_BUCKETS].all_reduces > traces["ddp"].all_reduces
+    assert traces[PER_PARAMETER].bytes_sent == flat.bytes_sent
     assert traces["layer_split"].sends == 2
     assert traces["fsdp"].reduce_scatters == 5 <= traces["fsdp"].all_gathers
     assert {each.gradient_bytes for each in traces.values()} == {flat.gradient_bytes}
@@ -109,6 +125,7 @@ def test_rows_of_the_comparison_say_what_is_left_out_and_why() -> None:
         "ddp": 3,
         "allreduce": 3,
         PER_PARAMETER: 3,
+        SMALL_BUCKETS: 3,
         "channel_split": 4,
     }
     assert (cpu["serial"].threads_per_replica, cpu[ALL_CORES].threads_per_replica) == (1, 4)

@@ -142,7 +142,7 @@ def test_what_the_device_cannot_do_is_refused_before_anything_is_written(
         lambda: tune(params, tiny_packed, tmp_path / "choices.json", out, none),
         lambda: train(episode_job("serial", params, tiny_packed, out)),
         lambda: bench_strategies(params, tiny_packed, out, none),
-        lambda: study_batch_sizes(params, tiny_packed, out, none),
+        lambda: study_batch_sizes(params, tiny_packed, None, out, none),
     ):
         with pytest.raises(DeviceError) as refused:
             attempt()

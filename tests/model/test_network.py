@@ -18,7 +18,7 @@ from parashot.model.relation import BottleneckHead, ConvHead
 from parashot.model.residual import ResidualHead
 from parashot.params import ModelParams
 
-CONV4 = ModelParams("conv4", 16, "auto", "mean", "relation", "kaiming")
+CONV4 = ModelParams("conv4", 16, "auto", "mean", "relation", "kaiming", 0)
 EMBEDDINGS = ("conv4", "bottleneck", "resnet12")
 
 

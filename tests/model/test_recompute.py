@@ -13,7 +13,7 @@ from parashot.params import ModelParams
 
 
 def networks(embedding: str) -> tuple[RelationNetwork, RelationNetwork]:
-    usual = build_network(ModelParams(embedding, 16, "split", "mean", "relation", "kaiming"), seed=0)  # type: ignore[arg-type]
+    usual = build_network(ModelParams(embedding, 16, "split", "mean", "relation", "kaiming", 0), seed=0)  # type: ignore[arg-type]
     frugal = copy.deepcopy(usual.double().train())
     keep_less(frugal)
     return usual, frugal

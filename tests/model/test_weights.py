@@ -21,7 +21,13 @@ from parashot.model.weights import METADATA, begin_with_embedding, load_network,
 from parashot.params import ModelParams
 
 PARAMS = ModelParams(
-    embedding="conv4", image_size=16, pairing="split", shots="sum", head="relation", init="xavier"
+    embedding="conv4",
+    image_size=16,
+    pairing="split",
+    shots="sum",
+    head="relation",
+    init="xavier",
+    norm_episodes=0,
 )
 SHIPPED = Path(parashot.__file__).parent / "weights/fast-conv4.safetensors"
 

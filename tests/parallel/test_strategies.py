@@ -1,6 +1,6 @@
 """Every way to spread a step takes the step that `serial` takes.
 
-On real processes, in float64, with batch norm in eval mode: plain gradient descent moves each parameter by
+On real processes, in float64: plain gradient descent moves each parameter by
 its gradient, so states equal to 1e-10 after two steps are gradients equal to 1e-10.
 """
 
@@ -47,12 +47,17 @@ CASES: list[Case] = [
 
 
 def stepped(
-    context: Context, name: str, batchsz: int, settings: dict[str, Value]
+    context: Context,
+    name: str,
+    batchsz: int,
+    settings: dict[str, Value],
+    training: bool = False,
+    steps: int = 2,
 ) -> tuple[State, torch.Tensor, State]:
-    """State after two steps, their sums over all ranks, and the state of the whole network."""
-    strategy = build_relation(context, name, {"train.batchsz": batchsz, **settings})
+    """State after some steps, their sums over all ranks, and the state of the whole network."""
+    strategy = build_relation(context, name, {"train.batchsz": batchsz, **settings}, training=training)
     batch = episode_batch(strategy, batchsz)
-    sums = torch.stack([strategy.step(batch) for _ in range(2)])
+    sums = torch.stack([strategy.step(batch) for _ in range(steps)])
     if context.world_size > 1:
         dist.all_reduce(sums)
     whole = {name: value.clone() for name, value in strategy.whole_network().state_dict().items()}
@@ -85,6 +90,42 @@ def test_an_error_in_a_replica_thread_reaches_the_caller() -> None:
 
 
 # --- in training mode -------------------------------------------------------------------------------------
+
+SAME_ALGORITHM: list[Case] = [
+    ("dp", 1, 4, {}),
+    ("ddp", 1, 4, {}),
+    ("allreduce", 1, 4, {}),
+    *((name, replicas, 4, {}) for name in ("dp", "ddp", "allreduce", "fsdp") for replicas in (2, 4)),
+    ("dp", 2, 5, {"model.head": "residual"}),
+    ("ddp", 2, 5, {"model.head": "residual", "model.norm_episodes": 3}),
+    ("allreduce", 2, 4, {"model.embedding": "bottleneck", "model.norm_episodes": 2}),
+    ("fsdp", 2, 3, {"model.embedding": "resnet12"}),
+    ("ddp", 4, 2, {}),  # two ranks without a share
+]
+
+
+@pytest.mark.parametrize(("name", "replicas", "batchsz", "settings"), SAME_ALGORITHM)
+def test_batch_norm_by_episodes_makes_replicas_one_algorithm(
+    name: str, replicas: int, batchsz: int, settings: dict[str, Value], ranks: StandingRanks
+) -> None:
+    """Gradients and running statistics of a training are those of one device, in float64."""
+    # the second step of `bottleneck`, whose gradients are in the hundreds, multiplies rounding
+    steps = 1 if settings.get("model.embedding") == "bottleneck" else 2
+    expected, expected_sums, _ = stepped(alone(), "serial", batchsz, settings, True, steps)
+    state, sums, _ = on_ranks(ranks, name, stepped, batchsz, settings, True, steps, replicas=replicas)
+    assert_equal(state, expected)
+    torch.testing.assert_close(sums, expected_sums, rtol=0, atol=TOLERANCE)
+    assert any(bool(value.any()) for name, value in expected.items() if name.endswith("running_mean"))
+
+
+def test_without_groups_replicas_normalise_by_what_they_hold() -> None:
+    """PyTorch's behaviour, and the study's: two replicas are another algorithm than one."""
+    plain: dict[str, Value] = {"model.norm_episodes": 0}
+    expected, _, _ = stepped(alone(), "serial", 4, plain, training=True)
+    state, _, _ = stepped(alone(2), "dp", 4, plain, training=True)
+    with pytest.raises(AssertionError, match="not close"):
+        assert_equal(state, expected)
+
 
 AUGMENTED: dict[str, Value] = {"augment.crop": 0.5, "augment.flip": True, "augment.jitter": 0.3}
 

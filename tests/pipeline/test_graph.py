@@ -27,7 +27,7 @@ KNOBS = {
     "train.batchsz=60": {"tune", "strategy-bench", *TRAININGS, "evaluate", "summarize"},
     "loader.workers=3": {"batchsz", "warmup", *TRAININGS, "evaluate", "summarize"},
     "parallel.dp.enabled=false": {"strategy-bench", "train-dp", "evaluate", "summarize"},
-    "batchsz_study.sizes=[2,30]": {"batchsz", "summarize"},
+    "batchsz_study.sizes=[2,8]": {"batchsz", "summarize"},
 }
 PAGE = "src/parashot/report/page.py"
 COMPUTES_NOTHING = ("src/parashot/errors.py", "src/parashot/data/__pycache__/pack.cpython-311.pyc")

@@ -15,12 +15,19 @@ import numpy as np
 
 from parashot.params import ClaimsParams, Params, parse, read_yaml
 from parashot.questions.accuracy.records import EvaluateResult, Evaluation, Training
-from parashot.questions.batchsz.records import BatchszBlock, BatchszResults, BatchszRun
+from parashot.questions.batchsz.records import (
+    BatchszBlock,
+    BatchszResults,
+    BatchszRun,
+    BatchszTraining,
+    GradientSample,
+)
 from parashot.questions.loader.records import LoaderBlock, LoaderResults
 from parashot.questions.results import StudyResults
 from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.step.records import TuneBlock, TuneResults
 from parashot.questions.strategies.records import (
+    StepEquality,
     StepShares,
     StepTrace,
     StrategyBlock,
@@ -40,6 +47,9 @@ LOADER = {
     "jpeg": {0: 0.20, 1: 0.22, 2: 0.11, 4: 0.125, 7: 0.16},
     "packed": {0: 0.004, 1: 0.006, 2: 0.005, 4: 0.006, 7: 0.008},
 }
+REACHED = {2: 0.36, 30: 0.42, 60: 0.39}
+"""Validation accuracy in the same time, by size."""
+
 SIZES = {2: 0.050, 30: 0.0125, 60: 0.0105}
 
 FIXED, PER_EPISODE, CONTENTION = 0.004, 0.02475, 1.05
@@ -63,8 +73,10 @@ def params() -> Params:
         train=replace(defaults.train, episodes=1600, batchsz=16, batch_per="global"),
         parallel=replace(defaults.parallel, device="auto"),
         loader=replace(defaults.loader, backend="packed"),
-        batchsz_study=replace(defaults.batchsz_study, sizes=(2, 30, 60), baseline=30),
-        claims=ClaimsParams(accuracy_margin=0.02, confidence=0.95, resamples=500),
+        batchsz_study=replace(
+            defaults.batchsz_study, sizes=(2, 30, 60), baseline=30, episodes=300, block_episodes=60
+        ),
+        claims=ClaimsParams(accuracy_margin=0.02, time_margin=0.05, confidence=0.95, resamples=500),
     )
 
 
@@ -121,12 +133,13 @@ def strategy_results(
     skipped: Mapping[str, str] | None = None,
     replicas: int = 2,
     own: float = 0.01,
+    gradient_difference: float = 0.1,
 ) -> StrategyResults:
     """Blocks of 4 steps of batchsz 16; `skipped` maps a variant to its reason."""
     skipped = skipped or {}
     ran = [name for name in steps if name not in skipped]
     blocks = [
-        StrategyBlock(number, name, 4, 4 * each)
+        StrategyBlock(number // 3, number, name, 4, 4 * each)
         for name in ran
         for number, each in timed(steps[name], name, own)
     ]
@@ -149,6 +162,7 @@ def strategy_results(
         tuple(shares),
         cost_steps(own=own) if seen else (),
         cost_messages(own=own) if seen else (),
+        tuple(StepEquality(each.variant, gradient_difference) for each in seen),
     )
 
 
@@ -194,11 +208,15 @@ def batchsz_results(
     stopped: Sequence[int] = (2,),
     share: float | Mapping[int, float] = 0.2,
     own: float = 0.01,
-    accuracies: Mapping[int, float] | None = None,
-    ci95: float = 0.01,
+    reached: Mapping[int, float] = REACHED,
+    spread: float = 0.01,
 ) -> BatchszResults:
-    """Runs of 600 episodes and blocks of 60, at `per_episode` seconds; without the exchange `share` less."""
-    per_episode, accuracies = per_episode or SIZES, accuracies or {}
+    """Runs of 600 episodes and blocks of 60, at `per_episode` seconds; without the exchange `share` less.
+
+    Trainings with 5 seeds have accuracies around `reached`; what a seed does to all sizes is `spread`, and a
+    tenth of that to one.
+    """
+    per_episode = per_episode or SIZES
     limit = 600 * per_episode[30]
     runs, blocks = [], []
     for size, seconds in per_episode.items():
@@ -214,8 +232,8 @@ def batchsz_results(
                 episodes=int(600 * limit / whole) if halted else 600,
                 episodes_budget=600,
                 projected_seconds=whole,
-                val_accuracy=0.3 if halted else accuracies.get(size, 0.4),
-                val_accuracy_ci95=ci95,
+                val_accuracy=0.3 if halted else 0.4,
+                val_accuracy_ci95=0.01,
             )
         )
         part = share if isinstance(share, float) else share[size]
@@ -224,7 +242,25 @@ def batchsz_results(
                 BatchszBlock(number, size, synchronised, 60, -(-60 // size), each)
                 for number, each in timed(60 * seconds_left, f"{size}{synchronised}", own)
             ]
-    return BatchszResults(tuple(runs), tuple(blocks))
+    luck = spread * np.random.default_rng(13).standard_normal((1 + len(reached), 5))
+    trainings = [
+        BatchszTraining(
+            size, seed, 480 // size, 480, 0.003, float(accuracy + luck[0, seed] + own_luck[seed] / 10)
+        )
+        for (size, accuracy), own_luck in zip(reached.items(), luck[1:], strict=True)
+        for seed in range(5)
+    ]
+    return BatchszResults(tuple(runs), tuple(blocks), tuple(trainings), gradients())
+
+
+def gradients(count: int = 40, noise_scale: float = 12.0) -> tuple[GradientSample, ...]:
+    """Gradients of 400 numbers whose mean has length 1, with as much noise as makes this noise scale."""
+    draws = np.random.default_rng(17).standard_normal((count, 400)) * (noise_scale / 400) ** 0.5
+    draws[:, 0] += 1
+    mean = draws.mean(0)
+    return tuple(
+        GradientSample(number, float(each @ each), float(each @ mean)) for number, each in enumerate(draws)
+    )
 
 
 # --- trainings --------------------------------------------------------------------------------------------

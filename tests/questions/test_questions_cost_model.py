@@ -180,7 +180,7 @@ def test_an_overlap_that_was_not_seen_is_none_at_best_all() -> None:
 def test_one_replica_predicts_over_named_links_alone() -> None:
     alone = predictor(cost_steps=build.cost_steps(busy=(1,)), cost_messages=())
     assert alone.per_node == 1 and alone.here is None
-    assert shown_rows(alone) == [] and alone.rows("ethernet-10g", [2])
+    assert shown_rows(alone, []) == [] and alone.rows("ethernet-10g", [2])
     with pytest.raises(UsageError, match="'here' was not measured"):
         alone.rows("here", [2])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import geometric_mean
 
 import numpy as np
 import pytest
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 from parashot.errors import RecordError
 from parashot.questions.accuracy.records import Training
 from parashot.questions.accuracy.rows import compare, seconds_to, task_rows, time_to_accuracy
-from parashot.questions.batchsz.records import BatchszBlock, BatchszResults, BatchszRun
-from parashot.questions.batchsz.rows import batchsz_rows
+from parashot.questions.batchsz.records import BatchszBlock, BatchszResults, BatchszRun, GradientSample
+from parashot.questions.batchsz.rows import batchsz_rows, noise_scale
 from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.loader.rows import loader_rows
 from parashot.questions.statistics import Resampling
@@ -53,7 +54,7 @@ def test_loader_row_by_hand() -> None:
 def test_a_lone_block_is_an_error_in_one_line() -> None:
     with pytest.raises(RecordError, match=r"one block of jpeg with 3 workers.*loader-bench"):
         loader_rows(loader_blocks(3, [1.0]), RESAMPLING)
-    bench = replace(build.strategy_results(), blocks=(StrategyBlock(0, "dp", 4, 1.0),))
+    bench = replace(build.strategy_results(), blocks=(StrategyBlock(0, 0, "dp", 4, 1.0),))
     with pytest.raises(RecordError, match=r"one block of dp.*strategy-bench"):
         strategy_rows(bench, {}, RESAMPLING)
 
@@ -67,16 +68,17 @@ def test_strategy_rows_by_hand() -> None:
     bench = build.strategy_results()
     found = rows(bench)
     assert list(found) == ["serial", "serial-all-cores", "dp", "ddp"]
-    ddp, serial = (
-        np.median([block.seconds / block.steps for block in bench.blocks if block.variant == name])
-        for name in ("ddp", "serial")
-    )
+
+    def steps(name: str) -> list[float]:
+        return [block.seconds / block.steps for block in bench.blocks if block.variant == name]
+
+    ddp, speedup = np.median(steps("ddp")), geometric_mean(steps("serial")) / geometric_mean(steps("ddp"))
     row = found["ddp"]
     assert row.seconds_per_step and row.episodes_per_second and row.speedup and row.efficiency
     assert row.seconds_per_step.value == pytest.approx(ddp)
     assert row.episodes_per_second.value == pytest.approx(16 / ddp)
-    assert row.speedup.value == pytest.approx(serial / ddp)
-    assert row.efficiency.value == pytest.approx(serial / ddp / 2)
+    assert row.speedup.value == pytest.approx(speedup)
+    assert row.efficiency.value == pytest.approx(speedup / 2)
     assert row.base == "serial" and row.blocks == build.ROUNDS
     assert (row.communication_exposed, row.communication_hidden, row.idle) == pytest.approx(
         (0.05, 0.15, 0.02)
@@ -148,7 +150,8 @@ def test_a_negative_share_of_communication_is_kept() -> None:
 def test_accuracy_is_compared_episode_by_episode() -> None:
     shifted, dp = build.training("ddp", shift=np.full(600, 0.05)), build.training("dp")
     outcome = compare(shifted, dp, 0.02, 0.95)
-    assert outcome and outcome.verdict == "different" and outcome.episodes == 600 and outcome.seeds == 1
+    assert outcome and outcome.verdict == "undecided" and outcome.over == "episodes, of these two networks"
+    assert outcome.episodes == 600 and outcome.seeds == 1
     assert outcome.difference.value == pytest.approx(0.05)
     assert outcome.difference.high - outcome.difference.low < 1e-9, "what both share cancels out"
     assert compare(replace(shifted, val_episodes=()), dp, 0.02, 0.95) is None
@@ -157,7 +160,15 @@ def test_accuracy_is_compared_episode_by_episode() -> None:
 def test_every_training_is_compared_with_serial_and_ddp_with_dp() -> None:
     found = analyse(build.study(), build.params()).accuracy
     assert [(row.first, row.second) for row in found] == [("dp", "serial"), ("ddp", "serial"), ("ddp", "dp")]
-    assert all(row.verdict == "equivalent" and row.episodes == 600 for row in found)
+    assert all(row.verdict == "undecided" and row.episodes == 600 for row in found)
+
+
+def test_the_twin_of_serial_tells_what_rounding_does() -> None:
+    serial = build.training("serial")
+    twin = replace(serial, twin=build.training("serial", shift=np.full(600, 0.01)).val_episodes)
+    found = compare(build.training("ddp"), twin, 0.02, 0.95)
+    assert found and found.rounding == pytest.approx(0.01)
+    assert (none := compare(build.training("ddp"), serial, 0.02, 0.95)) and none.rounding is None
 
 
 def test_only_an_interval_above_zero_is_a_gain() -> None:
@@ -218,3 +229,15 @@ def test_all_that_follows_is_at_or_above_the_level(level: float, points: list[tu
     else:
         assert all(accuracy >= level for seconds, accuracy in points if seconds > reached)
         assert any(seconds == reached and accuracy >= level for seconds, accuracy in points)
+
+
+@pytest.mark.parametrize("true", [3.0, 12.0])
+def test_the_noise_scale_of_gradients_whose_noise_is_known(true: float) -> None:
+    found = noise_scale(build.gradients(200, true), RESAMPLING)
+    assert found is not None
+    assert found.low < true < found.high and found.value == pytest.approx(true, rel=0.25)
+
+
+def test_gradients_of_pure_noise_have_no_noise_scale() -> None:
+    pure = [GradientSample(number, 1.0, 1 / 40) for number in range(40)]  # orthogonal to each other
+    assert noise_scale(pure, RESAMPLING) is None

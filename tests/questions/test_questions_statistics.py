@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from parashot.questions import text
+from parashot.questions.advice import Choice
 from parashot.questions.statistics import (
     Interval,
+    Ranking,
     Resampling,
     equivalence,
     median_interval,
@@ -21,8 +23,6 @@ from parashot.questions.statistics import (
     repeated_equivalence,
     repeated_interval,
     slope_interval,
-    tied,
-    tied_with_best,
 )
 
 FEW, ENOUGH = Resampling(0.95, 300), Resampling(0.95, 1500)
@@ -140,25 +140,63 @@ def test_rounds_of_both_are_paired_in_order() -> None:
     assert first.tolist() == [10.0, 20.0] and second.tolist() == [1.0, 2.0]
 
 
-def test_the_fastest_and_its_ties() -> None:
+def rounds(*values: float) -> dict[int, float]:
+    return dict(enumerate(values))
+
+
+def test_settings_against_the_fastest() -> None:
     times = {
-        "slow": dict(enumerate([2.0, 2.1, 2.2, 2.0, 2.1, 2.3, 2.0])),
-        "fast": dict(enumerate([1.0, 1.1, 1.2, 1.0, 1.1, 1.3, 1.0])),
-        "same": dict(enumerate([1.1, 1.0, 1.3, 0.9, 1.2, 1.2, 1.1])),
+        "slow": rounds(2.0, 2.1, 2.2, 2.0, 2.1, 2.3, 2.0),
+        "fast": rounds(1.0, 1.1, 1.2, 1.0, 1.1, 1.3, 1.0),
+        "near": rounds(1.01, 1.1, 1.21, 1.01, 1.1, 1.31, 1.0),
+        "noisy": rounds(1.1, 1.0, 1.3, 0.9, 1.2, 1.2, 1.1),
     }
-    best, ratios = tied_with_best(times, FEW)
-    assert best == "fast" and tied(ratios) == ["same"] and ratios["slow"].side_of(1) == "above"
+    ranking = Ranking.by_time(times, FEW, margin=0.05)
+    assert ranking.best == "fast" and [*ranking.contenders] == ["fast", "near", "noisy"]
+    assert ranking.as_good == [] and ranking.possible == ["fast", "near", "noisy"]  # noisy may be faster
+    assert ranking.behind["slow"].low > 1.5 and ranking.behind["fast"].value < 1
+    del times["noisy"]
+    assert Ranking.by_time(times, FEW, margin=0.05).as_good == ["fast", "near"]
 
 
-def test_ratios_to_a_best_of_many_hold_together() -> None:
-    """Each interval is as wide as the number of comparisons asks (Bonferroni)."""
+def test_one_setting_is_the_fastest() -> None:
+    ranking = Ranking.by_time({"only": rounds(1.0, 2.0)}, FEW, margin=0.05)
+    assert ranking.best == "only" and ranking.as_good == ["only"]
+
+
+def test_slowdowns_of_a_best_of_many_hold_together() -> None:
+    """Each comparison is at the confidence that as many ask for (Bonferroni)."""
     table = np.random.default_rng(3).lognormal(size=(6, 15))
-    times = {number: dict(enumerate(row)) for number, row in enumerate(table)}
-    best, ratios = tied_with_best(times, ENOUGH)
-    assert ENOUGH.simultaneous(5).confidence == pytest.approx(0.99)
-    for other, ratio in ratios.items():
-        alone = ratio_interval(table[other], table[best], ENOUGH)
-        assert ratio.low < alone.low and ratio.high > alone.high
+    ranking = Ranking.by_time({number: rounds(*row) for number, row in enumerate(table)}, FEW, margin=0.05)
+    assert FEW.simultaneous(5).confidence == pytest.approx(0.99)
+    wide = [ratio_interval(table[1], each, FEW.simultaneous(5)) for each in np.delete(table, 1, 0)]
+    assert len(ranking.contenders) == 6
+    assert ranking.behind[1].high == pytest.approx(max(each.high for each in wide))
+    assert ranking.behind[1].low == pytest.approx(min(each.low for each in wide))
+
+
+TRUTH = np.array([1.0, 1.02, 1.08, 1.3])
+
+
+def test_the_fastest_is_rarely_left_out_and_what_is_slower_rarely_as_good() -> None:
+    generator, left_out, wrong = np.random.default_rng(4), 0, 0
+    for _ in range(400):
+        noise = generator.lognormal(sigma=0.03, size=(9, 1)) * generator.lognormal(sigma=0.02, size=(9, 4))
+        table = dict(enumerate((noise * TRUTH).T))
+        ranking = Ranking.by_time({each: rounds(*row) for each, row in table.items()}, FEW, margin=0.05)
+        left_out += 0 not in ranking.contenders
+        wrong += any(TRUTH[each] > 1.05 for each in ranking.as_good)
+    assert left_out <= 20 and wrong <= 20
+
+
+@given(st.permutations(["a", "b", "c"]))
+def test_a_choice_is_decided_once_no_simpler_one_may_be_as_good(order: list[str]) -> None:
+    behind = {"a": Interval(0.9, 0.85, 0.95), "b": Interval(1.1, 1.0, 1.2), "c": Interval(2.0, 1.9, 2.1)}
+    ranking = Ranking(behind, ["a", "b"], even=1, margin=0.05)
+    choice = Choice.of(ranking, order)
+    assert choice.choice == "a"
+    assert choice.decided is (order.index("a") < order.index("b"))
+    assert Choice.of(ranking).decided and choice.others == ["b"]
 
 
 def test_interval_arithmetic() -> None:

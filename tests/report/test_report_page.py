@@ -122,8 +122,8 @@ def test_tables_show_every_row_rounded(whole: Page, study: Study) -> None:
         assert cells[0] == f"{claim.id} {claim.claim}" and claim.verdict in cells[3]
     ddp, again = study.strategies["ddp"], dict(zip(study.strategies, whole.tables["strategies"], strict=True))
     assert ddp.how in again["ddp"][0] and again["ddp"][1] == "2 × 1"
-    assert again["ddp"][6] == text.accuracy(ddp.val_accuracy or 0, ddp.val_accuracy_ci95)
-    assert again["serial-all-cores"][6] == "–"
+    assert again["ddp"][7] == text.accuracy(ddp.val_accuracy or 0, ddp.val_accuracy_ci95)
+    assert again["serial-all-cores"][7] == "–"
 
 
 def test_claims_are_counted(whole: Page, study: Study) -> None:
@@ -162,7 +162,7 @@ def test_text_from_data_is_escaped(whole: Page) -> None:
 
 def test_caveats_are_told_in_words(whole: Page) -> None:
     assert "Synthetic data:" in whole.text and "A short run: 1,600 training episodes." in whole.text
-    assert "DataParallel without GPUs means here" in whole.text and "batch_per is rank" not in whole.text
+    assert "DataParallel without GPUs does here" in whole.text and "batch_per is rank" not in whole.text
     params = build.params()
     train = replace(params.train, episodes=400_000, batch_per="rank")
     real = replace(params, data=replace(params.data, source="miniimagenet"), train=train)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+import torch
 from tiny_data import PACKED_EPISODES, tiny_params
 
 from parashot.records import Provenance, read_rows, read_runs
@@ -15,7 +16,7 @@ from parashot.tasks.relation import RelationTask
 from parashot.train.job import Job, episode_job
 from parashot.train.records import EpisodeAccuracy, SeedAccuracy, TrainResult
 from parashot.train.run import train
-from parashot.train.seeds import train_further_seeds
+from parashot.train.seeds import train_further_seeds, train_twin
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -44,7 +45,7 @@ def test_further_seeds_are_trained_each_once_though_one_was_killed(tiny_packed: 
     assert not (out / "seeds.csv").exists()
     train_further_seeds(job, study, counted)
     assert trained == [8, 9]
-    assert list((scratch / "seeds").iterdir()) == []
+    assert list((scratch / "again").iterdir()) == []
 
     rows = read_rows(SeedAccuracy, out / "seeds.csv")
     assert Counter(row.seed for row in rows) == dict.fromkeys((7, 8, 9), PACKED_EPISODES)
@@ -55,3 +56,17 @@ def test_further_seeds_are_trained_each_once_though_one_was_killed(tiny_packed: 
     assert [each.name for each in others] == ["train serial, seed 8", "train serial, seed 9"]
     assert [each.params["seed"] for each in (first, *others)] == ["7", "8", "9"]
     assert all(each.parent == first.uuid and not each.artifacts and each.model is None for each in others)
+
+
+def test_a_twin_is_the_same_training_but_for_rounding(tiny_packed: Path, tmp_path: Path) -> None:
+    job = episode_job("serial", tiny_params(), tiny_packed, tmp_path / "out")
+    train(job)
+    seen: list[Job] = []
+    train_twin(job, lambda again: seen.append(again) or train(again))
+    first, twin = (job.task.network(), seen[0].task.network())
+    for ours, theirs in zip(first.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(theirs, ours, rtol=1e-6, atol=0)
+    assert any(not torch.equal(*pair) for pair in zip(first.parameters(), twin.parameters(), strict=True))
+    assert len(read_rows(EpisodeAccuracy, job.out / "twin.csv")) == PACKED_EPISODES
+    main, other = read_runs(job.out / "records.jsonl")
+    assert (other.name, other.parent) == ("train serial, twin", main.uuid)

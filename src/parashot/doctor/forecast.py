@@ -80,7 +80,7 @@ def stage_seconds(params: Params, pace: Pace) -> dict[str, float]:
         * rounds
         * (together + sum(alone / spread[each] for each in names)),
         "trainings": sum((train.episodes * alone + evaluated) / spread[each] for each in names),
-        "batchsz": sized * together,
+        "batchsz": sized * together + len(sizes.sizes) * sizes.seeds * sizes.seconds,
         "evaluate": params.evaluate.test_episodes * pace.test_episode,
     }
     if params.pretrain.epochs:
@@ -133,7 +133,7 @@ def _loader_seconds(params: Params, pace: Pace) -> float:
     bench = params.loader.bench
     counts = _WORKER_COUNTS if bench.workers == "auto" else len(bench.workers)
     decoding = bench.batches * bench.batchsz * _episode_images(params) * pace.decoded_image
-    each = 0.3 + (decoding if "jpeg" in bench.backends else 0.0)
+    each = 0.3 + max(bench.seconds, decoding if "jpeg" in bench.backends else 0.0)
     return (bench.blocks + 1) * counts * each
 
 

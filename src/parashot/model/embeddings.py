@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
+from parashot.model.norm import BatchNorm2d
 from parashot.model.recompute import Recomputable
 
 BOTTLENECK_EXPANSION = 4
@@ -49,7 +50,7 @@ def bottleneck() -> Embedding:
     Its first activation is a sigmoid, where ResNets (He et al., CVPR 2016) have a ReLU.
     """
     convolution = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
-    stem = Block(convolution, nn.BatchNorm2d(64), nn.MaxPool2d(3, stride=2, padding=1), nn.Sigmoid())
+    stem = Block(convolution, BatchNorm2d(64), nn.MaxPool2d(3, stride=2, padding=1), nn.Sigmoid())
     first = bottlenecks(3, 64, planes=64, stride=1)
     second = bottlenecks(4, 256, planes=128, stride=2)
     third = bottlenecks(6, 512, planes=256, stride=2)
@@ -75,7 +76,7 @@ class Block(nn.Sequential, Recomputable):
 def conv_block(in_channels: int, out_channels: int, *pool: nn.Module) -> Block:
     """3×3 convolution, batch norm, a pool if there is one, ReLU."""
     convolution = nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=False)
-    return Block(convolution, nn.BatchNorm2d(out_channels), *pool, nn.ReLU(inplace=True))
+    return Block(convolution, BatchNorm2d(out_channels), *pool, nn.ReLU(inplace=True))
 
 
 def bottlenecks(count: int, in_channels: int, planes: int, stride: int) -> nn.Sequential:
@@ -92,17 +93,17 @@ class Bottleneck(Recomputable):
         super().__init__()
         out_channels = BOTTLENECK_EXPANSION * planes
         self.conv1 = nn.Conv2d(in_channels, planes, 1, bias=False)
-        self.norm1 = nn.BatchNorm2d(planes)
+        self.norm1 = BatchNorm2d(planes)
         self.conv2 = nn.Conv2d(planes, planes, 3, stride, padding=1, bias=False)
-        self.norm2 = nn.BatchNorm2d(planes)
+        self.norm2 = BatchNorm2d(planes)
         self.conv3 = nn.Conv2d(planes, out_channels, 1, bias=False)
-        self.norm3 = nn.BatchNorm2d(out_channels)
+        self.norm3 = BatchNorm2d(out_channels)
         self.relu = nn.ReLU(inplace=True)
         self.shortcut: nn.Module = nn.Identity()
         self.shortcut_norm: nn.Module = nn.Identity()
         if stride != 1 or in_channels != out_channels:
             self.shortcut = nn.Conv2d(in_channels, out_channels, 1, stride, bias=False)
-            self.shortcut_norm = nn.BatchNorm2d(out_channels)
+            self.shortcut_norm = BatchNorm2d(out_channels)
 
     def forward(self, maps: Tensor) -> Tensor:
         """Maps [m, in_channels, h, w] to [m, 4 planes, h / stride, w / stride]."""
@@ -127,10 +128,10 @@ class ResidualBlock(Recomputable):
         layers: list[nn.Module] = []
         for channels in (in_channels, out_channels, out_channels):
             convolution = nn.Conv2d(channels, out_channels, 3, padding=1, bias=False)
-            layers += [convolution, nn.BatchNorm2d(out_channels), nn.LeakyReLU(0.1, inplace=True)]
+            layers += [convolution, BatchNorm2d(out_channels), nn.LeakyReLU(0.1, inplace=True)]
         self.residual = nn.Sequential(*layers[:-1])  # the last activation comes after the sum
         shortcut = nn.Conv2d(in_channels, out_channels, 1, bias=False)
-        self.shortcut = nn.Sequential(shortcut, nn.BatchNorm2d(out_channels))
+        self.shortcut = nn.Sequential(shortcut, BatchNorm2d(out_channels))
         self.after = nn.Sequential(nn.MaxPool2d(2), nn.LeakyReLU(0.1, inplace=True))
 
     def forward(self, maps: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from parashot.model.embeddings import EMBEDDINGS
 from parashot.model.init import initialise
+from parashot.model.norm import norm_by_groups
 from parashot.model.pairing import PAIRINGS, Pairs, choose_pairing
 from parashot.model.relation import HEADS
 from parashot.model.residual import ResidualHead, cosines
@@ -35,11 +36,16 @@ class RelationNetwork(nn.Module):
     def forward(self, support: Tensor, query: Tensor) -> Tensor:
         """Scores [b, q, n] of support [b, n, k, 3, h, w] and query [b, q, 3, h, w].
 
-        All images pass the embedding at once, so that batch norm sees them together. Images whose memory is
-        ordered [..., h, w, 3] stay so throughout.
+        All images pass the embedding at once, so that batch norm sees them together, or by groups of episodes
+        (`norm_by_episodes`).
         """
         maps = self.embed(all_images(support, query))
         return self.relate(*maps_of_episodes(maps, *support.shape[:3]))
+
+    def norm_by_episodes(self, count: int, n: int, k: int, q: int) -> None:
+        """Let batch norm take `count` episodes at a time while it trains (0: all), of n k + q images each."""
+        norm_by_groups(self.embedding, count * (n * k + q))
+        norm_by_groups(self.relation, count * q * n)
 
     def embed(self, images: Tensor) -> Tensor:
         """Maps [m, C, h', w'] of images [m, 3, h, w]."""
@@ -84,14 +90,18 @@ class RelationNetwork(nn.Module):
 
 
 def all_images(support: Tensor, query: Tensor) -> Tensor:
-    """Images [m, 3, h, w] of support [b, n, k, 3, h, w] and then query [b, q, 3, h, w]; m = b (n k + q)."""
-    return torch.cat((support.flatten(0, 2), query.flatten(0, 1)))
+    """Images [m, 3, h, w] of support [b, n, k, 3, h, w] and query [b, q, 3, h, w]; m = b (n k + q).
+
+    One episode after another, in memory as channels last.
+    """
+    episodes = torch.cat((support.flatten(1, 2).movedim(2, 4), query.movedim(2, 4)), dim=1)
+    return episodes.flatten(0, 1).movedim(3, 1)
 
 
 def maps_of_episodes(maps: Tensor, b: int, n: int, k: int) -> tuple[Tensor, Tensor]:
     """Support maps [b, n, k, C, h, w] and query maps [b, q, C, h, w] of maps in the order of `all_images`."""
-    supports = b * n * k
-    return maps[:supports].view(b, n, k, *maps.shape[1:]), maps[supports:].view(b, -1, *maps.shape[1:])
+    episodes = maps.unflatten(0, (b, -1))
+    return episodes[:, : n * k].unflatten(1, (n, k)), episodes[:, n * k :]
 
 
 class EpisodeModel(nn.Module):

@@ -7,6 +7,8 @@ concat: the pairs are built, b q n maps of 2C channels, and convolved.
 split:  a convolution is linear, so conv(concat(s, q)) = conv_s(s) + conv_q(q), where conv_s has the weights
         of the first C input channels and conv_q those of the others. Each is computed once per map, not once
         per pair, and the sums are formed by broadcasting; the pairs never exist.
+
+What is convolved lies in memory as channels last.
 """
 
 from __future__ import annotations
@@ -36,11 +38,8 @@ class ConcatPairs:
         self.support, self.query = support, query
         left = support.unsqueeze(1).expand(-1, query.shape[1], -1, -1, -1, -1)
         right = query.unsqueeze(2).expand(-1, -1, support.shape[1], -1, -1, -1)
-        if _is_channels_last(query):  # torch.cat would not keep it: it knows the format of 4 dimensions only
-            pairs = torch.cat((left.movedim(3, 5), right.movedim(3, 5)), dim=5).movedim(5, 3)
-        else:
-            pairs = torch.cat((left, right), dim=3)
-        self.maps = pairs.flatten(0, 2)
+        pairs = torch.cat((left.movedim(3, 5), right.movedim(3, 5)), dim=5)
+        self.maps = pairs.flatten(0, 2).movedim(3, 1)
 
     def convolve(self, conv: nn.Conv2d) -> Tensor:
         """See `Pairs`."""
@@ -64,13 +63,9 @@ class SplitPairs:
 
 def _convolve(conv: nn.Conv2d, maps: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Convolve [b, i, C, h, w] with some of the weights of `conv`."""
-    convolved = F.conv2d(maps.flatten(0, 1), weight, bias, conv.stride, conv.padding, conv.dilation)
+    images = maps.movedim(2, 4).flatten(0, 1).movedim(3, 1)
+    convolved = F.conv2d(images, weight, bias, conv.stride, conv.padding, conv.dilation)
     return convolved.view(*maps.shape[:2], *convolved.shape[1:])
-
-
-def _is_channels_last(maps: Tensor) -> bool:
-    """Whether maps [b, i, C, h, w] lie in memory as [b, i, h, w, C]."""
-    return maps.flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
 
 
 PAIRINGS: dict[str, type[ConcatPairs] | type[SplitPairs]] = {"concat": ConcatPairs, "split": SplitPairs}

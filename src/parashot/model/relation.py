@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from parashot.model.embeddings import Block, Bottleneck, bottlenecks, conv_block
+from parashot.model.norm import BatchNorm1d, BatchNorm2d
 from parashot.model.pairing import Pairs
 
 
@@ -26,7 +27,7 @@ class ConvHead(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.pair_conv = nn.Conv2d(2 * channels, 64, 3, padding=1, bias=False)
-        self.pair_block = Block(nn.BatchNorm2d(64), nn.MaxPool2d(2, ceil_mode=True), nn.ReLU(inplace=True))
+        self.pair_block = Block(BatchNorm2d(64), nn.MaxPool2d(2, ceil_mode=True), nn.ReLU(inplace=True))
         self.block = conv_block(64, 64, nn.MaxPool2d(2, ceil_mode=True))
         self.fields = nn.AdaptiveAvgPool2d(3)
         self.score = nn.Sequential(nn.Linear(576, 8), nn.ReLU(inplace=True), nn.Linear(8, 1))
@@ -49,7 +50,7 @@ class BottleneckHead(nn.Module):
         self.pair_block = Bottleneck(2 * channels, planes=128, stride=2)
         self.wide = bottlenecks(3, 512, planes=128, stride=1)
         self.narrow = bottlenecks(3, 512, planes=64, stride=2)
-        hidden = (nn.Linear(256, 64), nn.BatchNorm1d(64), nn.ReLU(inplace=True))
+        hidden = (nn.Linear(256, 64), BatchNorm1d(64), nn.ReLU(inplace=True))
         self.score = nn.Sequential(*hidden, nn.Linear(64, 1))
 
     def forward(self, pairs: Pairs) -> Tensor:

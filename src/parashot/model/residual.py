@@ -42,9 +42,10 @@ class ResidualHead(nn.Module):
 
     def forward(self, pairs: Pairs) -> Tensor:
         """Scores [b q n, 1] of all pairs; in training the centre moves on."""
-        if self.training:
+        scores = self.join(*self.parts(pairs))
+        if self.training:  # after its use: replicas that see other images compare by the same centre
             self.move_centre(pairs.query.flatten(0, 1))
-        return self.join(*self.parts(pairs))
+        return scores
 
     def parts(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Cosines and the relation head's scores, [b q n, 1] each."""

@@ -55,7 +55,7 @@ def load_network(path: Path) -> RelationNetwork:
     if content.get("format") != FORMAT:
         raise ParashotError(f"{path}: format {content.get('format')!r}, not {FORMAT}; train again")
     with torch.random.fork_rng(devices=[]):
-        network = RelationNetwork(parse(ModelParams, content.get("model"), f"{path}: model"))
+        network = RelationNetwork(parse(ModelParams, _complete(content.get("model")), f"{path}: model"))
     if _shapes(state) != _shapes(network.state_dict()):
         raise ParashotError(f"{path}: its weights are not those of the network it names; {ADVICE}")
     network.load_state_dict(state)
@@ -87,6 +87,11 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise ParashotError(f"{path}: cannot be read ({error.strerror}); {ADVICE}") from error
     except (safetensors.SafetensorError, KeyError, ValueError, TypeError) as error:
         raise ParashotError(f"{path}: not a model of parashot, or damaged; {ADVICE}") from error
+
+
+def _complete(model: object) -> object:
+    """Add to the params of a file what was written before they had it."""
+    return {"norm_episodes": 0, **model} if isinstance(model, dict) else model
 
 
 def _shapes(state: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:

@@ -26,9 +26,6 @@ class Allreduce(ReplicaStrategy):
     name = "allreduce"
     compiles = True
 
-    exchanging = True
-    """Whether backward is followed by the exchange."""
-
     def in_words(self) -> str:
         message = "one message" if self.params.flat else "a message per parameter"
         return f"a replica each, gradients in {message}"

@@ -21,7 +21,7 @@ from parashot.task import Batch, Task
 
 
 class Ddp(ReplicaStrategy):
-    """Communication per step: an all-reduce per bucket of gradients, a broadcast of running statistics."""
+    """Communication per step: an all-reduce per bucket of gradients, a message of running statistics."""
 
     name = "ddp"
     compiles = True
@@ -37,6 +37,8 @@ class Ddp(ReplicaStrategy):
             static_graph=params.static_graph,
             find_unused_parameters=params.find_unused_parameters,
         )
+        # averaged after each step instead; the argument of this name is deprecated since torch 2.13
+        self.wrapped.broadcast_buffers = not task.averages_buffers
         if params.compression == "bf16":
             self.wrapped.register_comm_hook(context.group, bf16_compress_hook)
 
@@ -47,6 +49,8 @@ class Ddp(ReplicaStrategy):
     def unsupported_reason(placement: Placement, task: Task, params: Any) -> str:
         if params.sync_batch_norm and placement.device_type == "cpu":
             return "SyncBatchNorm works on GPUs only; set parallel.ddp.sync_batch_norm=false"
+        if params.sync_batch_norm and task.averages_buffers:
+            return "SyncBatchNorm takes all replicas together, not groups; set model.norm_episodes=0"
         return ""
 
     def place(self, network: nn.Module) -> nn.Module:
@@ -68,9 +72,9 @@ class Ddp(ReplicaStrategy):
     @contextmanager
     def without_exchange(self) -> Iterator[None]:
         # DDP decides at the end of a forward pass whether the next one sends the running statistics
-        self.wrapped.require_forward_param_sync = False
+        self.wrapped.require_forward_param_sync = self.exchanging = False
         try:
             with self.wrapped.no_sync():
                 yield
         finally:
-            self.wrapped.require_forward_param_sync = True
+            self.wrapped.require_forward_param_sync = self.exchanging = True

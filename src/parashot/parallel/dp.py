@@ -1,10 +1,10 @@
 """DataParallel: one process, a thread per replica.
 
-On GPUs it is `torch.nn.DataParallel`. Without a GPU that class only calls the module, so its mechanism is
-built here as it works on GPUs, and labelled so: parameters copied out from the first replica each step,
-inputs scattered, forward *and backward in each replica's own thread*, gradients summed to the first, one
-optimizer step. (CUDA's autograd runs a thread per device; on a CPU one `backward()` over all replicas would
-run in the calling thread alone and make DataParallel look slower than it is.)
+On GPUs it is `torch.nn.DataParallel`. Without a GPU that class only calls the module, so what it does on GPUs
+is built here and labelled so, step by step: parameters are copied out from the first replica, inputs
+scattered; a thread is started for each replica's forward pass, and all are waited for; outputs are gathered,
+and their loss is taken; the backward passes run in a standing thread per replica, as those of autograd on
+GPUs, and are waited for; gradients are summed to the first replica; one optimizer step.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any, ParamSpec, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from parashot.parallel.context import Context
 from parashot.parallel.strategy import EXCHANGE, StepOptions, Strategy, weighted_loss
@@ -24,6 +25,9 @@ from parashot.task import Batch, Task
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+LossOf = Callable[[Tensor, Batch], tuple[Tensor, Tensor]]
+"""Gathered outputs [b, ...] and their batch to what `weighted_loss` returns."""
 
 
 def _profiled_as_exchange(method: Callable[P, T]) -> Callable[P, T]:
@@ -45,22 +49,28 @@ class Dp(Strategy):
     def __init__(self, task: Task, options: StepOptions, context: Context, params: Any) -> None:
         super().__init__(task, options, context, params)
         self.replicas = context.placement.replicas
+        module: nn.Module = _WithLoss(self.model, task) if params.loss_in_replica else self.model
         self.engine: CpuEngine | CudaEngine
         if context.device.type == "cuda":
-            self.engine = CudaEngine(self.model, task, self.replicas, params.loss_in_replica)
+            self.engine = CudaEngine(module, self.replicas)
             self.how = f"1 process, torch.nn.DataParallel over {self.replicas} GPUs"
         else:
-            self.engine = CpuEngine(self.model, task, self.replicas, context.placement.threads_per_replica)
+            threads = context.placement.threads_per_replica
+            self.engine = CpuEngine(module, self.replicas, threads, task.averages_buffers)
             self.how = f"1 process, {self.replicas} replica threads: DataParallel's mechanism on a CPU"
 
     @staticmethod
     def processes(replicas: int) -> int:
         return 1
 
-    def forward_backward(self, batch: Batch) -> torch.Tensor:
-        if self.params.loss_in_replica:
-            return self.engine.loss_in_replica(batch)
-        return self.engine.gathered_outputs(batch)
+    def forward_backward(self, batch: Batch) -> Tensor:
+        return self.engine.forward_backward(batch, self._loss)
+
+    def _loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        if not self.params.loss_in_replica:
+            return weighted_loss(outputs, self.task, batch)
+        losses, metrics = outputs.unbind(-1)
+        return losses.sum() / batch.total, torch.stack([losses.detach().sum(), metrics.detach().sum()])
 
     @property
     def transport(self) -> object:
@@ -74,45 +84,30 @@ class Dp(Strategy):
 class CpuEngine:
     """DataParallel's mechanism on a CPU.
 
-    `replicas[0]` is the network itself, each replica has a thread of its own. The methods carry the names of
-    `torch.nn.DataParallel`'s, so that both are counted alike.
+    `replicas[0]` is the network itself. The methods carry the names of `torch.nn.DataParallel`'s, so that
+    both are counted alike. averages_buffers: running statistics become the mean over replicas, which
+    `torch.nn.DataParallel` cannot do: there those of all replicas but the first are lost.
     """
 
-    def __init__(self, network: nn.Module, task: Task, replicas: int, threads_per_replica: int) -> None:
-        self.task = task
-        self.replicas = [network, *(copy.deepcopy(network) for _ in range(replicas - 1))]
-        self.threads = [
-            ThreadPoolExecutor(1, f"replica-{index}", torch.set_num_threads, (threads_per_replica,))
-            for index in range(replicas)
-        ]
+    def __init__(
+        self, module: nn.Module, replicas: int, threads_per_replica: int, averages_buffers: bool
+    ) -> None:
+        self.replicas = [module, *(copy.deepcopy(module) for _ in range(replicas - 1))]
+        self.threads_per_replica = threads_per_replica
+        self.averages_buffers = averages_buffers
+        self.backward_threads = [self._thread() for _ in range(replicas)]
 
-    def loss_in_replica(self, batch: Batch) -> torch.Tensor:
-        """Take the loss of each shard in its replica: the study's way."""
-
-        def one(replica: nn.Module, shard: Batch) -> torch.Tensor:
-            loss, sums = weighted_loss(replica(shard.data), self.task, shard)
-            loss.backward()
-            return sums
-
+    def forward_backward(self, batch: Batch, loss_of: LossOf) -> Tensor:
+        """Add the gradient of a batch to the first replica's; returns the sums of `loss_of`."""
         shards = self.scatter(batch)
         self.replicate(len(shards))
-        sums = self.parallel_apply(one, shards)
-        self.reduce(len(shards))
-        return self.gather([each[None] for each in sums]).sum(0)
-
-    def gathered_outputs(self, batch: Batch) -> torch.Tensor:
-        """Gather the outputs on the first device, which takes the loss and sends its gradient back."""
-        shards = self.scatter(batch)
-        self.replicate(len(shards))
-        outputs = self.parallel_apply(lambda replica, shard: replica(shard.data), shards)
+        outputs = self.parallel_apply(shards)
         gathered = self.gather([each.detach() for each in outputs]).requires_grad_()
-        loss, sums = weighted_loss(gathered, self.task, batch)
+        loss, sums = loss_of(gathered, batch)
         loss.backward()
         assert gathered.grad is not None
-        gradients = gathered.grad.split([len(each) for each in outputs])
-        pairs = list(zip(outputs, gradients, strict=True))
-        self.parallel_apply(lambda _, pair: pair[0].backward(pair[1]), pairs)
-        self.reduce(len(shards))
+        self.backward(outputs, gathered.grad.split([len(each) for each in outputs]))
+        self.reduce([len(shard) / len(batch) for shard in shards])
         return sums
 
     @_profiled_as_exchange
@@ -123,10 +118,7 @@ class CpuEngine:
     @_profiled_as_exchange
     @torch.no_grad()
     def replicate(self, count: int) -> None:
-        """Copy parameters and buffers out from the first replica.
-
-        The copies' own buffers are lost, as on GPUs.
-        """
+        """Copy parameters and buffers out from the first replica."""
         source = [*self.replicas[0].parameters(), *self.replicas[0].buffers()]
         for replica in self.replicas[1:count]:
             for target, value in zip([*replica.parameters(), *replica.buffers()], source, strict=True):
@@ -135,59 +127,66 @@ class CpuEngine:
             for module, original in zip(replica.modules(), self.replicas[0].modules(), strict=True):
                 module.training = original.training
 
-    def parallel_apply(
-        self, function: Callable[[nn.Module, T], torch.Tensor], inputs: Sequence[T]
-    ) -> list[torch.Tensor]:
-        """Call `function(replica, input)` for each input in its replica's thread.
-
-        Raises what a thread raised.
-        """
-        replicas, threads = self.replicas[: len(inputs)], self.threads[: len(inputs)]
-        futures = [
-            thread.submit(function, replica, each)
-            for thread, replica, each in zip(threads, replicas, inputs, strict=True)
-        ]
-        return [future.result() for future in futures]
+    def parallel_apply(self, shards: Sequence[Batch]) -> list[Tensor]:
+        """Call each replica in a thread of its own, started for this step. Raises what a thread raised."""
+        with ExitStack() as threads:
+            return _results(
+                [
+                    threads.enter_context(self._thread()).submit(replica, shard.data)
+                    for replica, shard in zip(self.replicas, shards, strict=False)  # of the first replicas
+                ]
+            )
 
     @staticmethod
     @_profiled_as_exchange
-    def gather(outputs: Sequence[torch.Tensor]) -> torch.Tensor:
+    def gather(outputs: Sequence[Tensor]) -> Tensor:
         """Concatenate the replicas' outputs on the first device."""
         return torch.cat(list(outputs))
 
+    def backward(self, outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
+        """Go back through each replica in its own thread. Raises what a thread raised."""
+        triples = zip(self.backward_threads, outputs, gradients, strict=False)
+        _results([thread.submit(output.backward, gradient) for thread, output, gradient in triples])
+
     @_profiled_as_exchange
     @torch.no_grad()
-    def reduce(self, count: int) -> None:
-        """Sum the replicas' gradients onto the first."""
-        for replica in self.replicas[1:count]:
-            for target, value in zip(self.replicas[0].parameters(), replica.parameters(), strict=True):
+    def reduce(self, shares: Sequence[float]) -> None:
+        """Sum the gradients of the first replicas onto the first; `shares`: of the items, of each."""
+        used = self.replicas[: len(shares)]
+        for replica in used[1:]:
+            for target, value in zip(used[0].parameters(), replica.parameters(), strict=True):
                 if value.grad is not None:
                     assert target.grad is not None
                     target.grad.add_(value.grad)
+        if self.averages_buffers:
+            for target, *others in zip(*(replica.buffers() for replica in used), strict=True):
+                if target.is_floating_point():
+                    target.mul_(shares[0])
+                    for share, value in zip(shares[1:], others, strict=True):
+                        target.add_(value, alpha=share)
 
     def close(self) -> None:
         """End the threads."""
-        for thread in self.threads:
+        for thread in self.backward_threads:
             thread.shutdown()
+
+    def _thread(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1, "replica", torch.set_num_threads, (self.threads_per_replica,))
+
+
+def _results(calls: Sequence[Future[T]]) -> list[T]:
+    return [call.result() for call in calls]
 
 
 class CudaEngine:
-    """`torch.nn.DataParallel` over the first `replicas` GPUs, the loss inside or outside of the replicas."""
+    """`torch.nn.DataParallel` over the first `replicas` GPUs."""
 
-    def __init__(self, network: nn.Module, task: Task, replicas: int, loss_in_replica: bool) -> None:
-        self.task = task
-        module = _WithLoss(network, task) if loss_in_replica else network
+    def __init__(self, module: nn.Module, replicas: int) -> None:
         self.wrapped = nn.DataParallel(module, device_ids=list(range(replicas)))
 
-    def loss_in_replica(self, batch: Batch) -> torch.Tensor:
-        """Let each replica return its items' losses and metrics."""
-        losses, metrics = self.wrapped(batch.data).unbind(-1)
-        (losses.sum() / batch.total).backward()
-        return torch.stack([losses.detach().sum(), metrics.detach().sum()])
-
-    def gathered_outputs(self, batch: Batch) -> torch.Tensor:
-        """Take the loss on the first device."""
-        loss, sums = weighted_loss(self.wrapped(batch.data), self.task, batch)
+    def forward_backward(self, batch: Batch, loss_of: LossOf) -> Tensor:
+        """Add the gradient of a batch to the network's; returns the sums of `loss_of`."""
+        loss, sums = loss_of(self.wrapped(batch.data), batch)
         loss.backward()
         return sums
 
@@ -203,7 +202,7 @@ class _WithLoss(nn.Module):
         self.network = network
         self.task = task
 
-    def forward(self, data: Any) -> torch.Tensor:
+    def forward(self, data: Any) -> Tensor:
         outputs = self.network(data)
         losses = self.task.loss(outputs, data)
         return torch.stack([losses, self.task.metric(outputs, data).to(losses.dtype)], dim=-1)

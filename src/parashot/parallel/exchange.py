@@ -39,6 +39,18 @@ def broadcast_from_main(tensors: Iterable[Tensor], context: Context) -> None:
         dist.broadcast(value, group=context.group, group_src=0)
 
 
+@torch.no_grad()
+def average_over_ranks(tensors: Iterable[Tensor], share: float, context: Context) -> None:
+    """Average real tensors over the ranks in place, in one message; the ranks' shares sum to 1."""
+    real = [each for each in tensors if each.is_floating_point()]
+    if not real:
+        return
+    flat, views = flat_views(real)
+    torch._foreach_copy_(views, real)
+    dist.all_reduce(flat.mul_(share), group=context.group)
+    torch._foreach_copy_(real, views)
+
+
 def gradients_of(network: nn.Module) -> list[Tensor]:
     """Return the gradients that a step exchanges, one for each trained parameter.
 

@@ -18,7 +18,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from parashot.parallel.context import Context, Placement
-from parashot.parallel.exchange import broadcast_from_main
+from parashot.parallel.exchange import average_over_ranks, broadcast_from_main
 from parashot.parallel.multiprocess import ShardedStrategy
 from parashot.parallel.strategy import weighted_loss
 from parashot.task import Batch, Task
@@ -70,6 +70,9 @@ class Fsdp(ShardedStrategy):
 
     def gradients(self) -> list[torch.Tensor]:
         return [each.to_local() if isinstance(each, DTensor) else each for each in super().gradients()]
+
+    def average_buffers(self, share: float) -> None:
+        average_over_ranks(self.network.buffers(), share, self.context)
 
     def synchronise_buffers(self) -> None:
         broadcast_from_main(self.network.buffers(), self.context)

@@ -12,7 +12,7 @@ from torch import distributed as dist
 from torch import nn
 
 from parashot.parallel.context import Context, ensure_group
-from parashot.parallel.exchange import broadcast_from_main, same_on_all_ranks
+from parashot.parallel.exchange import average_over_ranks, broadcast_from_main, same_on_all_ranks
 from parashot.parallel.strategy import StepOptions, Strategy, channels_last
 from parashot.task import Task
 
@@ -40,6 +40,9 @@ class ReplicaStrategy(RankStrategy):
 
     def replicas_agree(self) -> bool:
         return same_on_all_ranks(self.network.parameters(), self.context)
+
+    def average_buffers(self, share: float) -> None:
+        average_over_ranks(self.network.buffers(), share, self.context)
 
     def synchronise_buffers(self) -> None:
         broadcast_from_main(self.network.buffers(), self.context)

@@ -73,6 +73,9 @@ class Strategy(ABC):
     shares_items: ClassVar[bool] = True
     """Whether replicas share out the items of a step; else all ranks read all of them."""
 
+    exchanging = True
+    """Whether a step exchanges gradients and running statistics; false within `without_exchange`."""
+
     replicas: int
     how: str
 
@@ -134,6 +137,8 @@ class Strategy(ABC):
                 each.copy_(value)
         else:
             self.optimizer.step()
+            if self.task.averages_buffers and self.exchanging:
+                self.average_buffers(len(batch) * batch.weight / batch.total)
         return torch.cat([total, nonfinite[None]])
 
     def set_learning_rate(self, rate: float) -> None:
@@ -176,6 +181,9 @@ class Strategy(ABC):
     def replicas_agree(self) -> bool:
         """Return whether all replicas hold the same parameters, bit for bit. True for a single copy."""
         return True
+
+    def average_buffers(self, share: float) -> None:
+        """Average running statistics over the ranks, each by its `share` of the step's items."""
 
     def synchronise_buffers(self) -> None:
         """Give every rank the main one's running statistics, so that all evaluate one and the same model."""

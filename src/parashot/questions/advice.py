@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from parashot.questions.statistics import Interval, tied
-from parashot.questions.text import listed, times
+from parashot.questions.statistics import Interval, Ranking
+from parashot.questions.text import listed, percent, times
 
 T = TypeVar("T")
 
@@ -27,27 +27,46 @@ class Advice:
 
 @dataclass(frozen=True)
 class Choice(Generic[T]):
-    """A setting taken out of those that were timed, with the ratios of the others' times to the fastest."""
+    """A setting taken out of those that were compared.
+
+    decided: it is shown to be as good as the best (`Ranking.margin`), and no simpler one may be.
+    """
 
     choice: T
-    fastest: T
-    ratios: Mapping[T, Interval]
+    ranking: Ranking[T]
+    decided: bool
+
+    @classmethod
+    def of(cls, ranking: Ranking[T], simplest: Sequence[T] = ()) -> Choice[T]:
+        """Take the simplest that may be as good as the best, if it is shown to be, or else the best.
+
+        simplest: settings in the order of preference; others come after them, the best first. While one that
+        is simpler may still be as good nothing is decided, so that more blocks never turn a decision.
+        """
+        order = [*simplest, *sorted(ranking.behind, key=lambda each: ranking.behind[each].value)]
+        first = next(each for each in order if each in ranking.possible)
+        decided = first in ranking.as_good
+        return cls(first if decided else ranking.best, ranking, decided)
 
     @property
     def others(self) -> list[T]:
-        """Settings that tie with the choice; it is decided where there is none."""
-        return [each for each in (self.fastest, *tied(self.ratios)) if each != self.choice]
+        """Further settings that may be as good as the best."""
+        return [each for each in self.ranking.possible if each != self.choice]
 
     @property
     def next_best(self) -> tuple[T, Interval]:
-        """The fastest of those left out, and the ratio of its time to the fastest."""
-        return min(self.ratios.items(), key=lambda item: item[1].value)
+        """The best of those left out, and how far it is behind."""
+        left = {each: behind for each, behind in self.ranking.behind.items() if each != self.choice}
+        return min(left.items(), key=lambda item: item[1].value)
 
-    def how_sure(self, noun: str, note: str = "") -> str:
-        """Say how far the choice is from the others; `note` goes with a tie."""
-        if self.others:
-            return f"as fast as {listed(self.others)} as far as these blocks tell{note}"
-        if not self.ratios:
+    def how_sure(self, noun: str) -> str:
+        """Say how far the choice, taken by its time, is from the others."""
+        behind, margin = self.ranking.behind, percent(self.ranking.margin, 0)
+        if len(behind) == 1:
             return f"the only {noun} that was measured"
-        name, ratio = self.next_best
-        return f"faster than every other {noun}: the next, {name}, takes {times(ratio)} its time"
+        if not self.decided:
+            return f"undecided: {listed(self.others)} may be as good; more blocks decide it"
+        if not self.others and behind[self.choice].high <= 1:
+            name, slower = self.next_best
+            return f"faster than every other {noun}: the next, {name}, takes {times(slower)} its time"
+        return f"at most {margin} slower than the fastest {noun}: {times(behind[self.choice])} its time"

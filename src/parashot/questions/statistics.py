@@ -1,11 +1,19 @@
 """Intervals and tests behind every number that is compared.
 
-Times are few (7 to 20 blocks) and skewed, so they are summarised by their median, with a percentile interval
-from resampled blocks. Plain percentile intervals are too short for so few blocks: of 7, a nominal 95%
-interval of the median covers it 88 times in 100. Their tails are therefore widened as Hesterberg proposes
-("expanded percentile interval", What Teachers Should Know About the Bootstrap, The American Statistician 69,
-2015), which `scipy.stats.bootstrap` does not offer. Blocks of two settings that ran in the same round are
-resampled together, so that what slowed the whole machine for a while cancels out.
+One setting: times are few (7 to 20 blocks) and skewed, so they are summarised by their median, with a
+percentile interval from resampled blocks. Plain percentile intervals are too short for so few blocks: of 7, a
+nominal 95% interval of the median covers it 88 times in 100. Their tails are therefore widened as Hesterberg
+proposes ("expanded percentile interval", What Teachers Should Know About the Bootstrap, The American
+Statistician 69, 2015), which `scipy.stats.bootstrap` does not offer.
+
+Two settings: the logarithm of the ratio of their times in each round, so that what slowed the whole machine
+for a while cancels out; its mean, with an interval by Student's t. Where rounds were measured in several
+launches of the processes, each of which is a little faster or slower, the standard error is that of launches
+or that of rounds, whichever is larger.
+
+Many settings: each against the fastest, with intervals that hold together (`Ranking`).
+
+How often these intervals cover: `python -m benchmarks coverage`.
 """
 
 from __future__ import annotations
@@ -13,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +34,10 @@ Values = Sequence[float] | Floats
 Draws = NDArray[np.intp]
 """Indices of rounds."""
 
-Rounds = Mapping[int, float]
+Round = int | tuple[int, int]
+"""A round, or a launch and a round."""
+
+Rounds = Mapping[int, float] | Mapping[tuple[int, int], float]
 """Measurements of one setting, by round (or episode, or seed)."""
 
 
@@ -119,20 +130,36 @@ def median_interval(values: Values, resampling: Resampling) -> Interval:
 
 
 def ratio_interval(numerator: Values, denominator: Values, resampling: Resampling) -> Interval:
-    """Ratio of two medians, item i of both from round i: the same resampled rounds serve both."""
+    """Ratio of two settings, item i of both from round i: the geometric mean of the rounds' ratios."""
     above, below = np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)
     if above.shape != below.shape:
         raise ValueError(f"{above.shape} and {below.shape}: paired rounds are needed")
-
-    def ratios(rounds: Draws) -> Floats:
-        return np.asarray(np.median(above[rounds], axis=-1) / np.median(below[rounds], axis=-1))
-
-    return _bootstrap(ratios, len(above), resampling)
+    return _ratio(np.log(above / below), [0] * len(above), resampling)
 
 
 def paired_ratio(numerator: Rounds, denominator: Rounds, resampling: Resampling) -> Interval:
-    """Ratio of two medians over the rounds that measured both, at least 2."""
-    return ratio_interval(*paired(numerator, denominator), resampling)
+    """The same over the rounds that measured both, at least 2, and their launches."""
+    common = _common(numerator, denominator)
+    launches = [each[0] if isinstance(each, tuple) else 0 for each in common]
+    above, below = paired(numerator, denominator)
+    return _ratio(np.log(above / below), launches, resampling)
+
+
+def _ratio(logs: Floats, launches: Sequence[int], resampling: Resampling) -> Interval:
+    """Geometric mean of ratios, from their logarithms by round and the launch of each round."""
+    mean, error = _mean_and_error(logs, 2, "rounds")
+    of_launch = [logs[np.equal(launches, each)] for each in sorted({*launches})]
+    if 1 < len(of_launch) < len(logs):
+        _, of_launches = _mean_and_error([each.mean() for each in of_launch], 2, "launches")
+        freedom = len(logs) - len(of_launch)
+        within = math.sqrt(
+            sum(np.square(each - each.mean()).sum() for each in of_launch) / freedom / len(logs)
+        )
+        error = max(of_launches, within)
+    else:
+        freedom = len(logs) - 1
+    half = float(stdtrit(freedom, (1 + resampling.confidence) / 2)) * error
+    return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
 
 def slope_interval(
@@ -145,29 +172,94 @@ def slope_interval(
     return _bootstrap(lambda rounds: slopes[rounds].mean(axis=-1), len(slopes), resampling)
 
 
-def tied_with_best(seconds: Mapping[T, Rounds], resampling: Resampling) -> tuple[T, dict[T, Interval]]:
-    """Return the fastest setting (least median), and of every other one the ratio of its time to the best.
+@dataclass(frozen=True)
+class Ranking(Generic[T]):
+    """Settings against the best of the others: how many times as long each takes, or how much it lacks.
 
-    `seconds` are by setting and round. The intervals hold together (Bonferroni), since the best was picked
-    among them; a setting whose interval includes 1 is statistically tied with the best.
+    The intervals hold together, though the best was picked among them (Hsu, Multiple Comparisons, 1996,
+    chapter 4, with Bonferroni in place of equal variances): each setting is compared with every other, at
+    the confidence that holds for all comparisons with one; whichever is shown to be worse than another is no
+    contender; and the truly best is one of the contenders, so the least and the greatest bound against them
+    are bounds against it.
+
+    behind: ratio to the best of the others, or difference. contenders: settings not shown to be worse than
+    another. even: value of `behind` of what is equal, 1 or 0. margin: a setting that is at most so much over
+    `even` is as good.
     """
-    best = min(seconds, key=lambda each: float(np.median(list(seconds[each].values()))))
-    together = resampling.simultaneous(len(seconds) - 1)
-    ratios = {
-        each: paired_ratio(times, seconds[best], together) for each, times in seconds.items() if each != best
-    }
-    return best, ratios
+
+    behind: Mapping[T, Interval]
+    contenders: Sequence[T]
+    even: float
+    margin: float
+
+    @property
+    def best(self) -> T:
+        """The one that is least behind as measured."""
+        return min(self.behind, key=lambda each: self.behind[each].value)
+
+    @property
+    def as_good(self) -> list[T]:
+        """Settings shown to be within the margin of the best."""
+        return [each for each, behind in self.behind.items() if behind.high <= self.even + self.margin]
+
+    @property
+    def possible(self) -> list[T]:
+        """Settings not shown to be outside of the margin."""
+        return [each for each, behind in self.behind.items() if behind.low <= self.even + self.margin]
+
+    @classmethod
+    def by_time(cls, seconds: Mapping[T, Rounds], resampling: Resampling, margin: float) -> Ranking[T]:
+        """Rank settings by their seconds, by round, the fastest first; margin: share of its time."""
+        together = resampling.simultaneous(len(seconds) - 1)
+        return cls._ranked(seconds, lambda own, other: paired_ratio(own, other, together), 1, margin)
+
+    @classmethod
+    def by_accuracy(cls, reached: Mapping[T, Rounds], resampling: Resampling, margin: float) -> Ranking[T]:
+        """Rank settings by the accuracies of their trainings, by seed; margin: difference of accuracies."""
+        together = resampling.simultaneous(len(reached) - 1)
+
+        def lacks(own: Rounds, other: Rounds) -> Interval:
+            mine, others = paired(own, other)
+            return repeated_interval(others - mine, together.confidence)
+
+        return cls._ranked(reached, lacks, 0, margin)
+
+    @classmethod
+    def _ranked(
+        cls,
+        settings: Mapping[T, Rounds],
+        compare: Callable[[Rounds, Rounds], Interval],
+        even: float,
+        margin: float,
+    ) -> Ranking[T]:
+        pairs = {
+            each: {other: compare(own, settings[other]) for other in settings if other != each}
+            for each, own in settings.items()
+        }
+        contenders = [each for each in settings if all(pair.low <= even for pair in pairs[each].values())]
+        behind = {each: _behind(pairs[each], contenders, even) for each in settings}
+        return cls(behind, contenders, even, margin)
 
 
-def tied(ratios: Mapping[T, Interval]) -> list[T]:
-    """Settings whose ratio to the best includes 1."""
-    return [each for each, ratio in ratios.items() if ratio.side_of(1) == "around"]
+def _behind(pairs: Mapping[T, Interval], contenders: Sequence[T], even: float) -> Interval:
+    """Bounds against the best of the others, from the comparisons with each of them."""
+    if not pairs:
+        return Interval(even, even, even)
+    against = [pairs[each] for each in pairs if each in contenders] or [*pairs.values()]
+    value = max(each.value for each in pairs.values())
+    low, high = min(each.low for each in against), max(each.high for each in against)
+    return Interval(value, min(low, value), max(high, value))
 
 
 def paired(first: Rounds, second: Rounds) -> tuple[Floats, Floats]:
     """Values of the rounds that both have, in the same order."""
-    common = sorted(first.keys() & second.keys())
-    return np.array([first[each] for each in common]), np.array([second[each] for each in common])
+    ours, theirs = dict(first), dict(second)
+    common = _common(first, second)
+    return np.array([ours[each] for each in common]), np.array([theirs[each] for each in common])
+
+
+def _common(first: Rounds, second: Rounds) -> list[Any]:
+    return sorted({*first} & {*second})
 
 
 def draw_rounds(rounds: int, resampling: Resampling) -> Draws:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from parashot.params import Params
 from parashot.questions.accuracy.records import EvaluateResult
@@ -16,17 +17,25 @@ from parashot.questions.accuracy.rows import (
     time_to_accuracy,
 )
 from parashot.questions.advice import Advice
-from parashot.questions.batchsz.rows import BatchszRow, batchsz_rows
+from parashot.questions.batchsz.rows import (
+    BatchszRow,
+    SizeRow,
+    batchsz_rows,
+    noise_scale,
+    size_rows,
+)
 from parashot.questions.claim import Claim, UntestableError
 from parashot.questions.ledger import advise, judge_claims
 from parashot.questions.loader.rows import LoaderRow, loader_rows
 from parashot.questions.results import StudyResults
 from parashot.questions.scaling.rows import CheckedRow, Predictor, ScalingRow, checked_rows, shown_rows
-from parashot.questions.statistics import Resampling
+from parashot.questions.statistics import Interval, Ranking, Resampling, Rounds
 from parashot.questions.step.rows import StepRow, step_rows
 from parashot.questions.strategies.rows import BASE, StrategyRow, strategy_rows
 from parashot.records import Hardware
 from parashot.train.records import Choices, TrainResult
+
+T = TypeVar("T")
 
 LONG_RUN_EPISODES = 200_000
 """Below this many training episodes a run is short, and its accuracy is not comparable with published ones:
@@ -44,7 +53,9 @@ class Study:
     results: StudyResults
     loader: tuple[LoaderRow, ...]
     strategies: Mapping[str, StrategyRow]  # by variant
-    batchsz: Mapping[int, BatchszRow]  # by size
+    batchsz: Mapping[int, BatchszRow]  # by size: the study's experiment
+    sizes: tuple[SizeRow, ...]  # accuracy in the same time
+    noise_scale: Interval | None  # of gradients, in episodes
     step: tuple[StepRow, ...]
     accuracy: tuple[AccuracyComparison, ...]
     time_to_accuracy: tuple[TimeToAccuracy, ...]
@@ -103,6 +114,10 @@ class Study:
         """Settings of all intervals."""
         return Resampling.of(self.params.claims)
 
+    def rank(self, seconds: Mapping[T, Rounds]) -> Ranking[T]:
+        """Compare settings, by round, with the fastest."""
+        return Ranking.by_time(seconds, self.resampling, self.params.claims.time_margin)
+
     def why_missing(self, part: str) -> str:
         """Say why a part of the results is not there."""
         return self.missing.get(part, f"results/{part} is missing; run `dvc repro` to make it")
@@ -129,6 +144,7 @@ def analyse(results: StudyResults, params: Params) -> Study:
     sizes, evaluation = results.batchsz, results.evaluate
     baseline, images = params.batchsz_study.baseline, episode.n_way * (episode.k_shot + episode.k_query)
     predictor = Predictor.of(bench, resampling) if bench and bench.cost_steps else None
+    checked = tuple(checked_rows(predictor, bench)) if predictor and bench else ()
     strategies = strategy_rows(bench, results.training, resampling)
     study = Study(
         params=params,
@@ -136,12 +152,14 @@ def analyse(results: StudyResults, params: Params) -> Study:
         loader=tuple(loader_rows(loader.blocks, resampling)) if loader else (),
         strategies={row.variant: row for row in strategies},
         batchsz={row.batchsz: row for row in batchsz_rows(sizes, baseline, resampling)} if sizes else {},
+        sizes=tuple(size_rows(sizes.trainings, baseline, resampling)) if sizes else (),
+        noise_scale=noise_scale(sizes.gradients, resampling) if sizes else None,
         step=tuple(step_rows(tune.blocks, tune.choices, resampling)) if tune else (),
         accuracy=tuple(comparisons(results.training, BASE, params.claims)),
         time_to_accuracy=tuple(time_to_accuracy(results.training.values(), results.pretraining, images)),
         tasks=tuple(task_rows(evaluation.tasks if evaluation else ())),
         predictor=predictor,
-        scaling=tuple(shown_rows(predictor)) if predictor else (),
-        checked=tuple(checked_rows(predictor, bench)) if predictor and bench else (),
+        scaling=tuple(shown_rows(predictor, checked)) if predictor else (),
+        checked=checked,
     )
     return replace(study, claims=judge_claims(study), advice=advise(study))

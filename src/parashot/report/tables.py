@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from parashot.plain import aligned, cell, printable
 from parashot.questions import text
 from parashot.questions.accuracy.rows import AccuracyComparison, TaskRow, TimeToAccuracy
-from parashot.questions.batchsz.rows import BatchszRow
+from parashot.questions.batchsz.rows import BatchszRow, SizeRow
 from parashot.questions.claim import Claim
 from parashot.questions.loader.rows import LoaderRow
 from parashot.questions.scaling.rows import CheckedRow, ScalingRow
@@ -133,6 +133,7 @@ def all_tables(study: Study) -> dict[str, Table[Any]]:
         COSTS.of([row for row in strategies if row.communication_exposed is not None]),
         SCALING.of(study.scaling),
         CHECKED.of(study.checked),
+        SIZES.of(study.sizes),
         BATCHSZ.of(list(study.batchsz.values())),
         ACCURACY.of(study.accuracy),
         TASKS.of(study.tasks),
@@ -147,6 +148,16 @@ def all_tables(study: Study) -> dict[str, Table[Any]]:
 
 def _times(value: float) -> str:
     return f"{text.ratio(value)}×"
+
+
+def _share(value: float) -> str:
+    """Say a relative difference: exact ones are of the order of rounding."""
+    return text.percent(value) if value >= 0.001 else f"{value:.0e}"
+
+
+def _two_digits(value: float) -> str:
+    """Say a prediction: more digits would claim too much."""
+    return f"{float(f'{value:.2g}'):g}"
 
 
 def _accuracy(value: float | None, ci95: float | None, *notes: str) -> Cell | None:
@@ -224,6 +235,7 @@ STRATEGIES = Table[StrategyRow](
         Column("speedup", lambda row: row.speedup, _times),
         Column("efficiency", lambda row: row.efficiency, text.percent),
         Column("episodes/s", lambda row: row.episodes_per_second, text.number),
+        Column("gradient off serial's by", lambda row: row.gradient_difference, _share),
         Column("validation accuracy", lambda row: _accuracy(row.val_accuracy, row.val_accuracy_ci95)),
         Column("whole training", lambda row: row.training_seconds, text.seconds),
         Column("peak memory", lambda row: row.peak_memory_bytes, text.size),
@@ -253,9 +265,9 @@ SCALING = Table[ScalingRow](
         Column("devices", lambda row: row.devices),
         Column("nodes", lambda row: row.nodes),
         Column("batchsz", lambda row: row.batchsz),
-        Column("seconds per step", lambda row: row.seconds_per_step, text.number),
-        Column("speedup", lambda row: row.speedup, _times),
-        Column("efficiency", lambda row: row.efficiency, text.percent),
+        Column("seconds per step", lambda row: row.seconds_per_step, _two_digits),
+        Column("speedup", lambda row: row.speedup, lambda value: f"{_two_digits(value)}×"),
+        Column("efficiency", lambda row: row.efficiency, lambda share: text.percent(share, 0)),
     ),
 )
 CHECKED = Table[CheckedRow](
@@ -269,10 +281,28 @@ CHECKED = Table[CheckedRow](
         Column("error", lambda row: row.error, lambda share: f"{100 * share + 0.0:+.1f}%"),
     ),
 )
+SIZES = Table[SizeRow](
+    "sizes",
+    "Batch sizes in the same time of training: intervals are over trainings, differences paired by seed. The "
+    "learning rate grows with the size and falls to 0",
+    (
+        Column("batchsz", lambda row: row.batchsz),
+        Column("validation accuracy", lambda row: row.val_accuracy, text.percent),
+        Column(
+            "minus the baseline's, points",
+            lambda row: row.difference,
+            lambda share: f"{100 * share + 0.0:+.1f}",
+        ),
+        Column("seeds", lambda row: row.seeds),
+        Column("steps", lambda row: row.steps),
+        Column("episodes", lambda row: row.episodes),
+        Column("learning rate", lambda row: row.learning_rate, text.number),
+    ),
+)
 BATCHSZ = Table[BatchszRow](
     "batchsz",
-    "Batch sizes under DDP: the same episodes; speedup is over the baseline. A share of communication below "
-    "0 is too short to be seen",
+    "The study's experiment, batch sizes under DDP: the same episodes; speedup is over the baseline. A share "
+    "of communication below 0 is too short to be seen",
     (
         Column("batchsz", lambda row: row.batchsz),
         Column("whole run", _run, number=False),
@@ -286,14 +316,15 @@ BATCHSZ = Table[BatchszRow](
 )
 ACCURACY = Table[AccuracyComparison](
     "accuracy",
-    "Equivalence of validation accuracy",
+    "Validation accuracy of two trainings; rounding: of a training against itself, first weights off by 1e-7",
     (
         Column("compared", lambda row: f"{row.first} minus {row.second}", number=False),
         Column("difference, points", lambda row: row.difference, lambda share: f"{100 * share + 0.0:+.2f}"),
         Column("the same?", lambda row: Cell(row.verdict, badge=True), number=False),
         Column("margin, points", lambda row: row.margin, lambda share: f"± {100 * share:g}"),
+        Column("rounding alone, points", lambda row: row.rounding, lambda share: f"{100 * share + 0.0:+.2f}"),
+        Column("interval over", lambda row: row.over, number=False),
         Column("paired episodes", lambda row: row.episodes),
-        Column("seeds", lambda row: row.seeds),
     ),
 )
 TASKS = Table[TaskRow](

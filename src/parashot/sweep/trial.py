@@ -15,7 +15,8 @@ from typing import Any
 from parashot.errors import DeviceError, ParashotError, one_line
 from parashot.files import replacing_folder
 from parashot.hardware import inspect_hardware
-from parashot.params import Params, flatten
+from parashot.knobs import flatten
+from parashot.params import Params
 from parashot.records import Provenance, read_runs, write_runs
 from parashot.sweep.delivery import Delivery, receive
 from parashot.tasks.relation import RelationTask

@@ -40,12 +40,14 @@ class RelationTask(Task):
 
     pretrained: model file whose embedding the training begins with; None: all first weights are the seed's.
     validation_seed: seed of the validation episodes; None: that of the params.
+    perturbation: share of itself by which each first weight is off, at random.
     """
 
     params: Params
     packed: Path
     pretrained: Path | None = None
     validation_seed: int | None = None
+    perturbation: float = 0.0
 
     unit = "episode"
     remedy = "set a smaller train.learning_rate, or skip such steps by train.on_nonfinite=skip"
@@ -64,6 +66,11 @@ class RelationTask(Task):
     def splits_channels(self) -> bool:
         """A residual head compares whole maps beside the relation head: it has no channel split."""
         return self.params.model.head == "relation"
+
+    @property
+    def averages_buffers(self) -> bool:
+        """True where batch norm takes groups of episodes: all replicas' groups count alike."""
+        return self.params.model.norm_episodes > 0
 
     def with_params(self, **sections: object) -> RelationTask:
         """The same task with other sections of params."""
@@ -88,6 +95,12 @@ class RelationTask(Task):
         network = build_network(self.params.model, self.params.seed)
         if self.pretrained is not None:
             begin_with_embedding(network, self.pretrained)
+        if self.perturbation:
+            _perturb(network, self.perturbation, torch.Generator().manual_seed(self.params.seed))
+        shape = self.spec
+        network.norm_by_episodes(
+            self.params.model.norm_episodes, shape.n_way, shape.k_shot, shape.n_way * shape.k_query
+        )
         if self.params.train.recompute:
             keep_less(network)
             keep_freed_memory(LARGEST_BLOCK_OF_FRUGAL)
@@ -196,6 +209,12 @@ class RelationTask(Task):
     def cut_channels(self, network: nn.Module, cutter: ChannelCutter) -> None:
         """Cut the layers that `model/channels.py` names."""
         cut_channels(cast("RelationNetwork", network), cutter)
+
+
+@torch.no_grad()
+def _perturb(network: nn.Module, share: float, generator: torch.Generator) -> None:
+    for each in network.parameters():
+        each.mul_(1 + share * torch.randn(each.shape, generator=generator))
 
 
 def augmentation(params: AugmentParams) -> Augmentation:

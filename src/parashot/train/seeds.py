@@ -1,14 +1,16 @@
-"""The same training with further seeds, so that the luck of one is in the comparison of strategies.
+"""The same training again: with further seeds, or as a twin that only rounding sets apart.
 
 Each seed draws first weights and episodes of its own, the same for every strategy; validation episodes are
-the same for all seeds, and so is a pretrained embedding.
+the same for all seeds, and so is a pretrained embedding. A twin begins with weights that are off by 1e-7 of
+themselves, less than float32 resolves at 1, and is the same otherwise: an A/A test.
 """
 
 from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,43 +22,73 @@ from parashot.tasks.relation import RelationTask
 from parashot.train.job import Job
 from parashot.train.records import EpisodeAccuracy, SeedAccuracy, TrainResult
 
+Train = Callable[[Job], TrainResult | None]
 
-def train_further_seeds(
-    job: Job, study: SeedsStudyParams, train: Callable[[Job], TrainResult | None]
-) -> None:
+PERTURBATION = 1e-7
+
+
+def train_further_seeds(job: Job, study: SeedsStudyParams, train: Train) -> None:
     """Run the finished `job`, a training of the Relation Network, again with each further seed of `study`.
 
     Its folder gains seeds.csv and the runs of those trainings; their models are not kept. What is finished
     lies in the job's scratch folder until all are, so that a killed study does not train it again.
     """
     task = cast("RelationTask", job.task)
-    own_seed, first = task.params.seed, read_runs(job.out / "records.jsonl")
-    rows, runs, done = _accuracies(job.out, own_seed), [], []
-    with TemporaryDirectory() as temporary:
+    own_seed = task.params.seed
+    rows = _seed_accuracies(job.out, own_seed)
+    with _trainings(job) as folder:
         for seed in range(own_seed + 1, own_seed + study.seeds):
-            identity = (*job.identity, seed)
             provenance = replace(job.provenance, params={**job.provenance.params, "seed": str(seed)})
-            again = replace(
-                job, task=task.with_seed(seed), provenance=provenance, live=None, identity=identity
-            )
-            key = hashlib.sha256(repr((job.stage, identity)).encode()).hexdigest()[:24]
-            again = replace(again, out=(job.scratch or Path(temporary)) / "seeds" / key)
-            if not (again.out / "records.jsonl").exists():
-                train(again)
-            done.append(again.out)
-            rows += _accuracies(again.out, seed)
-            runs.append(_below(first[0], read_runs(again.out / "records.jsonl")[0], seed))
+            again = replace(job, task=task.with_seed(seed), provenance=provenance)
+            rows += _seed_accuracies(_train_again(again, f"seed {seed}", folder, train), seed)
         write_rows(job.out / "seeds.csv", SeedAccuracy, rows)
-        write_runs(job.out / "records.jsonl", [*first, *runs])
-        for each in done:
-            shutil.rmtree(each)
 
 
-def _accuracies(folder: Path, seed: int) -> list[SeedAccuracy]:
+def train_twin(job: Job, train: Train) -> None:
+    """Run the finished `job`, a training of the Relation Network, again as a twin.
+
+    Its folder gains twin.csv, the twin's validation episodes, and its run.
+    """
+    task = replace(cast("RelationTask", job.task), perturbation=PERTURBATION)
+    with _trainings(job) as folder:
+        twin = _train_again(replace(job, task=task), "twin", folder, train)
+        shutil.copy(twin / "val_episodes.csv", job.out / "twin.csv")
+
+
+@contextmanager
+def _trainings(job: Job) -> Iterator[Path]:
+    """Folder of further trainings, in the job's scratch folder if it has one.
+
+    When all are done their runs are added to those of `job`, and the folder goes.
+    """
+    with TemporaryDirectory() as temporary:
+        key = hashlib.sha256(repr((job.stage, job.identity)).encode()).hexdigest()[:24]
+        folder = (job.scratch or Path(temporary)) / "again" / key
+        yield folder
+        runs = read_runs(job.out / "records.jsonl")
+        further = [_below(runs[0], each) for each in sorted(folder.iterdir(), key=_age)]
+        write_runs(job.out / "records.jsonl", [*runs, *further])
+        shutil.rmtree(folder)
+
+
+def _train_again(job: Job, name: str, folder: Path, train: Train) -> Path:
+    """Train unless that is done; returns the folder of results."""
+    out = folder / name
+    if not (out / "records.jsonl").exists():
+        train(replace(job, live=None, identity=(*job.identity, name), out=out))
+    return out
+
+
+def _seed_accuracies(folder: Path, seed: int) -> list[SeedAccuracy]:
     episodes = read_rows(EpisodeAccuracy, folder / "val_episodes.csv")
     return [SeedAccuracy(seed, each.episode, each.accuracy) for each in episodes]
 
 
-def _below(first: Run, run: Run, seed: int) -> Run:
-    """The run of a further seed as MLflow shows it: under the first one, without files."""
-    return replace(run, name=f"{first.name}, seed {seed}", parent=first.uuid, artifacts=(), model=None)
+def _age(folder: Path) -> int:
+    return read_runs(folder / "records.jsonl")[0].start_ms
+
+
+def _below(first: Run, folder: Path) -> Run:
+    """The run of a further training as MLflow shows it: under the first one, without files."""
+    run = read_runs(folder / "records.jsonl")[0]
+    return replace(run, name=f"{first.name}, {folder.name}", parent=first.uuid, artifacts=(), model=None)

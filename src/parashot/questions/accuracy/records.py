@@ -42,6 +42,9 @@ class Training:
     history: tuple[HistoryRow, ...] = ()
     val_episodes: tuple[EpisodeAccuracy, ...] = ()
     seeds: tuple[SeedAccuracy, ...] = ()  # with further seeds, those of all; else none
+    twin: tuple[
+        EpisodeAccuracy, ...
+    ] = ()  # of the same training, set apart by rounding; where it was trained
 
 
 @dataclass(frozen=True)

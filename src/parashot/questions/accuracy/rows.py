@@ -18,9 +18,10 @@ from parashot.train.records import EpisodeAccuracy, TaskAccuracy
 class AccuracyComparison:
     """One training against another on the same validation episodes; `difference` is first minus second.
 
-    The episodes of a split are the same for every strategy, so two trainings are compared episode by episode.
-    With one training each, the interval covers the choice of episodes and not the luck of a training. Where
-    several seeds were trained (`seeds_study`) it covers the luck of trainings, on these episodes.
+    The episodes of a split are the same for every strategy, so trainings are compared episode by episode.
+    Where several seeds were trained (`seeds_study`) the interval is over trainings, on these episodes. With
+    one training each it is over episodes: it tells these two networks apart, and decides nothing about the
+    strategies.
     """
 
     first: str
@@ -30,10 +31,13 @@ class AccuracyComparison:
     margin: float
     verdict: str  # equivalent | different | undecided
     seeds: int = 1
+    rounding: float | None = None  # difference of the twin of `second`, which rounding alone sets apart
 
     @property
     def shown(self) -> str:
         """Outcome of the test of the difference, in words."""
+        if self.seeds == 1:
+            return "of one training each, whose luck is not in its interval"
         words = {
             "equivalent": "shown to lie within",
             "different": "shown to lie outside of",
@@ -45,6 +49,11 @@ class AccuracyComparison:
     def trainings(self) -> str:
         """Number of trainings of each, in words."""
         return f"{self.seeds} seeds" if self.seeds > 1 else "one training each"
+
+    @property
+    def over(self) -> str:
+        """What the interval is over, in words."""
+        return f"trainings, {self.seeds} of each" if self.seeds > 1 else "episodes, of these two networks"
 
 
 def comparisons(
@@ -61,7 +70,7 @@ def comparisons(
 
 
 def compare(first: Training, second: Training, margin: float, confidence: float) -> AccuracyComparison | None:
-    """Compare two trainings over all seeds of both, or by one training each where fewer than 3 are shared.
+    """Compare two trainings over all seeds of both, or one training each where fewer than 3 are shared.
 
     Returns None where they share fewer than 2 episodes.
     """
@@ -77,8 +86,17 @@ def compare(first: Training, second: Training, margin: float, confidence: float)
         if len(mine) < 2:
             return None
         outcome, episodes = equivalence(mine - others, margin, confidence), len(mine)
-    names = (first.result.strategy, second.result.strategy)
-    return AccuracyComparison(*names, episodes, outcome.difference, margin, outcome.verdict, seeds)
+    twin, own = paired(_by_episode(second.twin), _by_episode(second.val_episodes))
+    return AccuracyComparison(
+        first=first.result.strategy,
+        second=second.result.strategy,
+        episodes=episodes,
+        difference=outcome.difference,
+        margin=margin,
+        verdict=outcome.verdict if seeds > 1 else "undecided",
+        seeds=seeds,
+        rounding=float((twin - own).mean()) if len(twin) else None,
+    )
 
 
 def _by_seed(training: Training) -> dict[int, dict[int, float]]:

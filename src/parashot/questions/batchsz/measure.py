@@ -1,9 +1,9 @@
-"""The same episodes in steps of several sizes under DDP: the study's batch-size experiment, with its limit.
+"""Batch sizes under DDP: the study's experiment with its limit, and what each size reaches in the same time.
 
 First each size trains the whole budget; the baseline goes first and its time is the limit: a size that runs
 over it is stopped and reported so, with its projected full time. Then short blocks of all sizes, interleaved,
 with and without the exchange of gradients, give seconds per episode with an interval and the share of time
-spent in communication.
+spent in communication. Last, every size is trained over seeds for the same seconds (`trainings.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from random import Random
+from statistics import median
 
 import torch
 from torch import distributed as dist
@@ -25,8 +27,15 @@ from parashot.parallel.launch import launch
 from parashot.parallel.registry import build_strategy, step_options, unsupported_reason
 from parashot.params import Params
 from parashot.progress import Progress
-from parashot.questions.batchsz.records import BatchszBlock, BatchszResults, BatchszRun
+from parashot.questions.batchsz.records import (
+    BatchszBlock,
+    BatchszResults,
+    BatchszRun,
+    BatchszTraining,
+    GradientSample,
+)
 from parashot.questions.batchsz.rows import BatchszRow, batchsz_rows, episode_seconds
+from parashot.questions.batchsz.trainings import sample_gradients, train_sizes
 from parashot.questions.runs import Setting, Stage, Table
 from parashot.questions.statistics import Resampling
 from parashot.questions.timed import TimedStrategy, timed_strategy
@@ -41,11 +50,13 @@ Groups = Mapping[int, Context | None]
 """The ranks of each size, which has no more of them than episodes; None on the others."""
 
 
-def study_batch_sizes(params: Params, packed: Path, out: Path, provenance: Provenance) -> None:
-    """Run the study of `params.batchsz_study` and write `out`."""
+def study_batch_sizes(
+    params: Params, packed: Path, pretrained: Path | None, out: Path, provenance: Provenance
+) -> None:
+    """Run the study of `params.batchsz_study` and write `out`; `pretrained`: embedding to begin with."""
     stage = Stage("batch sizes", "batchsz", provenance)
     placement, study = resolve_placement(params.parallel), params.batchsz_study
-    task, options = RelationTask(params, packed), step_options(params.train)
+    task, options = RelationTask(params, packed, pretrained), step_options(params.train)
     check_options(options, placement.device_type)
     reason = params.parallel.switched_off("ddp") or unsupported_reason(
         "ddp", task, options, placement, params.parallel, torch.cuda.device_count()
@@ -61,6 +72,8 @@ def study_batch_sizes(params: Params, packed: Path, out: Path, provenance: Prove
     tables: dict[str, Table] = {
         "runs.csv": (BatchszRun, results.runs),
         "blocks.csv": (BatchszBlock, results.blocks),
+        "trainings.csv": (BatchszTraining, results.trainings),
+        "gradients.csv": (GradientSample, results.gradients),
     }
     rows = batchsz_rows(results, study.baseline, Resampling())
     stage.write(out, tables, [_setting(row, results.blocks) for row in rows])
@@ -74,16 +87,20 @@ def batchsz_rank(context: Context, task: RelationTask) -> BatchszResults:
     groups = {size: context.first_ranks(min(size, context.world_size)) for size in sizes}
     runs: list[BatchszRun] = []
     limit = None
-    if (group := groups[study.baseline]) is not None:
-        # the baseline sets the limit, and must not pay for what comes first
-        _ready(group, task, study.baseline).seconds(1)
     for size, group in groups.items():
         if group is not None:
+            _ready(group, task, size).seconds(1)  # no size pays for what comes first
             runs.append(_train(group, _sized(task, size), limit))
             limit = limit or runs[-1].seconds
         limit = from_all_ranks(limit, context, control)[0]
     blocks = _interleaved_blocks(context, control, groups, task)
-    return BatchszResults(tuple(sorted(runs, key=lambda run: run.batchsz)), tuple(blocks))
+    seconds = {size: median(episode_seconds(blocks, size).values()) for size in groups} if blocks else {}
+    seconds = from_all_ranks(seconds, context, control)[0]  # the main rank takes part in every size
+    trainings = train_sizes(context, task, seconds)
+    gradients = sample_gradients(context.alone(), task) if context.is_main else []
+    return BatchszResults(
+        tuple(sorted(runs, key=lambda run: run.batchsz)), tuple(blocks), tuple(trainings), tuple(gradients)
+    )
 
 
 def _sized(task: RelationTask, size: int) -> RelationTask:
@@ -148,7 +165,8 @@ def _interleaved_blocks(
     blocks = []
     progress = Progress("batchsz", study.blocks, "round")
     for number in range(study.blocks):
-        for size, synchronised in itertools.product(groups, (True, False)):
+        settings = [*itertools.product(groups, (True, False))]
+        for size, synchronised in Random(number).sample(settings, len(settings)):  # alike on every rank
             wait_for_all(control)
             if (timed := ready.get(size)) is not None:
                 steps = len(timed.batches)

@@ -36,9 +36,32 @@ class BatchszBlock:
     seconds: float
 
 
+@record
+class BatchszTraining:
+    """One training of one size with one seed, in the time that all sizes have."""
+
+    batchsz: int
+    seed: int
+    steps: int
+    episodes: int
+    learning_rate: float  # the full one, scaled with the size
+    val_accuracy: float
+
+
+@record
+class GradientSample:
+    """The gradient of one episode at the start of training, and the mean of all samples."""
+
+    episode: int
+    squared_norm: float
+    dot_with_mean: float
+
+
 @dataclass(frozen=True)
 class BatchszResults:
     """`results/batchsz`."""
 
     runs: tuple[BatchszRun, ...]
     blocks: tuple[BatchszBlock, ...]
+    trainings: tuple[BatchszTraining, ...] = ()
+    gradients: tuple[GradientSample, ...] = ()

@@ -1,12 +1,32 @@
-"""Batch sizes under DDP: time to the same episodes, and the share of it spent in exchanging gradients."""
+"""Batch sizes: time to the same episodes under DDP, what the exchange takes, accuracy in the same time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from statistics import median
 
-from parashot.questions.batchsz.records import BatchszBlock, BatchszResults, BatchszRun
-from parashot.questions.statistics import Interval, Resampling, Rounds, median_interval, paired_ratio
+import numpy as np
+from scipy.special import stdtrit
+
+from parashot.questions.batchsz.records import (
+    BatchszBlock,
+    BatchszResults,
+    BatchszRun,
+    BatchszTraining,
+    GradientSample,
+)
+from parashot.questions.statistics import (
+    Floats,
+    Interval,
+    Resampling,
+    Rounds,
+    median_interval,
+    paired,
+    paired_ratio,
+    repeated_interval,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +42,86 @@ class BatchszRow(BatchszRun):
     speedup: Interval | None  # blocks: seconds per episode of the baseline over its own
     baseline: int
     communication_share: Interval | None
+
+
+@dataclass(frozen=True)
+class SizeRow:
+    """One batch size over its trainings, all of the same seconds."""
+
+    batchsz: int
+    seeds: int
+    steps: int  # median
+    episodes: int  # median
+    learning_rate: float
+    val_accuracy: Interval | None  # mean over trainings
+    difference: Interval | None  # to the baseline, paired by seed; None for the baseline
+    baseline: int
+
+
+def size_rows(trainings: Iterable[BatchszTraining], baseline: int, resampling: Resampling) -> list[SizeRow]:
+    """Return one row per size, in the order of the sizes."""
+    by_size: dict[int, list[BatchszTraining]] = {}
+    for each in trainings:
+        by_size.setdefault(each.batchsz, []).append(each)
+    return [_size_row(own, by_size.get(baseline, []), resampling) for _, own in sorted(by_size.items())]
+
+
+def reached(trainings: Iterable[BatchszTraining]) -> dict[int, dict[int, float]]:
+    """Accuracy of each training: by size, then by seed."""
+    found: dict[int, dict[int, float]] = {}
+    for each in trainings:
+        found.setdefault(each.batchsz, {})[each.seed] = each.val_accuracy
+    return found
+
+
+def _size_row(own: list[BatchszTraining], base: list[BatchszTraining], resampling: Resampling) -> SizeRow:
+    first, confidence = own[0], resampling.confidence
+    mine, others = paired(*({each.seed: each.val_accuracy for each in some} for some in (own, base)))
+    compared = len(mine) > 2 and base and base[0].batchsz != first.batchsz
+    accuracies = [each.val_accuracy for each in own]
+    return SizeRow(
+        batchsz=first.batchsz,
+        seeds=len(own),
+        steps=round(median(each.steps for each in own)),
+        episodes=round(median(each.episodes for each in own)),
+        learning_rate=first.learning_rate,
+        val_accuracy=repeated_interval(accuracies, confidence) if len(own) > 2 else None,
+        difference=repeated_interval(mine - others, confidence) if compared else None,
+        baseline=base[0].batchsz if base else 0,
+    )
+
+
+def noise_scale(samples: Sequence[GradientSample], resampling: Resampling) -> Interval | None:
+    """Gradient noise scale in episodes, by the jackknife over episodes; None where it cannot be told from 0.
+
+    McCandlish et al., An Empirical Model of Large-Batch Training (2018), appendix A.1: the trace of the
+    gradients' covariance over the squared norm of the mean gradient, both without bias. Batches far below it
+    learn about as much per episode as a single one; far above it, about as much per step.
+    """
+    count = len(samples)
+    if count < 3:
+        return None
+    norms = np.array([each.squared_norm for each in samples])
+    dots = np.array([each.dot_with_mean for each in samples])
+    small, large = norms.mean(), dots.mean()
+    # of all but one: of their squared norms, and of their mean
+    smalls = (norms.sum() - norms) / (count - 1)
+    larges = (count**2 * large - 2 * count * dots + norms) / (count - 1) ** 2
+    whole, without = _noise(small, large, count), _noise(smalls, larges, count - 1)
+    found = np.append(without, whole)
+    if not (np.isfinite(found) & (found > 0)).all():
+        return None
+    logs = np.log(without)
+    error = math.sqrt((count - 1) / count * np.square(logs - logs.mean()).sum())
+    half = float(stdtrit(count - 1, (1 + resampling.confidence) / 2)) * error
+    return Interval(float(whole), float(whole) * math.exp(-half), float(whole) * math.exp(half))
+
+
+def _noise(small: Floats, large: Floats, count: int) -> Floats:
+    """Noise scale from the mean squared norm of single gradients and that of the mean of `count`."""
+    covariance = (small - large) / (1 - 1 / count)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(covariance / (large - covariance / count))
 
 
 def batchsz_rows(results: BatchszResults, baseline: int, resampling: Resampling) -> list[BatchszRow]:

@@ -8,13 +8,10 @@ from parashot.questions.advice import Advice, Choice
 from parashot.questions.claim import Finding, UntestableError, by_side, claim, needed, settled
 from parashot.questions.loader.rows import batch_seconds
 from parashot.questions.statistics import (
-    Interval,
     Rounds,
     by_round,
     paired_ratio,
     slope_interval,
-    tied,
-    tied_with_best,
 )
 from parashot.questions.text import counted, listed, number, size, times
 
@@ -24,6 +21,8 @@ if TYPE_CHECKING:
 BACKEND = "jpeg"
 ABOUT = (0.75, 1.25)
 """Workers per hardware thread that count as "about as many": the study's best, 50 of 40, is the upper end."""
+FEW_OF_MANY = 0.25
+"""Workers per hardware thread that count as "a few": the study's were 2 of 40."""
 FAR_MORE = 1.75
 """Workers per hardware thread that count as "far more": the study's 70 of 40."""
 
@@ -41,8 +40,8 @@ def optimum(study: Study) -> Finding:
     band = f"{low:g} to {high:g} workers"
     if not near:
         raise UntestableError(f"loader.bench.workers has none of {band}")
-    best, ratios = tied_with_best(seconds, study.resampling)
-    fastest = {best, *tied(ratios)}
+    ranking = study.rank(seconds)
+    best, fastest = ranking.best, {*ranking.contenders}
     measured = f"best at {counted(best, 'worker')} of {counted(threads, 'thread')}"
     if best and 0 in seconds:
         measured += f": {times(paired_ratio(seconds[0], seconds[best], study.resampling))} over none"
@@ -57,31 +56,33 @@ def optimum(study: Study) -> Finding:
 
 @claim("loader-few", "A few workers are slower than none.", "2 workers: 0.54×")
 def few(study: Study) -> Finding:
-    """Holds if the study's 2 workers (or the fewest measured) are slower than none."""
+    """Holds if the study's 2 workers (or the fewest measured), of many threads, are slower than none."""
     seconds, threads = _seconds(study), _threads(study)
     fewest = 2 if 2 in seconds else min((each for each in seconds if each), default=0)
     if 0 not in seconds or not fewest:
         raise UntestableError("loader.bench.workers needs 0 and a few")
+    if fewest > FEW_OF_MANY * threads:
+        reason = f"{counted(fewest, 'worker')} of {counted(threads, 'thread')} are not a few of many"
+        raise UntestableError(f"{reason}: it takes {round(fewest / FEW_OF_MANY)} threads")
     speedup = paired_ratio(seconds[0], seconds[fewest], study.resampling)
     measured = f"{counted(fewest, 'worker')} of {counted(threads, 'thread')}: {times(speedup)}"
     return by_side(measured, speedup, "below", "the speedup over no workers")
 
 
-@claim("loader-many", "Far more workers than threads are slower.", "70 workers of 40 threads: 0.35×")
+@claim(
+    "loader-many", "Far more workers than threads are slower than none.", "70 workers of 40 threads: 0.35×"
+)
 def many(study: Study) -> Finding:
-    """Holds if the largest number of workers, far above the threads, is slower than the best other."""
+    """Holds if the largest number of workers, far above the threads, is slower than none."""
     seconds, threads = _seconds(study), _threads(study)
     most = max(seconds)
     if most < FAR_MORE * threads:
         raise UntestableError(f"loader.bench.workers has nothing from {FAR_MORE * threads:g} on")
-    others = {workers: rounds for workers, rounds in seconds.items() if workers != most}
-    best, _ = tied_with_best(others, study.resampling)
-    # The best was picked among the others: the interval is widened for as many comparisons.
-    picked = study.resampling.simultaneous(len(others))
-    speedup = paired_ratio(others[best], seconds[most], picked)
-    of_best = f"{times(speedup)} of the best other, {best} workers"
-    measured = f"{most} workers of {counted(threads, 'thread')}: {of_best}"
-    return by_side(measured, speedup, "below", "the speedup over the best other setting")
+    if 0 not in seconds:
+        raise UntestableError("loader.bench.workers needs 0")
+    speedup = paired_ratio(seconds[0], seconds[most], study.resampling)
+    measured = f"{most} workers of {counted(threads, 'thread')}: {times(speedup)}"
+    return by_side(measured, speedup, "below", "the speedup over no workers")
 
 
 @claim("loader-memory", "Memory grows with the workers.")
@@ -129,17 +130,16 @@ def advise_workers(study: Study) -> Advice:
     seconds = batch_seconds(needed(study, "loader", study.results.loader).blocks, backend)
     if not seconds:
         raise UntestableError(f"loader.bench.backends has no {backend}, the backend of the training")
-    best, ratios = tied_with_best(seconds, study.resampling)
-    choice = Choice(min([best, *tied(ratios)]), best, ratios)
+    choice = Choice.of(study.rank(seconds), sorted(seconds))  # the fewest take the least memory
     workers = choice.choice
     row = next(row for row in study.loader if (row.backend, row.workers) == (backend, workers))
     buys = "no workers are as fast as any number of them"
     if workers and row.speedup:
         buys = f"{times(row.speedup)} the episodes per second of none"
-    elif ratios and not choice.others:
+    elif len(seconds) > 1 and not choice.others:
         following, behind = choice.next_best
         buys = f"{times(behind)} the episodes per second of {counted(following, 'worker')}, the next best"
-    sure = choice.how_sure(f"number of workers with {backend}", "; the fewest take the least memory")
+    sure = choice.how_sure(f"number of workers with {backend}")
     consumed = [
         each.episodes_per_second.value for each in study.strategies.values() if each.episodes_per_second
     ]
@@ -153,26 +153,26 @@ def advise_workers(study: Study) -> Advice:
         phrase=f"read with {counted(workers, 'worker') if workers else 'no workers'} ({backend})",
         buys=buys,
         sure=sure,
-        decided=not choice.others,
+        decided=choice.decided,
     )
 
 
 def advise_backend(study: Study) -> Advice:
     """Advise the fastest backend, each with its best workers; the training's own where it is as fast."""
     blocks = needed(study, "loader", study.results.loader).blocks
-    settings = {
-        (row.backend, row.workers): batch_seconds(blocks, row.backend)[row.workers] for row in study.loader
-    }
-    if not settings:
+    if not study.loader:
         raise UntestableError("no loader setting was measured; run `dvc repro`")
-    (best, _), ratios = tied_with_best(settings, study.resampling)
-    behind: dict[str, Interval] = {}  # of each other backend's best setting
-    for (backend, _), ratio in sorted(ratios.items(), key=lambda each: each[1].value):
-        if backend != best:
-            behind.setdefault(backend, ratio)
-    own = study.params.loader.backend
-    choice = Choice(own if own in tied(behind) else best, best, behind)
-    gains = (f"{times(ratio)} as fast as {name}" for name, ratio in behind.items() if choice.choice == best)
+    fastest: dict[str, Rounds] = {}  # setting of each backend
+    for row in sorted(study.loader, key=lambda row: row.seconds_per_batch.value):
+        fastest.setdefault(row.backend, batch_seconds(blocks, row.backend)[row.workers])
+    choice = Choice.of(study.rank(fastest), (study.params.loader.backend,))
+    own = fastest[choice.choice]
+    ratios = {
+        name: paired_ratio(rounds, own, study.resampling)
+        for name, rounds in fastest.items()
+        if name != choice.choice
+    }
+    gains = (f"{times(ratio)} as fast as {name}" for name, ratio in ratios.items() if ratio.low > 1)
     return Advice(
         topic="loader backend",
         choice=choice.choice,
@@ -180,5 +180,5 @@ def advise_backend(study: Study) -> Advice:
         phrase="",
         buys=listed(gains) or "nothing was faster",
         sure=f"{choice.how_sure('backend')}; each backend with its best number of workers",
-        decided=not choice.others,
+        decided=choice.decided,
     )

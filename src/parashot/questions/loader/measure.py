@@ -1,8 +1,9 @@
 """Loader workers × backends, the study's Table 2: interleaved rounds, each with loaders of its own.
 
 A block makes a loader, takes its first batch, takes as many more as its workers had ready before anyone asked
-(they would come for free), and only then times. Memory is that of the process tree above the same process
-without a loader.
+(they would come for free), and only then times: at least `loader.bench.batches` of them, and for
+`loader.bench.seconds`. Settings of a round run in random order. Memory is that of the process tree above the
+same process without a loader.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import torch
 
@@ -32,6 +34,9 @@ from parashot.tasks.relation import RelationTask
 _ROUNDS_OF_WORKERS = 3
 """Workers deliver in turn: a block of less than a few turns would measure a burst, or the wait for one."""
 
+_MOST_BATCHES = 10_000
+"""Of a block, however fast."""
+
 _HERE = Context(0, 1, 0, 1, Placement("cpu", 1, 1, 1))
 
 
@@ -50,7 +55,8 @@ def bench_loaders(params: Params, packed: Path, out: Path, provenance: Provenanc
     blocks = []
     progress = Progress("loader-bench", bench.blocks, "round")
     for number in range(bench.blocks):
-        blocks += [_block(number, params, packed, *setting, idle_bytes) for setting in settings]
+        order = Random(number).sample(settings, len(settings))
+        blocks += [_block(number, params, packed, *setting, idle_bytes) for setting in order]
         progress(number + 1)
     stage.write(out, {"blocks.csv": (LoaderBlock, blocks)}, _settings(blocks))
 
@@ -73,15 +79,17 @@ def _block(
 ) -> LoaderBlock:
     bench = params.loader.bench
     ready = workers * params.loader.prefetch
-    batches = max(bench.batches, _ROUNDS_OF_WORKERS * workers)
+    fewest = max(bench.batches, _ROUNDS_OF_WORKERS * workers)
     begin = time.perf_counter()
-    loader = _loader(params, packed, backend, workers, 1 + ready + batches + ready)
+    loader = _loader(params, packed, backend, workers, 1 + ready + fewest + _MOST_BATCHES + ready)
     next(loader)
     first = time.perf_counter()
     _take(loader, ready)
     start = time.perf_counter()
-    _take(loader, batches)
-    seconds = time.perf_counter() - start
+    batches, seconds = 0, 0.0
+    while batches < fewest or (seconds < bench.seconds and batches < _MOST_BATCHES):
+        next(loader)
+        batches, seconds = batches + 1, time.perf_counter() - start
     memory = tree_memory_bytes(os.getpid()) - idle_bytes
     del loader  # ends its workers
     return LoaderBlock(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -180,14 +180,29 @@ def parse_devices(text: str) -> list[int]:
     return sorted({int(word) for word in words})
 
 
-def shown_rows(predictor: Predictor) -> list[ScalingRow]:
+def shown_rows(predictor: Predictor, checked: Iterable[CheckedRow]) -> list[ScalingRow]:
     """Return the report's predictions: up to twice the devices that were measured, by the link measured here.
 
-    None where one replica was measured, since no link was.
+    Their intervals are widened by the model's largest error where it was checked. None where one replica was
+    measured, since no link was.
     """
     if predictor.here is None:
         return []
-    return predictor.rows(HERE, [1, predictor.per_node, 2 * predictor.per_node])
+    error = max((abs(each.error) for each in checked), default=0.0)
+    rows = predictor.rows(HERE, [1, predictor.per_node, 2 * predictor.per_node])
+    return [_widened(row, error) if row.devices > 1 else row for row in rows]
+
+
+def _widened(row: ScalingRow, error: float) -> ScalingRow:
+    def band(interval: Interval) -> Interval:
+        return Interval(interval.value, interval.low / (1 + error), interval.high * (1 + error))
+
+    return replace(
+        row,
+        seconds_per_step=band(row.seconds_per_step),
+        speedup=band(row.speedup),
+        efficiency=band(row.efficiency),
+    )
 
 
 def checked_rows(predictor: Predictor, bench: StrategyResults) -> list[CheckedRow]:

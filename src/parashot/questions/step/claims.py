@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING
 
-from parashot.questions.advice import Advice
+from parashot.questions.advice import Advice, Choice
 from parashot.questions.claim import Finding, UntestableError, by_test, claim, needed, settled
-from parashot.questions.statistics import tied_with_best
 from parashot.questions.step.rows import seconds_by_way
 from parashot.questions.text import times
 
 if TYPE_CHECKING:
     from parashot.questions.study import Study
+    from parashot.train.records import Choices
 
 concat_serial = settled(
     "concat-serial",
@@ -24,13 +25,14 @@ accumulation_equals = settled(
     "k accumulated batches equal one that is k times as large.",
     "does not hold",
     "tests/train/test_train_accumulation.py: batch norm takes its statistics from each part; "
-    "without that the sums are the same",
+    "where it takes the same groups of episodes in both (model.norm_episodes), the gradients are equal",
 )
 checkpointing_trades = settled(
     "checkpointing-trades",
     "Gradient checkpointing trades time for memory.",
     "holds",
-    "tests/model/test_recompute.py: fewer bytes are kept for backward, and blocks are computed twice",
+    "tests/model/test_recompute.py: fewer bytes are kept for backward, and blocks are computed twice; "
+    "the peak of memory is measured by `python -m benchmarks check`",
 )
 
 
@@ -50,16 +52,14 @@ def advise_precision(study: Study) -> Advice:
     seconds = seconds_by_way(needed(study, "tune", study.results.tune).blocks)
     if not seconds:
         raise UntestableError(f"train.precision is {study.params.train.precision}; auto has it measured")
-    best, ratios = tied_with_best(seconds, study.resampling)
-    choice, buys, sure, decided = best.precision, "nothing was faster", "the only one that was measured", True
-    others = {way: ratio for way, ratio in ratios.items() if way.precision != best.precision}
-    if others:
-        other = min(others, key=lambda way: others[way].value)
-        if others[other].side_of(1) == "around":
-            choice, decided = "fp32", False
-            sure = f"the fastest ways in {best.precision} and {other.precision} are tied; fp32 is the plainer"
-        else:
-            slower = times(others[other])
-            buys = f"{slower} as fast as {other.precision}"
-            sure = f"a step's fastest way in {other.precision} takes {slower} its time"
-    return Advice("precision", choice, f"train.precision={choice}", "", buys, sure, decided)
+    fastest: dict[str, Choices] = {}  # way of each precision
+    for way in sorted(seconds, key=lambda way: median(seconds[way].values())):
+        fastest.setdefault(way.precision, way)
+    choice = Choice.of(study.rank({name: seconds[way] for name, way in fastest.items()}), ("fp32",))
+    buys = "nothing was faster"
+    if choice.decided and not choice.others and len(fastest) > 1:
+        name, slowdown = choice.next_best
+        buys = f"{times(slowdown)} as fast as {name}"
+    sure = f"{choice.how_sure('precision')}; each in its fastest way"
+    setting = f"train.precision={choice.choice}"
+    return Advice("precision", choice.choice, setting, "", buys, sure, choice.decided)

@@ -5,9 +5,10 @@ While a strategy of one process is timed the other ranks sleep.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from random import Random
 
 import torch
 from torch import distributed as dist
@@ -29,25 +30,30 @@ from parashot.questions.runs import Setting, Stage, Table
 from parashot.questions.scaling.measure import CostBlocks, new_messages, ready_sizes, time_round
 from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.statistics import Resampling
+from parashot.questions.strategies.equality import difference, gradient
 from parashot.questions.strategies.records import (
+    StepEquality,
     StepShares,
     StepTrace,
     StrategyBlock,
     StrategyResults,
     StrategyVariant,
 )
-from parashot.questions.strategies.rows import step_seconds, strategy_rows
+from parashot.questions.strategies.rows import (
+    BASE,
+    PER_PARAMETER,
+    SMALL_BUCKETS,
+    step_seconds,
+    strategy_rows,
+)
 from parashot.questions.strategies.shares import merge_shares, profile_shares
 from parashot.questions.strategies.trace import RankTrace, merge_traces, trace_step
 from parashot.questions.timed import TimedStrategy, timed_strategy
 from parashot.records import Provenance
-from parashot.task import Task
+from parashot.task import Task, even_share
 from parashot.tasks.relation import RelationTask
 
 ALL_CORES = "serial-all-cores"
-PER_PARAMETER = "allreduce-per-parameter"
-"""`allreduce` with a message for each parameter, which shows what joining them is worth."""
-
 ONE_GPU = "two replicas need two GPUs, and one is here; parallel.device=cpu compares them on the CPU"
 
 
@@ -63,6 +69,19 @@ class Benchmark:
     options: StepOptions
     parallel: ParallelParams
     variants: tuple[StrategyVariant, ...] = ()
+    launch: int = 0
+
+    @property
+    def rounds(self) -> range:
+        """Rounds of this launch."""
+        return range(self.parallel.bench.blocks)[
+            even_share(self.parallel.bench.blocks, self.launch, self.parallel.bench.launches)
+        ]
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it is the last launch, which looks into steps as well."""
+        return self.launch == self.parallel.bench.launches - 1
 
 
 def bench_strategies(params: Params, packed: Path, out: Path, provenance: Provenance) -> None:
@@ -78,6 +97,7 @@ def bench_strategies(params: Params, packed: Path, out: Path, provenance: Proven
         "blocks.csv": (StrategyBlock, results.blocks),
         "anatomy.csv": (StepTrace, results.anatomy),
         "shares.csv": (StepShares, results.shares),
+        "equality.csv": (StepEquality, results.equality),
         "cost_steps.csv": (CostStep, results.cost_steps),
         "cost_messages.csv": (CostMessage, results.cost_messages),
     }
@@ -93,8 +113,20 @@ def measure_strategies(bench: Benchmark) -> StrategyResults | None:
     if not able:
         return StrategyResults(variants)
     processes = max(STRATEGIES[each.strategy].processes(each.replicas) for each in able)
-    results = launch(bench_rank, placement, processes, replace(bench, variants=able))
-    return replace(results, variants=variants) if results else None
+    launches = [
+        launch(bench_rank, placement, processes, replace(bench, variants=able, launch=number))
+        for number in range(bench.parallel.bench.launches)
+    ]
+    found = [each for each in launches if each is not None]
+    if not found:
+        return None
+    return replace(
+        found[-1],
+        variants=variants,
+        blocks=tuple(block for each in found for block in each.blocks),
+        cost_steps=tuple(step for each in found for step in each.cost_steps),
+        cost_messages=tuple(message for each in found for message in each.cost_messages),
+    )
 
 
 def list_variants(bench: Benchmark, placement: Placement) -> list[StrategyVariant]:
@@ -111,6 +143,8 @@ def list_variants(bench: Benchmark, placement: Placement) -> list[StrategyVarian
         variants.append(own)
         if name == "allreduce" and not reason and bench.parallel.allreduce.flat:
             variants.append(replace(own, variant=PER_PARAMETER))
+        if name == "ddp" and not reason and own.replicas > 1:
+            variants.append(replace(own, variant=SMALL_BUCKETS))
         if name != "serial" and placement.device_type == "cuda" and placement.replicas == 1:
             variants.append(replace(own, variant=f"{name}-2", status="skipped", reason=ONE_GPU, replicas=2))
         if name == "serial" and not reason and placement.device_type == "cpu" and threads < placement.cores:
@@ -125,7 +159,8 @@ def bench_rank(context: Context, bench: Benchmark) -> StrategyResults:
     blocks, costs = _time_rounds(context, bench, entries, control)
     traces: list[StepTrace] = []
     shares: list[StepShares] = []
-    for variant, entry in entries.items():  # steps that are traced and profiled are not timed
+    looked_into = entries if bench.is_last else {}
+    for variant, entry in looked_into.items():  # steps that are traced and profiled are not timed
         wait_for_all(control)
         trace = trace_step(entry) if entry is not None else RankTrace()
         traces.append(merge_traces(variant, trace, entry, context, control))
@@ -136,27 +171,49 @@ def bench_rank(context: Context, bench: Benchmark) -> StrategyResults:
         if entry is not None:
             entry.strategy.close()
     return StrategyResults(
-        bench.variants, tuple(blocks), tuple(traces), tuple(shares), tuple(costs.steps), tuple(costs.messages)
+        variants=bench.variants,
+        blocks=tuple(blocks),
+        anatomy=tuple(traces),
+        shares=tuple(shares),
+        equality=tuple(_equality(context, bench, control)) if bench.is_last else (),
+        cost_steps=tuple(costs.steps),
+        cost_messages=tuple(costs.messages),
     )
+
+
+def _equality(
+    context: Context, bench: Benchmark, control: dist.ProcessGroup | None
+) -> Iterator[StepEquality]:
+    """Compare the gradient of every strategy with that of one replica; one after another."""
+    torch.set_num_threads(context.placement.threads_per_replica)
+    base = gradient(BASE, bench.task, context.alone(), bench.parallel) if context.is_main else {}
+    for variant in bench.variants:
+        wait_for_all(control)
+        mine = _taking_part(context, STRATEGIES[variant.strategy].processes(variant.replicas))
+        if mine is None or variant.variant != variant.strategy:
+            continue
+        found = gradient(variant.strategy, bench.task, mine, bench.parallel)
+        if context.is_main:
+            yield StepEquality(variant.variant, difference(found, base))
 
 
 def _time_rounds(
     context: Context, bench: Benchmark, entries: Entries, control: dist.ProcessGroup | None
 ) -> tuple[list[StrategyBlock], CostBlocks]:
-    """Time a block of every variant, then what the cost model is fitted to, in each round."""
+    """Time a block of every variant in random order, then what the cost model is fitted to, in each round."""
     knobs = bench.parallel.bench
     sizes = ready_sizes(context, bench.task, bench.options, bench.parallel)
     messages = new_messages(context)
     timed: list[StrategyBlock] = []
     costs = CostBlocks()
     progress = Progress("strategy-bench", knobs.blocks, "round")
-    for number in range(-1, knobs.blocks):
+    for number in (-1, *bench.rounds):
         steps = knobs.warmup_steps if number < 0 else knobs.steps
         blocks = []
-        for variant, entry in entries.items():
+        for variant in Random(number).sample([*entries], len(entries)):  # the same order on every rank
             wait_for_all(control)
-            if entry is not None:
-                blocks.append(StrategyBlock(number, variant, steps, entry.seconds(steps)))
+            if (entry := entries[variant]) is not None:
+                blocks.append(StrategyBlock(bench.launch, number, variant, steps, entry.seconds(steps)))
         found = time_round(context, sizes, messages, number, control)
         if number >= 0:
             timed += blocks
@@ -174,6 +231,8 @@ def _ready(context: Context, bench: Benchmark, variant: StrategyVariant) -> Time
     parallel = bench.parallel
     if variant.variant == PER_PARAMETER:
         parallel = replace(parallel, allreduce=replace(parallel.allreduce, flat=False))
+    if variant.variant == SMALL_BUCKETS:
+        parallel = replace(parallel, ddp=replace(parallel.ddp, bucket_mb=parallel.ddp.bucket_mb / 100))
     return timed_strategy(
         variant.strategy,
         bench.task,

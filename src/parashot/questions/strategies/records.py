@@ -10,8 +10,9 @@ from parashot.records import Status, record
 
 @record
 class StrategyBlock:
-    """One timed block of training steps of one variant in one round."""
+    """One timed block of training steps of one variant in one round; rounds count on over the launches."""
 
+    launch: int
     round: int
     variant: str  # `StrategyVariant.variant`
     steps: int
@@ -67,6 +68,14 @@ class StepShares:
     idle: float  # neither
 
 
+@record
+class StepEquality:
+    """The gradient of one training step of a variant, in float64, against that of one replica."""
+
+    variant: str
+    gradient_difference: float  # the largest of an entry, over the largest entry
+
+
 @dataclass(frozen=True)
 class StrategyResults:
     """`results/strategies`."""
@@ -77,3 +86,4 @@ class StrategyResults:
     shares: tuple[StepShares, ...] = ()
     cost_steps: tuple[CostStep, ...] = ()
     cost_messages: tuple[CostMessage, ...] = ()
+    equality: tuple[StepEquality, ...] = ()

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from parashot.errors import RecordError
-from parashot.questions.statistics import Interval, Resampling, by_round, median_interval, paired_ratio
+from parashot.questions.statistics import Interval, Resampling, median_interval, paired_ratio
 from parashot.questions.strategies.records import (
     StepShares,
     StepTrace,
@@ -24,6 +24,15 @@ if TYPE_CHECKING:
 
 BASE = "serial"
 """The variant behind every speedup: one replica with as many threads as any replica has."""
+
+PER_PARAMETER = "allreduce-per-parameter"
+"""`allreduce` with a message for each parameter, which shows what joining them is worth."""
+
+SMALL_BUCKETS = "ddp-small-buckets"
+"""DDP with buckets of a hundredth of the size: what can be hidden of messages that need not wait."""
+
+SAME_GRADIENT = 1e-10
+"""Largest relative difference in float64 of gradients that are the same."""
 
 WORTH_NAMING = 0.05
 """Share of a step below which nothing is said of it."""
@@ -60,6 +69,12 @@ class StrategyRow(StrategyVariant):
     idle: float | None  # share of a step: neither
     why_slow: str  # where a step's time goes, of a variant that is slower than `base`
     ranks_identical: bool | None
+    gradient_difference: float | None  # to that of one replica, in float64: the largest, relative
+
+    @property
+    def same_algorithm(self) -> bool:
+        """Whether its gradient is shown to be that of one replica."""
+        return self.gradient_difference is not None and self.gradient_difference <= SAME_GRADIENT
 
 
 def strategy_rows(
@@ -77,9 +92,12 @@ def strategy_rows(
     return [_row(variant, bench, results.get(variant.variant), resampling) for variant in variants]
 
 
-def step_seconds(blocks: Iterable[StrategyBlock]) -> dict[str, dict[int, float]]:
-    """Seconds per step: by variant, then by round."""
-    return by_round(blocks, lambda each: each.variant, lambda each: each.seconds / each.steps)
+def step_seconds(blocks: Iterable[StrategyBlock]) -> dict[str, dict[tuple[int, int], float]]:
+    """Seconds per step: by variant, then by launch and round."""
+    found: dict[str, dict[tuple[int, int], float]] = {}
+    for each in blocks:
+        found.setdefault(each.variant, {})[each.launch, each.round] = each.seconds / each.steps
+    return found
 
 
 def hidden_share(variant: str, shares: Iterable[StepShares], resampling: Resampling) -> Interval | None:
@@ -116,6 +134,7 @@ def _row(
     memory = trained.peak_memory_bytes if trained else None
     seen = next((each for each in bench.anatomy if each.variant == name), None)
     shares = [each for each in bench.shares if each.variant == name]
+    equal = next((each for each in bench.equality if each.variant == name), None)
     exposed = fmean(each.exposed for each in shares) if shares else None
     hidden = fmean(each.hidden for each in shares) if shares else None
     idle = fmean(each.idle for each in shares) if shares else None
@@ -145,6 +164,7 @@ def _row(
         idle=idle,
         why_slow=_why_slow(exposed, idle, seen) if speedup and speedup.side_of(1) == "below" else "",
         ranks_identical=trained.ranks_identical if trained else None,
+        gradient_difference=equal.gradient_difference if equal else None,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
@@ -11,7 +11,7 @@ from matplotlib.transforms import blended_transform_factory
 
 from parashot.questions.batchsz.rows import episode_seconds
 from parashot.questions.loader.rows import batch_seconds
-from parashot.questions.statistics import Interval, paired
+from parashot.questions.statistics import Interval, Rounds, paired
 from parashot.questions.strategies.rows import step_seconds
 from parashot.questions.study import Study
 from parashot.questions.text import counted, listed, ratio
@@ -46,8 +46,8 @@ def overview(study: Study, *, wide: bool) -> Drawing | None:
         "overview",
         "What each choice buys",
         f"Speedup of each choice over its base case, on a logarithmic axis: {listed(said)}.",
-        "Speedup over the base case of each group (1×), logarithmic. Dots are single rounds, marks medians "
-        "with their interval; filled is what is advised.",
+        "Speedup over the base case of each group (1×), logarithmic. Dots are single rounds, marks their "
+        "geometric mean with its interval; filled is what is advised.",
         _draw(choices, _title(study) if wide else "", 7.2 if wide else WIDTH),
     )
 
@@ -89,7 +89,7 @@ def _advised(study: Study, topic: str) -> str:
     return next((each.choice for each in study.advice if each.topic == topic), "")
 
 
-def _ratios(base: Mapping[int, float], own: Mapping[int, float]) -> tuple[float, ...]:
+def _ratios(base: Rounds, own: Rounds) -> tuple[float, ...]:
     """Return the speedup of each round that measured both."""
     above, below = paired(base, own)
     return tuple((above / below).tolist())

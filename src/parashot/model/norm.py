@@ -1,0 +1,67 @@
+"""Batch norm over groups of a batch: ghost batch norm.
+
+Hoffer et al., Train Longer, Generalize Better (NeurIPS 2017), section 4: each group of the batch is
+normalised by its own mean and variance. Replicas whose shares are whole groups then normalise as one device
+does, and a larger batch changes nothing in what is normalised together.
+
+m maps (images, pairs) of C channels
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+class _GroupedNorm(_BatchNorm):
+    """Batch norm that takes `group` consecutive maps at a time while it trains; 0: all, as PyTorch does.
+
+    Where `group` does not divide the batch its last group has what is left. Running statistics move once per
+    call, towards the mean of the groups' statistics, each weighted by its number of maps.
+    """
+
+    group = 0
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Maps [m, C, ...] to maps of the same shape and memory order."""
+        if not self.training or not 0 < self.group < len(maps):
+            return super().forward(maps)
+        assert self.running_mean is not None and self.running_var is not None
+        groups = maps.split(self.group)
+        means = self.running_mean.new_zeros(len(groups), len(self.running_mean))
+        variances = torch.zeros_like(means)
+        normalised = [
+            # with a momentum of 1 the running statistics become those of the group
+            F.batch_norm(each, mean, variance, self.weight, self.bias, True, 1.0, self.eps)
+            for each, mean, variance in zip(groups, means, variances, strict=True)
+        ]
+        self._follow(means, variances, [len(each) for each in groups])
+        return torch.cat(normalised)
+
+    @torch.no_grad()
+    def _follow(self, means: Tensor, variances: Tensor, sizes: list[int]) -> None:
+        assert self.running_mean is not None and self.running_var is not None
+        assert self.num_batches_tracked is not None
+        shares = means.new_tensor(sizes)[:, None] / sum(sizes)
+        self.num_batches_tracked.add_(1)
+        # without a momentum: the mean over all batches, as PyTorch's
+        momentum = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        self.running_mean.lerp_((shares * means).sum(0), momentum)
+        self.running_var.lerp_((shares * variances).sum(0), momentum)
+
+
+class BatchNorm1d(_GroupedNorm, nn.BatchNorm1d):
+    """`torch.nn.BatchNorm1d` by groups of `group` rows."""
+
+
+class BatchNorm2d(_GroupedNorm, nn.BatchNorm2d):
+    """`torch.nn.BatchNorm2d` by groups of `group` maps."""
+
+
+def norm_by_groups(network: nn.Module, group: int) -> None:
+    """Let every batch norm of `network` take `group` of its inputs at a time while it trains."""
+    for module in network.modules():
+        if isinstance(module, _GroupedNorm):
+            module.group = group
