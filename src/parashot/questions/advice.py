@@ -54,6 +54,11 @@ class Choice(Generic[T]):
         return [each for each in self.ranking.possible if each != self.choice]
 
     @property
+    def doubt(self) -> str:
+        """Say which others may be as good; empty where it is decided."""
+        return "" if self.decided else f"undecided: {listed(self.others)} may be as good"
+
+    @property
     def next_best(self) -> tuple[T, Interval]:
         """The best of those left out, and how far it is behind."""
         left = {each: behind for each, behind in self.ranking.behind.items() if each != self.choice}
@@ -65,7 +70,7 @@ class Choice(Generic[T]):
         if len(behind) == 1:
             return f"the only {noun} that was measured"
         if not self.decided:
-            return f"undecided: {listed(self.others)} may be as good; more blocks decide it"
+            return f"{self.doubt}; more blocks decide it"
         if not self.others and behind[self.choice].high <= 1:
             name, slower = self.next_best
             return f"faster than every other {noun}: the next, {name}, takes {times(slower)} its time"

@@ -34,11 +34,8 @@ Values = Sequence[float] | Floats
 Draws = NDArray[np.intp]
 """Indices of rounds."""
 
-Round = int | tuple[int, int]
-"""A round, or a launch and a round."""
-
-Rounds = Mapping[int, float] | Mapping[tuple[int, int], float]
-"""Measurements of one setting, by round (or episode, or seed)."""
+Rounds = Mapping[Any, float]
+"""Measurements of one setting, by round (or episode, or seed), or by launch and round."""
 
 
 class _Block(Protocol):
@@ -139,7 +136,7 @@ def ratio_interval(numerator: Values, denominator: Values, resampling: Resamplin
 
 def paired_ratio(numerator: Rounds, denominator: Rounds, resampling: Resampling) -> Interval:
     """The same over the rounds that measured both, at least 2, and their launches."""
-    common = _common(numerator, denominator)
+    common = sorted(numerator.keys() & denominator.keys())
     launches = [each[0] if isinstance(each, tuple) else 0 for each in common]
     above, below = paired(numerator, denominator)
     return _ratio(np.log(above / below), launches, resampling)
@@ -253,13 +250,8 @@ def _behind(pairs: Mapping[T, Interval], contenders: Sequence[T], even: float) -
 
 def paired(first: Rounds, second: Rounds) -> tuple[Floats, Floats]:
     """Values of the rounds that both have, in the same order."""
-    ours, theirs = dict(first), dict(second)
-    common = _common(first, second)
-    return np.array([ours[each] for each in common]), np.array([theirs[each] for each in common])
-
-
-def _common(first: Rounds, second: Rounds) -> list[Any]:
-    return sorted({*first} & {*second})
+    common = sorted(first.keys() & second.keys())
+    return np.array([first[each] for each in common]), np.array([second[each] for each in common])
 
 
 def draw_rounds(rounds: int, resampling: Resampling) -> Draws:

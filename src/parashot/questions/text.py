@@ -65,6 +65,11 @@ def points(interval: Interval) -> str:
     return f"{value:+.1f} points ({low:+.1f} to {high:+.1f})"
 
 
+def within(interval: Interval, noun: str) -> str:
+    """Say a number of something with its interval: `8.33 episodes (5.89 to 11.8)`."""
+    return f"{number(interval.value)} {noun} ({number(interval.low)} to {number(interval.high)})"
+
+
 def listed(items: Iterable[object]) -> str:
     """Join words: `1, 2 and 4`."""
     words = [str(item) for item in items]

@@ -172,16 +172,23 @@ class RelationTask(Task):
         # fused: one pass over each parameter and its moments, where the plain one takes a dozen
         return torch.optim.Adam(used, lr=self.params.train.learning_rate, fused=True)
 
+    @property
+    def full_learning_rate(self) -> float:
+        """`train.learning_rate`, scaled with the size of the batch.
+
+        Linearly (Goyal et al., Accurate, Large Minibatch SGD, 2017) or with its root (Krizhevsky, One Weird
+        Trick, 2014, section 5).
+        """
+        train = self.params.train
+        return train.learning_rate * rate_scale(train.lr_scaling, train.batchsz / train.lr_batchsz)
+
     def learning_rates(self, steps: int) -> Callable[[int], float]:
         """Learning rate of each of `steps` steps.
 
-        The full rate is `train.learning_rate`, scaled with the size of the batch: linearly (Goyal et al.,
-        Accurate, Large Minibatch SGD, 2017) or with its root (Krizhevsky, One Weird Trick, 2014, section 5).
-        It is reached over `train.warmup_steps`, in equal parts (Goyal et al., section 2.2).
+        The full rate is reached over `train.warmup_steps`, in equal parts (Goyal et al., section 2.2).
         cosine: half a cosine from the full rate to 0 (Loshchilov and Hutter, ICLR 2017, without restarts).
         """
-        train = self.params.train
-        full = train.learning_rate * rate_scale(train.lr_scaling, train.batchsz / train.lr_batchsz)
+        train, full = self.params.train, self.full_learning_rate
 
         def rate(step: int) -> float:
             warm = min(1.0, (step + 1) / (train.warmup_steps + 1))

@@ -66,7 +66,8 @@ def _trainings(job: Job) -> Iterator[Path]:
         folder = (job.scratch or Path(temporary)) / "again" / key
         yield folder
         runs = read_runs(job.out / "records.jsonl")
-        further = [_below(runs[0], each) for each in sorted(folder.iterdir(), key=_age)]
+        further = [_below(runs[0], each) for each in folder.iterdir()]
+        further.sort(key=lambda run: run.start_ms)
         write_runs(job.out / "records.jsonl", [*runs, *further])
         shutil.rmtree(folder)
 
@@ -82,10 +83,6 @@ def _train_again(job: Job, name: str, folder: Path, train: Train) -> Path:
 def _seed_accuracies(folder: Path, seed: int) -> list[SeedAccuracy]:
     episodes = read_rows(EpisodeAccuracy, folder / "val_episodes.csv")
     return [SeedAccuracy(seed, each.episode, each.accuracy) for each in episodes]
-
-
-def _age(folder: Path) -> int:
-    return read_runs(folder / "records.jsonl")[0].start_ms
 
 
 def _below(first: Run, folder: Path) -> Run:

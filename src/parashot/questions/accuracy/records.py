@@ -42,9 +42,7 @@ class Training:
     history: tuple[HistoryRow, ...] = ()
     val_episodes: tuple[EpisodeAccuracy, ...] = ()
     seeds: tuple[SeedAccuracy, ...] = ()  # with further seeds, those of all; else none
-    twin: tuple[
-        EpisodeAccuracy, ...
-    ] = ()  # of the same training, set apart by rounding; where it was trained
+    twin: tuple[EpisodeAccuracy, ...] = ()  # of the training that rounding alone sets apart, if it was run
 
 
 @dataclass(frozen=True)

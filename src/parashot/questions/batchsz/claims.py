@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from parashot.questions.advice import Advice, Choice
 from parashot.questions.batchsz.rows import BatchszRow, episode_seconds, reached
 from parashot.questions.claim import Finding, Side, UntestableError, by_side, claim, needed
-from parashot.questions.statistics import Interval, Ranking, paired_ratio
-from parashot.questions.text import listed, number, percent, points, seconds, times
+from parashot.questions.statistics import Ranking, paired_ratio
+from parashot.questions.text import listed, percent, points, seconds, times, within
 
 if TYPE_CHECKING:
     from parashot.questions.study import Study
@@ -110,13 +110,13 @@ def advise_batchsz(study: Study) -> Advice:
     said = f"{percent(accuracy.value)} {in_time}, the mean of {rows[best].seeds} seeds" if accuracy else ""
     sure = f"shown to be within {100 * claims.accuracy_margin:g} points of the best of {listed(found)}"
     if not choice.decided:
-        sure = f"undecided: {listed(choice.others)} may be as good; more seeds decide it"
+        sure = f"{choice.doubt}; more seeds decide it"
     elif not choice.others and len(found) > 1:
         name, behind = choice.next_best
         sure = f"more accurate than every other size: {name} lacks {points(behind)}"
     if study.noise_scale:
-        sure += f"; gradient noise scale {episodes(study.noise_scale)}"
-    undecided = "" if choice.decided else f" (undecided: {listed(choice.others)} may be as good)"
+        sure += f"; gradient noise scale {within(study.noise_scale, 'episodes')}"
+    undecided = f" ({choice.doubt})" if choice.doubt else ""
     return Advice(
         topic="batch size",
         choice=str(best),
@@ -126,8 +126,3 @@ def advise_batchsz(study: Study) -> Advice:
         sure=sure,
         decided=choice.decided,
     )
-
-
-def episodes(interval: Interval) -> str:
-    """Say a number of episodes with its interval."""
-    return f"{number(interval.value)} episodes ({number(interval.low)} to {number(interval.high)})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 
@@ -58,12 +58,13 @@ class SizeRow:
     baseline: int
 
 
-def size_rows(trainings: Iterable[BatchszTraining], baseline: int, resampling: Resampling) -> list[SizeRow]:
+def size_rows(trainings: Sequence[BatchszTraining], baseline: int, resampling: Resampling) -> list[SizeRow]:
     """Return one row per size, in the order of the sizes."""
     by_size: dict[int, list[BatchszTraining]] = {}
     for each in trainings:
         by_size.setdefault(each.batchsz, []).append(each)
-    return [_size_row(own, by_size.get(baseline, []), resampling) for _, own in sorted(by_size.items())]
+    accuracies = reached(trainings)
+    return [_size_row(own, accuracies, baseline, resampling.confidence) for _, own in sorted(by_size.items())]
 
 
 def reached(trainings: Iterable[BatchszTraining]) -> dict[int, dict[int, float]]:
@@ -74,20 +75,21 @@ def reached(trainings: Iterable[BatchszTraining]) -> dict[int, dict[int, float]]
     return found
 
 
-def _size_row(own: list[BatchszTraining], base: list[BatchszTraining], resampling: Resampling) -> SizeRow:
-    first, confidence = own[0], resampling.confidence
-    mine, others = paired(*({each.seed: each.val_accuracy for each in some} for some in (own, base)))
-    compared = len(mine) > 2 and base and base[0].batchsz != first.batchsz
-    accuracies = [each.val_accuracy for each in own]
+def _size_row(
+    own: list[BatchszTraining], accuracies: Mapping[int, Rounds], baseline: int, confidence: float
+) -> SizeRow:
+    first, by_seed = own[0], accuracies[own[0].batchsz]
+    mine, others = paired(by_seed, accuracies.get(baseline, {}))
+    compared = len(mine) > 2 and first.batchsz != baseline
     return SizeRow(
         batchsz=first.batchsz,
         seeds=len(own),
         steps=round(median(each.steps for each in own)),
         episodes=round(median(each.episodes for each in own)),
         learning_rate=first.learning_rate,
-        val_accuracy=repeated_interval(accuracies, confidence) if len(own) > 2 else None,
+        val_accuracy=repeated_interval([*by_seed.values()], confidence) if len(own) > 2 else None,
         difference=repeated_interval(mine - others, confidence) if compared else None,
-        baseline=base[0].batchsz if base else 0,
+        baseline=baseline,
     )
 
 

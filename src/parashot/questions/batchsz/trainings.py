@@ -79,7 +79,7 @@ def _train(context: Context, task: RelationTask, size: int, episodes: float) -> 
         seed=own.params.seed,
         steps=steps,
         episodes=own.items,
-        learning_rate=own.learning_rates(steps)(train.warmup_steps),
+        learning_rate=own.full_learning_rate,
         val_accuracy=float(accuracies.mean()),
     )
 

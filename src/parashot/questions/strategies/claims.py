@@ -209,7 +209,7 @@ def advise_strategy(study: Study) -> Advice:
     phrase = f"train with {on}: {buys}"
     if name != BASE and row.speedup:
         phrase = f"train with {on}, {ratio(row.speedup.value)}× as fast as {BASE}"
-        phrase += "" if choice.decided else f" (undecided: {listed(choice.others)} may be as good)"
+        phrase += f" ({choice.doubt})" if choice.doubt else ""
         buys = f"{times(row.speedup)} as fast as {BASE}"
     return Advice(
         topic="strategy",

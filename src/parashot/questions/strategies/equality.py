@@ -80,20 +80,25 @@ class GradientProbe(Task):
 
 
 def gradient(name: str, task: Task, context: Context, parallel: ParallelParams) -> dict[str, Tensor]:
-    """Gradient of the first step's items by a strategy, by the parameter's name.
+    """What the first step's items move in the whole state by a strategy: of a parameter, its gradient.
 
     Every rank of the strategy calls it, and gets it.
     """
     probe = GradientProbe(task)
     strategy = build_strategy(name, probe, StepOptions(), context, parallel)
     (batch,) = probe.ready_batches(strategy.plan(probe.items, probe.batchsz, context), 1, context)
-    trained = {name for name, _ in task.network().named_parameters()}
     strategy.network.train()
     before = strategy.state_dict()
     strategy.step(batch)
     after = strategy.state_dict()
     strategy.close()
-    return {name: before[name] - after[name] for name in trained}
+    return {name: value - after[name] for name, value in before.items()}
+
+
+def base_gradient(name: str, task: Task, context: Context, parallel: ParallelParams) -> dict[str, Tensor]:
+    """The same, of trained parameters alone: what others are compared with."""
+    moved = gradient(name, task, context, parallel)
+    return {name: moved[name] for name, _ in task.network().named_parameters()}
 
 
 def difference(gradient: Mapping[str, Tensor], base: Mapping[str, Tensor]) -> float:

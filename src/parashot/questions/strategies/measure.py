@@ -30,7 +30,7 @@ from parashot.questions.runs import Setting, Stage, Table
 from parashot.questions.scaling.measure import CostBlocks, new_messages, ready_sizes, time_round
 from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.statistics import Resampling
-from parashot.questions.strategies.equality import difference, gradient
+from parashot.questions.strategies.equality import base_gradient, difference, gradient
 from parashot.questions.strategies.records import (
     StepEquality,
     StepShares,
@@ -186,7 +186,7 @@ def _equality(
 ) -> Iterator[StepEquality]:
     """Compare the gradient of every strategy with that of one replica; one after another."""
     torch.set_num_threads(context.placement.threads_per_replica)
-    base = gradient(BASE, bench.task, context.alone(), bench.parallel) if context.is_main else {}
+    base = base_gradient(BASE, bench.task, context.alone(), bench.parallel) if context.is_main else {}
     for variant in bench.variants:
         wait_for_all(control)
         mine = _taking_part(context, STRATEGIES[variant.strategy].processes(variant.replicas))
