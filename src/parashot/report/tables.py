@@ -152,6 +152,8 @@ def _times(value: float) -> str:
 
 def _share(value: float) -> str:
     """Say a relative difference: exact ones are of the order of rounding."""
+    if value == 0:
+        return "0"
     return text.percent(value) if value >= 0.001 else f"{value:.0e}"
 
 
@@ -235,7 +237,7 @@ STRATEGIES = Table[StrategyRow](
         Column("speedup", lambda row: row.speedup, _times),
         Column("efficiency", lambda row: row.efficiency, text.percent),
         Column("episodes/s", lambda row: row.episodes_per_second, text.number),
-        Column("gradient off serial's by", lambda row: row.gradient_difference, _share),
+        Column("gradient, difference to serial's", lambda row: row.gradient_difference, _share),
         Column("validation accuracy", lambda row: _accuracy(row.val_accuracy, row.val_accuracy_ci95)),
         Column("whole training", lambda row: row.training_seconds, text.seconds),
         Column("peak memory", lambda row: row.peak_memory_bytes, text.size),
