@@ -19,7 +19,7 @@ from parashot.command import guarded
 from parashot.data.episode_dataset import Backend
 from parashot.data.packed import PackedSplit
 from parashot.lifetime import end_in_order, end_with_parent
-from parashot.recipes import Value
+from parashot.parsing import Value
 from parashot.train.job import episode_job
 from parashot.train.run import train
 

@@ -1,12 +1,12 @@
-"""Stage `loader-bench`: loader workers × backends."""
+"""Stage `loader-bench`: loader workers × backends, in training and alone."""
 
 from parashot.questions.loader.measure import bench_loaders
-from stages.common import PACKED, RESULTS, params, provenance, stage
+from stages.common import PACKED, RESULTS, provenance, resolved_params, stage
 
 
 def main() -> None:
-    settings = params()
-    bench_loaders(settings, PACKED, RESULTS / "loader", provenance("loader-bench", settings))
+    params = resolved_params()
+    bench_loaders(params, PACKED, RESULTS / "loader", provenance("loader-bench", params))
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def publish_study(settings: Params) -> None:
         artifacts=[RESULTS / "summary.json", REPORTS],
     )
     trainings = [f"train/{name}" for name in settings.parallel.strategies]
-    measured = ("tune", "pretrain", "loader", "strategies", "batchsz", "warmup", "evaluate")
+    measured = ("tune", "pretrain", "loader", "strategies", "gain", "batchsz", "warmup", "evaluate")
     folders = [RESULTS / name for name in (*trainings, *measured)]
     done = publish(store(settings), study, folders, partial(model, settings))
     logging.info("publish: %d runs brought in, %d there already", done.published, done.already_there)

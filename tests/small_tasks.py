@@ -19,7 +19,7 @@ from parashot.model.network import RelationNetwork
 from parashot.parallel.context import Context, Placement
 from parashot.parallel.registry import STRATEGIES, build_strategy, step_options
 from parashot.parallel.strategy import Strategy
-from parashot.recipes import Value
+from parashot.parsing import Value
 from parashot.task import Batch, Plan, Task
 from parashot.tasks.relation import RelationTask
 

@@ -49,6 +49,7 @@ COMPUTE_NOTHING = {
     "command",
     "errors",
     "files",
+    "knobs",
     "lifetime",
     "params",
     "parsing",

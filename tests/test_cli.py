@@ -18,9 +18,10 @@ from parashot import recipes
 from parashot.cli import main
 from parashot.command import guarded
 from parashot.errors import DataError, ParamsError
+from parashot.knobs import apply, arguments
 from parashot.params import Params, load_params
 from parashot.parsing import parse, read_yaml
-from parashot.recipes import DEFAULT, apply, arguments, load_recipe, recipe_names
+from parashot.recipes import DEFAULT, load_recipe, recipe_names
 
 PARAMS = Path(__file__).parents[1] / "params.yaml"
 
@@ -145,7 +146,7 @@ def test_a_recipe_reaches_params_by_dvc_and_by_the_shell(name: str, tmp_path: Pa
 
     recipe = load_recipe(name)
     assert recipe.description and recipe.hardware
-    words = arguments(recipe)
+    words = arguments(recipe.settings)
     assert words[::2] == ["-S"] * (len(words) // 2)
     copied = Path(shutil.copy(PARAMS, tmp_path))
     apply_overrides(copied, words[1::2])
@@ -184,14 +185,14 @@ def test_every_kind_of_value_survives_dvc(tmp_path: Path) -> None:
     }
     file = tmp_path / "params.yaml"
     file.write_text("a:\n" + "".join(f"  {key[2:]}: 0\n" for key in settings), encoding="utf-8")
-    apply_overrides(file, arguments(recipes.Recipe("any", "", "", settings))[1::2])
+    apply_overrides(file, arguments(settings)[1::2])
     assert read_yaml(file) == {"a": {key[2:]: value for key, value in settings.items()}}
 
 
 @pytest.mark.parametrize("value", ["two words", "a$b", "x*", ""])
 def test_a_value_that_a_shell_would_change_is_refused(value: str) -> None:
     with pytest.raises(ParamsError, match="unquoted"):
-        arguments(recipes.Recipe("any", "", "", {"a": value}))
+        arguments({"a": value})
 
 
 @pytest.mark.parametrize("key", ["train.batchszs", "seed.deeper"])

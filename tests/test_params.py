@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parashot.errors import ParamsError
-from parashot.knobs import flatten, knobs, select
+from parashot.knobs import apply, flatten, knobs, select
 from parashot.params import Params, StrategyParams, load_params
 from parashot.parsing import parse, read_yaml
-from parashot.recipes import apply, load_recipe
+from parashot.recipes import load_recipe
 
 FILE = Path(__file__).parents[1] / "params.yaml"
 KNOWN = {"episode.n_way": 5, "episode.k_shot": 1, "data.synthetic.images_per_class": 60}

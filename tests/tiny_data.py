@@ -13,8 +13,9 @@ from parashot.data.episodes import EpisodeSpec
 from parashot.data.images import encode_jpeg
 from parashot.data.pack import pack
 from parashot.data.raw import ImageStream, RawImage, write_raw
+from parashot.knobs import apply
 from parashot.params import Params, parse
-from parashot.recipes import Value, apply
+from parashot.parsing import Value
 
 SEED = 3
 IMAGES = 6

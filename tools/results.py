@@ -24,6 +24,7 @@ from parashot.cli.weights import SHIPPED
 from parashot.data.episodes import EpisodeSpec
 from parashot.errors import RecordError
 from parashot.files import write_text
+from parashot.knobs import apply
 from parashot.model.weights import load_network, save_weights
 from parashot.parallel.registry import STRATEGIES
 from parashot.params import load_params
@@ -37,7 +38,7 @@ from parashot.questions.accuracy.rows import (
 )
 from parashot.questions.results import StudyResults, load_results
 from parashot.questions.text import number
-from parashot.recipes import apply, load_recipe
+from parashot.recipes import load_recipe
 from parashot.records import read_runs
 from parashot.train.records import TaskAccuracy
 

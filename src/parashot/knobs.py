@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
-from parashot.params import Params
-from parashot.parsing import allowed, keys
+from parashot.errors import ParamsError
+from parashot.files import replacing_file
+from parashot.params import Params, load_params
+from parashot.parsing import Value, allowed, keys
 
 
 def knobs(kind: Any = None, prefix: str = "") -> dict[str, str]:
@@ -34,3 +39,53 @@ def flatten(section: Any, prefix: str = "") -> dict[str, str]:
         key = f"{prefix}{name}"
         result |= flatten(value, f"{key}.") if is_dataclass(value) else {key: str(value)}
     return result
+
+
+def arguments(settings: Mapping[str, Value]) -> list[str]:
+    """Return settings as arguments of `dvc exp run`; none holds a space or anything a shell would change."""
+    return [word for key, value in settings.items() for word in ("-S", f"{key}={_word(value)}")]
+
+
+def apply(tree: Mapping[str, Any], settings: Mapping[str, Value]) -> dict[str, Any]:
+    """Return a copy of the YAML tree with every dotted key of `settings` set.
+
+    Raises `ParamsError` for a key that the tree does not have.
+    """
+    changed = copy.deepcopy(dict(tree))
+    for dotted, value in settings.items():
+        *sections, key = dotted.split(".")
+        section: Any = changed
+        for each in sections:
+            section = section.get(each) if isinstance(section, dict) else None
+        if not isinstance(section, dict) or key not in section:
+            raise ParamsError(f"{dotted}: unknown key; params.yaml lists the known ones")
+        section[key] = value
+    return changed
+
+
+def write_settings(path: Path, settings: Mapping[str, Value]) -> None:
+    """Set dotted keys in the params.yaml at `path`; comments and the order of keys stay.
+
+    Raises `ParamsError`, and leaves the file as it was, for a key or a value that is not allowed.
+    """
+    from ruamel.yaml import YAML  # as `dvc exp run -S` writes it
+
+    yaml = YAML()
+    tree = yaml.load(path)
+    with replacing_file(path) as temporary:
+        yaml.dump(apply(tree, settings), temporary)
+        load_params(temporary)
+
+
+def _word(value: Value) -> str:
+    """Write a value in the grammar of `-S` (Hydra's), unquoted: word splitting does not remove quotes."""
+    if isinstance(value, list):
+        return f"[{','.join(_word(each) for each in value)}]"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    word = str(value)
+    if not re.fullmatch(r"[\w./+-]+", word):
+        raise ParamsError(
+            f"{word!r} cannot be passed through a shell unquoted; choose a value of letters and digits"
+        )
+    return word

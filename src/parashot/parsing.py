@@ -30,6 +30,9 @@ from parashot.errors import ParamsError, one_line
 T = TypeVar("T")
 Item = TypeVar("Item")
 
+Value = bool | int | float | str | None | list[Any]
+"""Of a key in YAML."""
+
 
 def _distinct(items: tuple[Item, ...]) -> tuple[Item, ...]:
     if len(set(items)) < len(items):

@@ -22,10 +22,11 @@ from parashot.doctor import checkout, machine
 from parashot.doctor.check import Check
 from parashot.doctor.forecast import Pace, measure_pace, stage_seconds, study_bytes
 from parashot.hardware import inspect_hardware
+from parashot.knobs import apply
 from parashot.parallel.context import resolve_placement
 from parashot.params import Params, load_params
 from parashot.parsing import parse, read_yaml
-from parashot.recipes import apply, load_recipe
+from parashot.recipes import load_recipe
 
 pytestmark = pytest.mark.usefixtures("one_core")
 ROOT = Path(__file__).parents[2]

@@ -15,11 +15,11 @@ from tiny_data import tiny_params
 from torch import distributed as dist
 
 from parashot.params import Params
+from parashot.parsing import Value
 from parashot.questions.batchsz.measure import study_batch_sizes
 from parashot.questions.batchsz.records import BatchszBlock, BatchszRun, BatchszTraining, GradientSample
 from parashot.questions.batchsz.rows import episode_seconds
 from parashot.questions.batchsz.trainings import NOISE_EPISODES
-from parashot.recipes import Value
 from parashot.records import Provenance, read_json, read_rows, read_runs
 from parashot.train import loop
 

@@ -10,11 +10,24 @@ from statistics import median
 import pytest
 from tiny_data import tiny_params
 
+from parashot.parallel.context import Placement
+from parashot.parsing import Value
 from parashot.questions.loader import measure as loader_bench
 from parashot.questions.loader.measure import bench_loaders, worker_counts
-from parashot.questions.loader.records import LoaderBlock
+from parashot.questions.loader.records import LoaderBlock, LoadingBlock
+from parashot.questions.loader.training import Trainer, read_by
 from parashot.records import Provenance, Run, read_json, read_rows, read_runs
 
+SETTINGS_OF_BENCH: dict[str, Value] = {
+    "loader.bench.backends": ["packed", "resident"],
+    "parallel.bench.launches": 2,
+    "parallel.bench.blocks": 7,
+    "parallel.bench.steps": 2,
+    "model.pairing": "split",
+    "train.precision": "fp32",
+    "train.compile": "none",
+}
+BENCH = tiny_params(SETTINGS_OF_BENCH).parallel.bench
 ROUNDS, WORKERS = range(7), (0, 2)
 SETTINGS = [*product(["packed"], WORKERS), ("resident", 0)]
 
@@ -37,7 +50,7 @@ def test_auto_follows_the_hardware_threads(
 def benched(tiny_packed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """In a process of its own: the memory of a tree is measured, and this one has standing ranks below it."""
     out = tmp_path_factory.mktemp("loader") / "out"
-    params = tiny_params({"loader.bench.backends": ["packed", "resident"]})
+    params = tiny_params(SETTINGS_OF_BENCH)
     arguments = (params, tiny_packed, out, Provenance({}, {"source": "tiny"}))
     process = multiprocessing.get_context("spawn").Process(target=bench_loaders, args=arguments)
     process.start()
@@ -64,8 +77,10 @@ def test_every_round_has_a_block_of_every_setting(blocks: list[LoaderBlock]) -> 
 
 def test_metrics_are_nested_by_setting(benched: Path, blocks: list[LoaderBlock]) -> None:
     metrics = read_json(benched / "metrics.json")
-    assert set(metrics) == {f"{backend}-{workers}" for backend, workers in SETTINGS}
-    for (backend, workers), found in zip(SETTINGS, metrics.values(), strict=True):
+    names = [f"{backend}-{workers}" for backend, workers in SETTINGS]
+    assert set(metrics) == {*names, *(f"training-{each}" for each in names)}
+    for (backend, workers), name in zip(SETTINGS, names, strict=True):
+        found = metrics[name]
         mine = [each for each in blocks if (each.backend, each.workers) == (backend, workers)]
         rate = 2 / median(each.seconds / each.batches for each in mine)
         assert found["episodes_per_second"] == pytest.approx(rate)
@@ -75,11 +90,15 @@ def test_metrics_are_nested_by_setting(benched: Path, blocks: list[LoaderBlock])
 
 def test_a_parent_holds_a_run_of_every_setting(benched: Path, blocks: list[LoaderBlock]) -> None:
     parent, *children = read_runs(benched / "records.jsonl")
-    assert (parent.stage, parent.parent, parent.artifacts) == ("loader-bench", None, ("blocks.csv",))
+    assert (parent.stage, parent.parent, parent.artifacts) == (
+        "loader-bench",
+        None,
+        ("blocks.csv", "loading.csv"),
+    )
     assert {each.parent for each in children} == {parent.uuid}
-    assert [setting(each) for each in children] == SETTINGS
+    assert [setting(each) for each in children] == [*SETTINGS, *SETTINGS]
     assert all(each.tags["source"] == "tiny" for each in (parent, *children))
-    for each in children:
+    for each in children[len(SETTINGS) :]:
         mine = [block for block in blocks if (block.backend, block.workers) == setting(each)]
         found = [metric for metric in each.metrics if metric.key == "seconds_per_batch_block"]
         series = [(metric.step, metric.value) for metric in found]
@@ -88,3 +107,35 @@ def test_a_parent_holds_a_run_of_every_setting(benched: Path, blocks: list[Loade
 
 def setting(run: Run) -> tuple[str, int]:
     return run.params["backend"], int(run.params["workers"])
+
+
+@pytest.fixture(scope="module")
+def loading(benched: Path) -> list[LoadingBlock]:
+    return read_rows(LoadingBlock, benched / "loading.csv")
+
+
+def test_steps_are_trained_with_every_way_of_loading(loading: list[LoadingBlock]) -> None:
+    rounds = range(BENCH.blocks)
+    found = [(each.round, (each.backend, each.workers)) for each in loading]
+    assert sorted(found) == list(product(rounds, SETTINGS))
+    orders = {tuple(way for number, way in found if number == each) for each in rounds}
+    assert len(orders) > 1  # random within a round
+    assert {each.launch for each in loading} == {0, 1}
+    assert {(each.strategy, each.replicas, each.steps) for each in loading} == {("ddp", 2, BENCH.steps)}
+    assert all(0 <= each.waiting_seconds < each.seconds for each in loading)
+    without, two = (median(each.memory_bytes for each in loading if each.workers == n) for n in WORKERS)
+    assert two > without
+
+
+@pytest.mark.usefixtures("one_core")
+def test_who_trains_while_batches_are_loaded(tiny_packed: Path) -> None:
+    settings = {"parallel.replicas": "auto"}
+    assert Trainer.of(tiny_params(settings), tiny_packed).strategy == "serial"  # one replica is here
+    assert Trainer.of(tiny_params(), tiny_packed) == Trainer("ddp", Placement("cpu", 2, 1, 1))
+    off = Trainer.of(tiny_params({"parallel.ddp.enabled": False}), tiny_packed)
+    assert off == Trainer("serial", Placement("cpu", 1, 1, 1)) and off.processes == 1
+
+
+def test_augmentation_is_left_out_since_jpeg_has_none() -> None:
+    varied = tiny_params({"augment.flip": True})
+    assert read_by(varied, "jpeg", 2) == tiny_params({"loader.backend": "jpeg", "loader.workers": 2})

@@ -16,6 +16,7 @@ from torch.autograd.profiler_util import FunctionEvent
 from parashot.parallel.context import Placement, control_group
 from parashot.parallel.registry import STRATEGIES
 from parashot.parallel.strategy import StepOptions
+from parashot.parsing import Value
 from parashot.questions.scaling.measure import local_sizes, new_messages, ready_sizes, time_round
 from parashot.questions.strategies.measure import (
     ALL_CORES,
@@ -34,7 +35,6 @@ from parashot.questions.strategies.records import (
 from parashot.questions.strategies.rows import PER_PARAMETER, SMALL_BUCKETS
 from parashot.questions.strategies.shares import length, merged, shares_of, within, without
 from parashot.questions.timed import in_turn
-from parashot.recipes import Value
 from parashot.records import Provenance, read_json, read_rows, read_runs
 from parashot.tasks.relation import RelationTask
 

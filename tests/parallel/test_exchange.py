@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from parashot.model.network import RelationNetwork
 from parashot.parallel.context import Context
 from parashot.parallel.strategy import Strategy
+from parashot.parsing import Value
 from parashot.questions.strategies.trace import BytesSent, CollectiveCount
-from parashot.recipes import Value
 from parashot.tasks.relation import RelationTask
 
 

@@ -17,10 +17,10 @@ from parashot.parallel.context import Context, Placement
 from parashot.parallel.registry import STRATEGIES, build_strategy, unsupported_reason
 from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams
+from parashot.parsing import Value
 from parashot.questions.scaling.measure import MESSAGE_BYTES, local_sizes
 from parashot.questions.strategies.measure import ALL_CORES, Benchmark, measure_strategies
 from parashot.questions.strategies.rows import PER_PARAMETER, SMALL_BUCKETS
-from parashot.recipes import Value
 from parashot.records import read_rows
 from parashot.task import Task
 from parashot.tasks.relation import RelationTask

@@ -17,7 +17,7 @@ from torch import distributed as dist
 from parashot.parallel.context import Context
 from parashot.parallel.exchange import same_on_all_ranks
 from parashot.parallel.registry import STRATEGIES
-from parashot.recipes import Value
+from parashot.parsing import Value
 from parashot.tasks.relation import RelationTask
 
 Case = tuple[str, int, int, dict[str, Value]]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from parashot.recipes import apply
+from parashot.knobs import apply
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("src", "stages", ".dvc", ".dvcignore", ".gitignore", "dvc.yaml", "params.yaml", "mlruns/.gitkeep")

@@ -24,9 +24,17 @@ THE_SAME_AGAIN = {"hardware.json", "source.json", "results/choices.json"}
 
 KNOBS = {
     "evaluate.test_episodes=77": {"evaluate", "summarize"},
-    "train.batchsz=60": {"tune", "strategy-bench", *TRAININGS, "evaluate", "summarize"},
+    "train.batchsz=60": {
+        "tune",
+        "loader-bench",
+        "strategy-bench",
+        "gain",
+        *TRAININGS,
+        "evaluate",
+        "summarize",
+    },
     "loader.workers=3": {"batchsz", "warmup", *TRAININGS, "evaluate", "summarize"},
-    "parallel.dp.enabled=false": {"strategy-bench", "train-dp", "evaluate", "summarize"},
+    "parallel.dp.enabled=false": {"strategy-bench", "gain", "train-dp", "evaluate", "summarize"},
     "batchsz_study.sizes=[2,8]": {"batchsz", "summarize"},
 }
 PAGE = "src/parashot/report/page.py"

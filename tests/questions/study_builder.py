@@ -13,6 +13,7 @@ from zlib import crc32
 
 import numpy as np
 
+from parashot.knobs import apply
 from parashot.params import ClaimsParams, Params, parse, read_yaml
 from parashot.questions.accuracy.records import EvaluateResult, Evaluation, Training
 from parashot.questions.batchsz.records import (
@@ -22,7 +23,8 @@ from parashot.questions.batchsz.records import (
     BatchszTraining,
     GradientSample,
 )
-from parashot.questions.loader.records import LoaderBlock, LoaderResults
+from parashot.questions.gain.records import GainBlock, GainResults, Way
+from parashot.questions.loader.records import LoaderBlock, LoaderResults, LoadingBlock
 from parashot.questions.results import StudyResults
 from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.step.records import TuneBlock, TuneResults
@@ -34,7 +36,7 @@ from parashot.questions.strategies.records import (
     StrategyResults,
     StrategyVariant,
 )
-from parashot.recipes import DEFAULT, apply, load_recipe
+from parashot.recipes import DEFAULT, load_recipe
 from parashot.records import Hardware
 from parashot.train.records import Choices, EpisodeAccuracy, HistoryRow, TaskAccuracy, TrainResult
 
@@ -47,6 +49,18 @@ LOADER = {
     "jpeg": {0: 0.20, 1: 0.22, 2: 0.11, 4: 0.125, 7: 0.16},
     "packed": {0: 0.004, 1: 0.006, 2: 0.005, 4: 0.006, 7: 0.008},
 }
+LOADING = {
+    ("jpeg", 0): 0.25,
+    ("jpeg", 2): 0.22,
+    ("packed", 0): 0.192,
+    ("packed", 2): 0.205,
+    ("resident", 0): 0.191,
+}
+"""Seconds of a training step with its loading."""
+
+WAYS_TO_TRAIN = {"default": 0.048, "advised": 0.012}
+"""Seconds per episode."""
+
 REACHED = {2: 0.36, 30: 0.42, 60: 0.39}
 """Validation accuracy in the same time, by size."""
 
@@ -113,8 +127,12 @@ def loader_results(
     *,
     memory_per_worker: float = 60 * MIB,
     own: float = 0.01,
+    loading: Mapping[tuple[str, int], float] = LOADING,
 ) -> LoaderResults:
-    """Blocks of `seconds` per batch by backend and workers; 24 batches of 30 episodes each."""
+    """Blocks of `seconds` per batch by backend and workers; 24 batches of 30 episodes each.
+
+    loading: seconds of a training step with each; 4 steps per block.
+    """
     blocks = []
     for backend, settings in seconds.items():
         for workers, per_batch in settings.items():
@@ -124,7 +142,26 @@ def loader_results(
                 LoaderBlock(number, backend, workers, 30, 24, 24 * each, first, int(memory[number]))
                 for number, each in timed(per_batch, f"{backend}{workers}", own)
             ]
-    return LoaderResults(tuple(blocks))
+    steps = [
+        LoadingBlock(number // 3, number, *way, "ddp", 2, 4, 4 * each, each / 10, 20 * MIB * (1 + way[1]))
+        for way, step in loading.items()
+        for number, each in timed(step, f"l{way}", own)
+    ]
+    return LoaderResults(tuple(blocks), tuple(steps))
+
+
+def gain_results(seconds: Mapping[str, float] = WAYS_TO_TRAIN, *, own: float = 0.01) -> GainResults:
+    """Blocks of 48 episodes by default and as advised."""
+    ways = (
+        Way("default", "serial", 1, 2, 16, "jpeg", 0, "concat", "fp32", "none"),
+        Way("advised", "ddp", 2, 1, 16, "packed", 0, "split", "bf16", "none"),
+    )
+    blocks = [
+        GainBlock(number // 3, number, way, 48, 48 * each, each)
+        for way, per_episode in seconds.items()
+        for number, each in timed(per_episode, way, own)
+    ]
+    return GainResults(ways, tuple(blocks))
 
 
 def strategy_results(
@@ -369,6 +406,7 @@ def study(**parts: object) -> StudyResults:
         tune=tune_results(),
         loader=loader_results(),
         strategies=strategy_results(),
+        gain=gain_results(),
         pretraining=skipped_training("serial", "pretrain.epochs is 0"),
         training={
             "serial": training("serial", seconds=41.0),

@@ -23,7 +23,20 @@ from parashot.records import write_result, write_rows
 from parashot.train.records import SeedAccuracy
 
 STRATEGIES = ("serial", "dp", "ddp")
-EXPORTED = ("hardware", "params", "loader", "strategies", "batchsz", "evaluate", "claims", "advice", "step")
+EXPORTED = (
+    "hardware",
+    "params",
+    "loader",
+    "loading",
+    "gain",
+    "strategies",
+    "batchsz",
+    "evaluate",
+    "claims",
+    "advice",
+    "settings",
+    "step",
+)
 
 
 def write_folder(folder: Path, part: object) -> None:
@@ -45,6 +58,7 @@ def write_study(root: Path, study: StudyResults) -> None:
     write_rows(folder / "warmup/runs.csv", WarmupRun, study.warmup or ())
     write_folder(folder / "loader", study.loader)
     write_folder(folder / "strategies", study.strategies)
+    write_folder(folder / "gain", study.gain)
     write_folder(folder / "pretrain", study.pretraining)
     write_folder(folder / "batchsz", study.batchsz)
     for name, training in study.training.items():
@@ -155,7 +169,9 @@ def test_metrics_are_flat_finite_numbers() -> None:
     speedup = study.strategies["ddp"].speedup
     assert speedup and found["ddp.speedup"] == speedup.value
     assert study.evaluate and found["test_accuracy"] == study.evaluate.test_accuracy
-    assert (found["loader.workers"], found["loader.speedup"]) == (0, 1)
+    packed = next(row for row in study.loading if (row.backend, row.workers) == ("packed", 0))
+    assert packed.speedup and found["loader.speedup"] == packed.speedup.value
+    assert found["loader.workers"] == 0 and found["gain.speedup"] == study.gain[1].speedup.value
     assert found["batchsz60.speedup"] > 1 and len(found) < 30
 
 

@@ -128,5 +128,5 @@ def test_figures_without_data_are_left_out() -> None:
     assert drawn(StudyResults()) == {}
     loader = {"hardware": build.HARDWARE, "loader": build.loader_results()}
     assert list(drawn(StudyResults(**loader))) == ["overview", "loader_speedup"]
-    loader["loader"] = build.loader_results({"jpeg": {1: 0.2, 2: 0.1}})
+    loader["loader"] = build.loader_results({"jpeg": {1: 0.2, 2: 0.1}}, loading={("jpeg", 2): 0.2})
     assert drawn(StudyResults(**loader)) == {}

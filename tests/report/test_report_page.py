@@ -138,9 +138,9 @@ def test_csv_files_hold_every_digit(whole: Page, study: Study, report: Path) -> 
     assert [float(row["speedup_low"]) for row in rows] == [
         row.speedup.low for row in study.loader if row.speedup
     ]
-    embedded = next(each for each in whole.addresses if each.startswith("data:text/csv"))
-    content = base64.b64decode(embedded.partition("base64,")[2]).decode()
-    assert list(csv.DictReader(io.StringIO(content))) == rows
+    embedded = [each for each in whole.addresses if each.startswith("data:text/csv")]
+    contents = [base64.b64decode(each.partition("base64,")[2]).decode() for each in embedded]
+    assert rows in [list(csv.DictReader(io.StringIO(each))) for each in contents]
 
 
 def test_markdown_has_the_same_tables(study: Study) -> None:

@@ -8,7 +8,9 @@ import pytest
 from tiny_data import tiny_tree
 
 from parashot.errors import ParamsError
-from parashot.recipes import Value, arguments, load_recipe, recipe_names
+from parashot.knobs import arguments
+from parashot.parsing import Value
+from parashot.recipes import load_recipe, recipe_names
 from parashot.sweep.grid import grid, read_choices, shown
 
 TREE = tiny_tree()
@@ -43,7 +45,7 @@ def test_a_grid_is_the_product_of_its_choices_in_their_order() -> None:
 @pytest.mark.parametrize("name", recipe_names())
 def test_recipes_are_read_as_they_are_printed(name: str) -> None:
     recipe = load_recipe(name)
-    printed = [word for word in arguments(recipe) if word != "-S"]
+    printed = [word for word in arguments(recipe.settings) if word != "-S"]
     assert read_choices(printed) == {key: [value] for key, value in recipe.settings.items()}
 
 

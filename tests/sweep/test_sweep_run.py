@@ -16,7 +16,7 @@ from tiny_data import SEED, tiny_tree
 
 from parashot.cli import main
 from parashot.errors import DataError, DeviceError, ParamsError
-from parashot.recipes import Value
+from parashot.parsing import Value
 from parashot.records import read_result, read_runs
 from parashot.sweep import run as sweep_run
 from parashot.sweep import trial

@@ -18,7 +18,7 @@ from parashot.model.classifier import ImageClassifier
 from parashot.model.network import build_network
 from parashot.model.residual import ResidualHead
 from parashot.model.weights import load_network
-from parashot.recipes import Value
+from parashot.parsing import Value
 from parashot.records import Provenance, Run, read_json, read_result, read_rows, read_runs
 from parashot.task import Plan
 from parashot.tasks.pretraining import PretrainingTask

@@ -10,7 +10,7 @@ from tiny_data import tiny_params
 from parashot.data.augment import Augmentation
 from parashot.model.losses import LOSSES
 from parashot.parallel.registry import step_options
-from parashot.recipes import Value
+from parashot.parsing import Value
 from parashot.tasks.relation import RelationTask, augmentation
 
 

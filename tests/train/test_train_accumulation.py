@@ -9,7 +9,7 @@ from standing_ranks import StandingRanks
 from torch import distributed as dist
 
 from parashot.parallel.context import Context
-from parashot.recipes import Value
+from parashot.parsing import Value
 
 
 def stepped(

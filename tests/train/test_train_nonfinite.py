@@ -21,7 +21,7 @@ from parashot.errors import NonfiniteError
 from parashot.parallel.context import Context
 from parashot.parallel.registry import STRATEGIES, build_strategy, step_options
 from parashot.parallel.strategy import Strategy, any_nonfinite
-from parashot.recipes import Value
+from parashot.parsing import Value
 from parashot.records import Run, read_rows
 from parashot.task import Batch, Plan
 from parashot.tasks.relation import RelationTask

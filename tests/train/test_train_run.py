@@ -15,7 +15,7 @@ from parashot.model.network import build_network
 from parashot.model.weights import load_network
 from parashot.parallel.registry import STRATEGIES
 from parashot.parallel.strategy import Strategy
-from parashot.recipes import Value
+from parashot.parsing import Value
 from parashot.records import Provenance, Run, read_json, read_result, read_rows, read_runs
 from parashot.task import Batch, mean_and_ci95
 from parashot.tasks.evaluation import draw_split, episode_accuracies

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from parashot.cli.arguments import Commands, study_here
+from parashot.cli.arguments import PARAMS, Commands, study_here
 
 if TYPE_CHECKING:
     from parashot.questions.study import Study
@@ -23,18 +23,23 @@ def add_parser(commands: Commands) -> None:
         "study in this folder, with the gain and the certainty of each.",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--apply", action="store_true", help="write the advised settings into params.yaml")
     parser.set_defaults(run=_run)
 
 
 def _run(command: argparse.Namespace) -> None:
     from parashot.hardware import inspect_hardware
+    from parashot.knobs import arguments, write_settings
 
     study, here = study_here(), inspect_hardware()
     notes = _notes(study, here)
+    if command.apply:
+        write_settings(PARAMS, study.settings)
     if command.json:
         tree = {
             "answer": study.answer,
             "advice": [asdict(each) for each in study.advice],
+            "settings": study.settings,
             "measured_here": study.hardware == here,
             "notes": notes,
         }
@@ -42,6 +47,10 @@ def _run(command: argparse.Namespace) -> None:
     else:
         print(study.answer)
         print(_text(study), end="")
+        if study.settings:
+            print(f"\nset by  dvc exp run {' '.join(arguments(study.settings))}")
+        if command.apply:
+            print(f"written into {PARAMS}; `dvc repro` follows it")
         print("".join(f"\nNote: {note}\n" for note in notes), end="")
 
 
@@ -53,8 +62,7 @@ def _text(study: Study) -> str:
             lines += [f"\n{each.topic}: not known", f"  missing  {each.sure}"]
             continue
         lines.append(f"\n{each.topic}: {each.choice}{'' if each.decided else ' (undecided)'}")
-        setting = each.setting and f"-S {each.setting}"
-        told = (("buys", each.buys), ("sure", each.sure), ("set", setting))
+        told = (("buys", each.buys), ("sure", each.sure), ("changes", each.changes))
         lines += [f"  {name:<8} {words}" for name, words in told if words]
     return "".join(f"{line}\n" for line in lines)
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
+PARAMS = Path("params.yaml")
 LARGEST = 2**31 - 1
 """Of whole numbers, here as in params.yaml."""
 
@@ -44,7 +45,7 @@ def study_here() -> Study:
     from parashot.questions.results import load_results
     from parashot.questions.study import analyse
 
-    params = load_params(Path("params.yaml"))
+    params = load_params(PARAMS)
     study = analyse(load_results(Path(), params.parallel.strategies, partial=True), params)
     if not any(each.choice for each in study.advice):
         raise RecordError("nothing was measured in this folder yet; run `dvc repro`, or `dvc checkout`")

@@ -22,6 +22,7 @@ def add_parser(commands: Commands) -> None:
 
 def _run(command: argparse.Namespace) -> None:
     from parashot import recipes
+    from parashot.knobs import arguments
 
     if command.name is None:
         known = [recipes.load_recipe(name) for name in recipes.recipe_names()]
@@ -30,7 +31,7 @@ def _run(command: argparse.Namespace) -> None:
             print(f"{each.name:<{width}}  {each.description} ({each.hardware})")
         return
     try:
-        print(" ".join(recipes.arguments(recipes.load_recipe(command.name))))
+        print(" ".join(arguments(recipes.load_recipe(command.name).settings)))
     except ParamsError:
         if not sys.stdout.isatty():
             # `dvc exp run $(parashot recipe TYPO)` would otherwise run with no argument at all.

@@ -24,13 +24,17 @@ from parashot.parallel.abilities import precisions
 from parashot.parallel.context import Placement
 from parashot.params import IMAGES_PER_CLASS, SPLIT_CLASSES, Params
 
-_STAGES = 13
+_STAGES = 14
 """Stages that start at least one process of their own."""
 
 _BENCH_BESIDE = 2.0
 """strategy-bench beside its blocks: pairings, memory trades, inputs of the cost model, the profiler."""
 
 _WORKER_COUNTS = 7  # of `loader.bench.workers: auto`
+_LOADING_WAYS = 7  # backends and workers with which steps are trained
+_STARTED_WORKERS = 0.2
+"""Seconds until a loader's workers have brought their first batch."""
+
 _JPEG_BYTES_PER_PIXEL = 0.5
 _MINIIMAGENET_BYTES = 250e6
 _SAMPLED_IMAGES = 20
@@ -71,14 +75,16 @@ def stage_seconds(params: Params, pace: Pace) -> dict[str, float]:
     validations = train.episodes / train.batchsz / train.validate_every * train.val_episodes
     evaluated = (validations + params.evaluate.val_episodes) * pace.test_episode
     rounds = (bench.blocks + bench.warmup_steps) * bench.steps * train.batchsz
+    steps_with_loading = bench.blocks * (_STARTED_WORKERS + (1 + bench.steps) * train.batchsz * together)
     sized = len(sizes.sizes) * (sizes.episodes + 2 * (sizes.blocks + 1) * sizes.block_episodes)
     seconds = {
         "starting processes": pace.started_process * (_STAGES + 2 * len(names)),
-        "loader-bench": _loader_seconds(params, pace),
+        "loader-bench": _loader_seconds(params, pace) + _LOADING_WAYS * steps_with_loading,
         "tune": 6 * (bench.blocks + bench.warmup_steps) * max(1, train.batchsz // pace.replicas) * alone,
         "strategy-bench": (1 + _BENCH_BESIDE)
         * rounds
         * (together + sum(alone / spread[each] for each in names)),
+        "gain": (1 + pace.replicas) * steps_with_loading,
         "trainings": sum((train.episodes * alone + evaluated) / spread[each] for each in names),
         "batchsz": sized * together + len(sizes.sizes) * sizes.seeds * sizes.seconds,
         "evaluate": params.evaluate.test_episodes * pace.test_episode,

@@ -111,6 +111,14 @@ class Context:
         local_world_size = min(count, self.local_world_size)
         return Context(self.rank, count, self.local_rank, local_world_size, placement, group)
 
+    def taking_part(self, processes: int) -> Context | None:
+        """This rank among the first `processes`; None where it is none of them. Every rank calls it."""
+        if processes > 1:
+            return self.first_ranks(processes)
+        if self.world_size == 1:
+            return self
+        return self.alone() if self.is_main else None
+
 
 def resolve_placement(parallel: ParallelParams) -> Placement:
     """Resolve `auto` on this machine; where torchrun has started ranks, they are the replicas.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from parashot.parsing import Value
 from parashot.questions.statistics import Interval, Ranking
 from parashot.questions.text import listed, percent, times
 
@@ -18,11 +19,12 @@ class Advice:
 
     topic: str
     choice: str
-    setting: str  # for `dvc exp run -S`; empty where no parameter makes the choice
     phrase: str  # the choice as a part of the study's answer; empty where it is no part of that
-    buys: str
+    buys: str  # what it gains over what people do by default
     sure: str
     decided: bool  # whether the intervals separate it from every other choice
+    settings: Mapping[str, Value] = field(default_factory=dict)  # keys of params.yaml that make the choice
+    changes: str = ""  # what would change it, by what was measured
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from parashot.questions.accuracy import claims as accuracy
 from parashot.questions.advice import Advice
 from parashot.questions.batchsz import claims as batchsz
 from parashot.questions.claim import Claim, StudyClaim, UntestableError
+from parashot.questions.gain import claims as gain
 from parashot.questions.loader import claims as loader
 from parashot.questions.step import claims as step
 from parashot.questions.strategies import claims as strategies
@@ -46,11 +47,11 @@ CLAIMS: tuple[StudyClaim, ...] = (
 
 TOPICS: Mapping[str, Callable[[Study], Advice]] = {
     "strategy": strategies.advise_strategy,
-    "loader workers": loader.advise_workers,
+    "loader": loader.advise_loader,
+    "computing": step.advise_step,
+    "all of it": gain.advise_all,
     "batch size": batchsz.advise_batchsz,
     "accuracy": accuracy.advise_accuracy,
-    "precision": step.advise_precision,
-    "loader backend": loader.advise_backend,
 }
 
 
@@ -66,5 +67,5 @@ def advise(study: Study) -> tuple[Advice, ...]:
         try:
             found.append(advise_on(study))
         except UntestableError as reason:
-            found.append(Advice(topic, "", "", "", "", str(reason), False))
+            found.append(Advice(topic, "", "", "", str(reason), False))
     return tuple(found)

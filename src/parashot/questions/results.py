@@ -17,6 +17,7 @@ from parashot.questions.accuracy.records import (
     WarmupRun,
 )
 from parashot.questions.batchsz.records import BatchszResults
+from parashot.questions.gain.records import GainResults
 from parashot.questions.loader.records import LoaderResults
 from parashot.questions.step.records import TuneResults
 from parashot.questions.strategies.records import StrategyResults
@@ -34,6 +35,7 @@ class StudyResults:
     tune: TuneResults | None = None
     loader: LoaderResults | None = None
     strategies: StrategyResults | None = None
+    gain: GainResults | None = None
     pretraining: Training | None = None
     training: Mapping[str, Training] = field(default_factory=dict)
     batchsz: BatchszResults | None = None
@@ -74,6 +76,7 @@ def load_results(root: Path, strategies: Sequence[str], *, partial: bool = False
         tune=part("tune", tune),
         loader=folder("loader", LoaderResults),
         strategies=folder("strategies", StrategyResults),
+        gain=folder("gain", GainResults),
         pretraining=folder("pretrain", Training),
         training={name: training for name, training in trainings.items() if training is not None},
         batchsz=folder("batchsz", BatchszResults),

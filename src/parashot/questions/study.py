@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from parashot.params import Params
+from parashot.parsing import Value
 from parashot.questions.accuracy.records import EvaluateResult
 from parashot.questions.accuracy.rows import (
     AccuracyComparison,
@@ -25,8 +26,9 @@ from parashot.questions.batchsz.rows import (
     size_rows,
 )
 from parashot.questions.claim import Claim, UntestableError
+from parashot.questions.gain.rows import GainRow, gain_rows
 from parashot.questions.ledger import advise, judge_claims
-from parashot.questions.loader.rows import LoaderRow, loader_rows
+from parashot.questions.loader.rows import LoaderRow, LoadingRow, loader_rows, loading_rows
 from parashot.questions.results import StudyResults
 from parashot.questions.scaling.rows import CheckedRow, Predictor, ScalingRow, checked_rows, shown_rows
 from parashot.questions.statistics import Interval, Ranking, Resampling, Rounds
@@ -51,8 +53,10 @@ class Study:
 
     params: Params
     results: StudyResults
-    loader: tuple[LoaderRow, ...]
+    loading: tuple[LoadingRow, ...]  # of steps with their loading
+    loader: tuple[LoaderRow, ...]  # of loading alone
     strategies: Mapping[str, StrategyRow]  # by variant
+    gain: tuple[GainRow, ...]  # the default way and the advised one, or none
     batchsz: Mapping[int, BatchszRow]  # by size: the study's experiment
     sizes: tuple[SizeRow, ...]  # accuracy in the same time
     noise_scale: Interval | None  # of gradients, in episodes
@@ -73,6 +77,16 @@ class Study:
         if not phrases:
             return "Nothing was measured yet: run `dvc repro`."
         return f"On this machine, {'; '.join(phrases)}."
+
+    @property
+    def settings(self) -> dict[str, Value]:
+        """Keys of params.yaml, with their values, that follow all of the advice."""
+        return {key: value for each in self.advice for key, value in each.settings.items()}
+
+    @property
+    def changes(self) -> dict[str, str]:
+        """What would change the advice, by topic."""
+        return {each.topic: each.changes for each in self.advice if each.changes}
 
     @property
     def synthetic(self) -> bool:
@@ -149,8 +163,10 @@ def analyse(results: StudyResults, params: Params) -> Study:
     study = Study(
         params=params,
         results=results,
+        loading=tuple(loading_rows(loader.loading, resampling)) if loader else (),
         loader=tuple(loader_rows(loader.blocks, resampling)) if loader else (),
         strategies={row.variant: row for row in strategies},
+        gain=tuple(gain_rows(results.gain, resampling)) if results.gain else (),
         batchsz={row.batchsz: row for row in batchsz_rows(sizes, baseline, resampling)} if sizes else {},
         sizes=tuple(size_rows(sizes.trainings, baseline, resampling)) if sizes else (),
         noise_scale=noise_scale(sizes.gradients, resampling) if sizes else None,

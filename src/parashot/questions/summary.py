@@ -25,6 +25,7 @@ def export(study: Study) -> dict[str, Any]:
     parts = {name: part for name, part in whole.items() if name not in {"results", "predictor", "checked"}}
     parts |= {
         "answer": study.answer,
+        "settings": study.settings,
         "source": study.params.data.source,
         "synthetic": study.synthetic,
         "short_run": study.short_run,
@@ -53,12 +54,16 @@ def metrics(study: Study) -> dict[str, float]:
         found[f"{name}.seconds_per_step"] = row.seconds_per_step
         found[f"{name}.speedup"] = row.speedup
         found[f"{name}.val_accuracy"] = row.val_accuracy
-    advised = next(each.choice for each in study.advice if each.topic == "loader workers")
-    for setting in study.loader:
-        if (setting.backend, str(setting.workers)) == (study.params.loader.backend, advised):
-            found["loader.workers"] = setting.workers
-            found["loader.episodes_per_second"] = setting.episodes_per_second
-            found["loader.speedup"] = setting.speedup
+    advised = next(each.settings for each in study.advice if each.topic == "loader")
+    for way in study.loading:
+        if (way.backend, way.workers) == (advised.get("loader.backend"), advised.get("loader.workers")):
+            found["loader.workers"] = way.workers
+            found["loader.seconds_per_step"] = way.seconds_per_step
+            found["loader.speedup"] = way.speedup
+            found["loader.waiting"] = way.waiting
+    for each in study.gain[1:]:  # the first is the default
+        found["gain.seconds_per_episode"] = each.seconds_per_episode
+        found["gain.speedup"] = each.speedup
     for size, run in study.batchsz.items():
         found[f"batchsz{size}.speedup"] = run.speedup
         found[f"batchsz{size}.val_accuracy"] = run.val_accuracy

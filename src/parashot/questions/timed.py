@@ -1,20 +1,26 @@
-"""Strategies ready to be timed, and the rounds in which what is compared is timed: A B C A B C ..."""
+"""Strategies ready to be timed, with their batches in memory or as their loaders bring them.
+
+What is compared is timed in rounds: A B C A B C ...
+"""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeVar
 
 import torch
 
+from parashot.hardware import tree_memory_bytes
 from parashot.parallel.context import Context
 from parashot.parallel.registry import build_strategy
 from parashot.parallel.strategy import StepOptions, Strategy
 from parashot.params import ParallelParams
-from parashot.task import Batch, Task
-from parashot.train.loop import synchronise
+from parashot.task import Batch, Plan, Task, even_share
+from parashot.train.loop import synchronise, train_steps
 
 Key = TypeVar("Key")
 T = TypeVar("T")
@@ -60,6 +66,51 @@ def timed_strategy(
     strategy = build_strategy(name, task, options, context, parallel)
     batches = task.ready_batches(strategy.plan(steps * batchsz, batchsz, context), steps, context)
     return TimedStrategy(strategy, batches, threads or context.placement.threads_per_replica)
+
+
+@dataclass(frozen=True)
+class LoadedSteps:
+    """Training steps with their loading, on one rank.
+
+    waiting_seconds: part of `seconds` without a batch. memory_bytes: of this rank's process tree, above what
+    it was before the loader was made.
+    """
+
+    seconds: float
+    waiting_seconds: float
+    memory_bytes: int
+
+
+def steps_with_loading(
+    strategy: Strategy, task: Task, steps: int, *, threads: int, in_advance: int
+) -> LoadedSteps:
+    """Train `steps` steps by the project's own loop, on batches as the loader of `task` brings them.
+
+    in_advance: batches that workers have ready before anyone asks. They are taken, and a step is trained,
+    before the clock starts, and as many lie ahead of the last one: the rate is that of a long training.
+    """
+    torch.set_num_threads(threads)
+    before, batchsz, context = tree_memory_bytes(os.getpid()), task.batchsz, strategy.context
+    whole = strategy.plan((2 + steps + 2 * in_advance) * batchsz, batchsz, context)
+    batches = task.batches(whole, context)
+    for _ in range(1 + in_advance):
+        next(batches)
+    strategy.step(next(batches))
+    timed = train_steps(
+        strategy,
+        islice(batches, steps),
+        Plan(steps * batchsz, batchsz),
+        pauses=lambda _: False,
+        on_pause=lambda *_: True,
+    )
+    memory = tree_memory_bytes(os.getpid()) - before
+    del batches  # ends its workers
+    return LoadedSteps(timed.times.seconds, sum(timed.times.data_seconds), max(0, memory))
+
+
+def rounds_of_launch(rounds: int, launch: int, launches: int) -> range:
+    """Rounds of one launch of the processes, which share all `rounds` out."""
+    return range(rounds)[even_share(rounds, launch, launches)]
 
 
 def in_turn(

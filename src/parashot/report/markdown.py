@@ -10,8 +10,10 @@ from parashot.questions.study import Study
 from parashot.report.tables import Table, all_tables
 
 HEADINGS = {
+    "gain": "All of the advice",
     "step": "How a step is computed",
-    "loader": "Loader workers",
+    "loading": "The loader inside the step",
+    "loader": "Loading alone",
     "strategies": "Strategies",
     "costs": "What a step costs",
     "scaling": "More devices",

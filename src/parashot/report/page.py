@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from parashot.files import replacing_folder
+from parashot.knobs import arguments
 from parashot.questions import text
 from parashot.questions.study import Study
 from parashot.report.canvas import Drawing, png, svg
@@ -49,5 +50,6 @@ def render_page(
         tables=tables,
         params_text=params_text,
         svg=svg,
+        arguments=arguments,
         text=text,
     )

@@ -14,7 +14,8 @@ from parashot.questions import text
 from parashot.questions.accuracy.rows import AccuracyComparison, TaskRow, TimeToAccuracy
 from parashot.questions.batchsz.rows import BatchszRow, SizeRow
 from parashot.questions.claim import Claim
-from parashot.questions.loader.rows import LoaderRow
+from parashot.questions.gain.rows import GainRow
+from parashot.questions.loader.rows import LoaderRow, LoadingRow
 from parashot.questions.scaling.rows import CheckedRow, ScalingRow
 from parashot.questions.statistics import Interval, flat
 from parashot.questions.step.rows import StepRow
@@ -127,7 +128,9 @@ def all_tables(study: Study) -> dict[str, Table[Any]]:
     strategies = list(study.strategies.values())
     timed = any(row.pretraining_seconds or any(_levels(row)) for row in study.time_to_accuracy)
     tables: tuple[Table[Any], ...] = (
+        GAIN.of(study.gain),
         STEP.of(study.step),
+        LOADING.of(study.loading),
         LOADER.of(study.loader),
         STRATEGIES.of(strategies),
         COSTS.of([row for row in strategies if row.communication_exposed is not None]),
@@ -213,9 +216,40 @@ STEP = Table[StepRow](
         Column("chosen", lambda row: "yes" if row.chosen else "", number=False),
     ),
 )
+GAIN = Table[GainRow](
+    "gain",
+    "All of the advice against the default: one training in two ways, whose steps, with their loading, are "
+    "timed in blocks in turn",
+    (
+        Column("way", lambda row: row.way, number=False),
+        Column("strategy", lambda row: row.strategy, number=False),
+        Column("replicas × threads", lambda row: f"{row.replicas} × {row.threads_per_replica}"),
+        Column("loading", lambda row: str(row.loading), number=False),
+        Column("computing", lambda row: str(row.computing), number=False),
+        Column("episodes", lambda row: row.episodes),
+        Column("time", lambda row: row.seconds, text.seconds),
+        Column("speedup", lambda row: row.speedup, _times),
+        Column("waiting for data", lambda row: row.waiting, text.percent),
+    ),
+)
+LOADING = Table[LoadingRow](
+    "loading",
+    "The loader inside the step: training has the cores meanwhile. Speedup is over jpeg without workers, as "
+    "a plain DataLoader reads",
+    (
+        Column("backend", lambda row: row.backend, number=False),
+        Column("workers", lambda row: row.workers),
+        Column("training by", lambda row: f"{row.strategy} × {row.replicas}", number=False),
+        Column("seconds per step", lambda row: row.seconds_per_step, text.number),
+        Column("speedup", lambda row: row.speedup, _times),
+        Column("waiting for data", lambda row: row.waiting, text.percent),
+        Column("memory", lambda row: row.memory_bytes, text.size),
+    ),
+)
 LOADER = Table[LoaderRow](
     "loader",
-    "Table 2, measured here: loader workers. Speedup is over no workers with the same backend",
+    "Loading alone, the study's Table 2 measured here: batches are read and thrown away. Speedup is over no "
+    "workers with the same backend",
     (
         Column("backend", lambda row: row.backend, number=False),
         Column("workers", lambda row: row.workers),

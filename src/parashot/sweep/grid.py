@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from parashot.errors import ParamsError
+from parashot.knobs import apply
 from parashot.params import Params
-from parashot.parsing import parse
-from parashot.recipes import Value, apply
+from parashot.parsing import Value, parse
 
 Choices = Mapping[str, Sequence[Value]]
 """Values to try, by dotted key."""

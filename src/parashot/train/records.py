@@ -13,6 +13,10 @@ class Choices:
     precision: str  # fp32 | bf16
     compile: str  # none | default | reduce-overhead
 
+    def __str__(self) -> str:
+        compiled = "" if self.compile == "none" else f", compiled ({self.compile})"
+        return f"{self.precision} with pairs by {self.pairing}{compiled}"
+
 
 @record
 class HistoryRow:

@@ -90,7 +90,6 @@ def _gain(runs: Iterable[WarmupRun], size: int, confidence: float) -> Interval:
 _ONE_REPLICA = Advice(
     topic="accuracy",
     choice="survives",
-    setting="",
     phrase="the accuracy survives: one replica splits nothing",
     buys="nothing is split between replicas",
     sure="one replica's accuracy is what the others are compared with",
@@ -109,7 +108,6 @@ def _same_algorithm(study: Study, row: StrategyRow) -> Advice:
     return Advice(
         topic="accuracy",
         choice="survives",
-        setting="",
         phrase="the accuracy survives: it is the same algorithm",
         buys=buys,
         sure=f"gradients in float64 are equal to {row.gradient_difference:.0e}; what is left is rounding",
@@ -143,9 +141,9 @@ def advise_accuracy(study: Study) -> Advice:
     return Advice(
         topic="accuracy",
         choice=choice,
-        setting="" if outcome.seeds > 1 else "seeds_study.enabled=true",
         phrase=phrase,
         buys=f"{strategy} minus {BASE}: {difference}",
         sure=f"the difference is {outcome.shown}",
         decided=choice != "open",
+        changes="" if outcome.seeds > 1 else "several trainings of each (seeds_study.enabled) decide it",
     )

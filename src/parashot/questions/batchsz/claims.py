@@ -12,6 +12,7 @@ from parashot.questions.statistics import Ranking, paired_ratio
 from parashot.questions.text import listed, percent, points, seconds, times, within
 
 if TYPE_CHECKING:
+    from parashot.parsing import Value
     from parashot.questions.study import Study
 
 SMALL, LARGE = 2, 60
@@ -93,7 +94,8 @@ def _judge(row: BatchszRow, holds: Side) -> Finding:
 def advise_batchsz(study: Study) -> Advice:
     """Advise the size that reaches the highest accuracy in the same time, over several seeds.
 
-    The size of the trainings, or the baseline, where it may be as good within `claims.accuracy_margin`.
+    The size of the trainings, or the baseline, where it may be as good within `claims.accuracy_margin`, and
+    also where nothing is decided.
     """
     knobs, claims = study.params.batchsz_study, study.params.claims
     trainings = needed(study, "batchsz", study.results.batchsz).trainings
@@ -104,6 +106,8 @@ def advise_batchsz(study: Study) -> Advice:
     usual = [each for each in (study.params.train.batchsz, knobs.baseline) if each in found]
     ranking = Ranking.by_accuracy(found, study.resampling, claims.accuracy_margin)
     choice = Choice.of(ranking, usual)
+    if not choice.decided and usual and usual[0] in ranking.possible:  # accuracy is not put at risk by luck
+        choice = replace(choice, choice=usual[0])
     best, rows = choice.choice, {row.batchsz: row for row in study.sizes}
     accuracy = rows[best].val_accuracy
     in_time = f"in {seconds(knobs.seconds)} of training"
@@ -120,9 +124,16 @@ def advise_batchsz(study: Study) -> Advice:
     return Advice(
         topic="batch size",
         choice=str(best),
-        setting=f"train.batchsz={best}",
         phrase=f"take {best} episodes per step{undecided}",
         buys=said,
         sure=sure,
         decided=choice.decided,
+        settings=_as_trained(best, study) if choice.decided else {},
+        changes="" if choice.decided else f"{choice.doubt}; more seeds (batchsz_study.seeds) decide it",
     )
+
+
+def _as_trained(size: int, study: Study) -> dict[str, Value]:
+    """Settings of a size with the learning rate that it was trained with."""
+    scaling = study.params.batchsz_study.lr_scaling
+    return {"train.batchsz": size, "train.lr_scaling": scaling, "train.schedule": "cosine"}

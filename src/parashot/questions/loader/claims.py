@@ -6,14 +6,9 @@ from typing import TYPE_CHECKING
 
 from parashot.questions.advice import Advice, Choice
 from parashot.questions.claim import Finding, UntestableError, by_side, claim, needed, settled
-from parashot.questions.loader.rows import batch_seconds
-from parashot.questions.statistics import (
-    Rounds,
-    by_round,
-    paired_ratio,
-    slope_interval,
-)
-from parashot.questions.text import counted, listed, number, size, times
+from parashot.questions.loader.rows import DEFAULT, Loading, batch_seconds, loading_seconds
+from parashot.questions.statistics import Rounds, by_round, paired_ratio, slope_interval
+from parashot.questions.text import counted, listed, percent, size, times
 
 if TYPE_CHECKING:
     from parashot.questions.study import Study
@@ -124,61 +119,47 @@ def _threads(study: Study) -> int:
 # --- advice ---------------------------------------------------------------------------------------------
 
 
-def advise_workers(study: Study) -> Advice:
-    """Advise the fewest workers that tie with the fastest setting of the training's backend."""
-    backend = study.params.loader.backend
-    seconds = batch_seconds(needed(study, "loader", study.results.loader).blocks, backend)
+def choose_loading(study: Study) -> Choice[Loading]:
+    """The way of loading with which a training step is fastest; of those that are as good, the simplest.
+
+    Fewer workers are simpler; with as many, decoding on request, then an array, then the device's own memory.
+    """
+    seconds = loading_seconds(needed(study, "loader", study.results.loader).loading)
     if not seconds:
-        raise UntestableError(f"loader.bench.backends has no {backend}, the backend of the training")
-    choice = Choice.of(study.rank(seconds), sorted(seconds))  # the fewest take the least memory
-    workers = choice.choice
-    row = next(row for row in study.loader if (row.backend, row.workers) == (backend, workers))
-    buys = "no workers are as fast as any number of them"
-    if workers and row.speedup:
-        buys = f"{times(row.speedup)} the episodes per second of none"
-    elif len(seconds) > 1 and not choice.others:
-        following, behind = choice.next_best
-        buys = f"{times(behind)} the episodes per second of {counted(following, 'worker')}, the next best"
-    sure = choice.how_sure(f"number of workers with {backend}")
-    consumed = [
-        each.episodes_per_second.value for each in study.strategies.values() if each.episodes_per_second
-    ]
-    if consumed:
-        supply = number(row.episodes_per_second.value / max(consumed))
-        sure += f"; it delivers {supply} times what the fastest strategy consumes"
+        raise UntestableError("no way of loading was timed in training; run `dvc repro`")
+    return Choice.of(study.rank(seconds), sorted(seconds, key=lambda each: (each.workers, each.backend)))
+
+
+def advise_loader(study: Study) -> Advice:
+    """Advise on backend and workers."""
+    choice = choose_loading(study)
+    taken, rows = choice.choice, {(row.backend, row.workers): row for row in study.loading}
+    row = rows[taken]
+    buys = "nothing was faster"
+    if taken != DEFAULT and row.speedup:
+        buys = f"{times(row.speedup)} as fast as {DEFAULT}"
+    waits = f"a step waits {percent(row.waiting.value)} of its time for data"
+    if taken != DEFAULT and DEFAULT in rows:
+        waits += f", with {DEFAULT} {percent(rows[DEFAULT].waiting.value)}"
+    doubt = f" ({choice.doubt})" if choice.doubt else ""
     return Advice(
-        topic="loader workers",
-        choice=str(workers),
-        setting=f"loader.workers={workers}",
-        phrase=f"read with {counted(workers, 'worker') if workers else 'no workers'} ({backend})",
+        topic="loader",
+        choice=str(taken),
+        phrase=f"read {taken}{doubt}",
         buys=buys,
-        sure=sure,
+        sure=f"{choice.how_sure('way of loading')}; {waits}",
         decided=choice.decided,
+        settings={"loader.backend": taken.backend, "loader.workers": taken.workers},
+        changes=_if_decoding(study, taken),
     )
 
 
-def advise_backend(study: Study) -> Advice:
-    """Advise the fastest backend, each with its best workers; the training's own where it is as fast."""
-    blocks = needed(study, "loader", study.results.loader).blocks
-    if not study.loader:
-        raise UntestableError("no loader setting was measured; run `dvc repro`")
-    fastest: dict[str, Rounds] = {}  # setting of each backend
-    for row in sorted(study.loader, key=lambda row: row.seconds_per_batch.value):
-        fastest.setdefault(row.backend, batch_seconds(blocks, row.backend)[row.workers])
-    choice = Choice.of(study.rank(fastest), (study.params.loader.backend,))
-    own = fastest[choice.choice]
-    ratios = {
-        name: paired_ratio(rounds, own, study.resampling)
-        for name, rounds in fastest.items()
-        if name != choice.choice
-    }
-    gains = (f"{times(ratio)} as fast as {name}" for name, ratio in ratios.items() if ratio.low > 1)
-    return Advice(
-        topic="loader backend",
-        choice=choice.choice,
-        setting=f"loader.backend={choice.choice}",
-        phrase="",
-        buys=listed(gains) or "nothing was faster",
-        sure=f"{choice.how_sure('backend')}; each backend with its best number of workers",
-        decided=choice.decided,
-    )
+def _if_decoding(study: Study, taken: Loading) -> str:
+    """What to do where images have to be decoded in every step; empty where that is advised anyway."""
+    seconds = loading_seconds(needed(study, "loader", study.results.loader).loading)
+    decoding = {each: seconds[each] for each in seconds if each.backend == BACKEND}
+    if not decoding or taken.backend == BACKEND:
+        return ""
+    best = Choice.of(study.rank(decoding), sorted(decoding)).choice
+    slower = paired_ratio(seconds[best], seconds[taken], study.resampling)
+    return f"images that must be decoded for every step: {best}, and a step takes {times(slower)} as long"

@@ -1,9 +1,9 @@
-"""Loader workers × backends, the study's Table 2: interleaved rounds, each with loaders of its own.
+"""Loader workers × backends: steps that train on what is loaded, and loading alone, the study's Table 2.
 
-A block makes a loader, takes its first batch, takes as many more as its workers had ready before anyone asked
-(they would come for free), and only then times: at least `loader.bench.batches` of them, and for
-`loader.bench.seconds`. Settings of a round run in random order. Memory is that of the process tree above the
-same process without a loader.
+Of loading alone a block makes a loader, takes its first batch, takes as many more as its workers had ready
+before anyone asked (they would come for free), and only then times: at least `loader.bench.batches` of them,
+and for `loader.bench.seconds`. Settings of a round run in random order. Memory is that of the process tree
+above the same process without a loader.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import math
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -23,9 +22,10 @@ from parashot.hardware import tree_memory_bytes, usable_threads
 from parashot.parallel.context import Context, Placement
 from parashot.params import Params
 from parashot.progress import Progress
-from parashot.questions.loader.records import LoaderBlock
-from parashot.questions.loader.rows import loader_rows
-from parashot.questions.runs import Setting, Stage
+from parashot.questions.loader.records import LoaderBlock, LoadingBlock
+from parashot.questions.loader.rows import Loading, loader_rows, loading_rows, loading_seconds
+from parashot.questions.loader.training import read_by, time_in_training
+from parashot.questions.runs import Setting, Stage, Table
 from parashot.questions.statistics import Resampling
 from parashot.records import Provenance
 from parashot.task import Batch, Plan
@@ -43,6 +43,16 @@ _HERE = Context(0, 1, 0, 1, Placement("cpu", 1, 1, 1))
 def bench_loaders(params: Params, packed: Path, out: Path, provenance: Provenance) -> None:
     """Measure the grid of `params.loader.bench` on the packed training split and write `out`."""
     stage = Stage("loader workers", "loader-bench", provenance)
+    blocks = time_loaders(params, packed)
+    loading = time_in_training(params, packed)
+    if not loading:  # a rank of torchrun
+        return
+    tables: dict[str, Table] = {"blocks.csv": (LoaderBlock, blocks), "loading.csv": (LoadingBlock, loading)}
+    stage.write(out, tables, [*_settings_in_training(loading), *_settings(blocks)])
+
+
+def time_loaders(params: Params, packed: Path) -> list[LoaderBlock]:
+    """Time loading alone: batches are read and thrown away."""
     bench = params.loader.bench
     settings = [
         (backend, workers) for backend in bench.backends for workers in worker_counts(params, backend)
@@ -58,7 +68,7 @@ def bench_loaders(params: Params, packed: Path, out: Path, provenance: Provenanc
         order = Random(number).sample(settings, len(settings))
         blocks += [_block(number, params, packed, *setting, idle_bytes) for setting in order]
         progress(number + 1)
-    stage.write(out, {"blocks.csv": (LoaderBlock, blocks)}, _settings(blocks))
+    return blocks
 
 
 def worker_counts(params: Params, backend: Backend) -> list[int]:
@@ -106,9 +116,7 @@ def _block(
 
 def _loader(params: Params, packed: Path, backend: Backend, workers: int, batches: int) -> Iterator[Batch]:
     batchsz = params.loader.bench.batchsz
-    task = RelationTask(
-        replace(params, loader=replace(params.loader, backend=backend, workers=workers)), packed
-    )
+    task = RelationTask(read_by(params, backend, workers), packed)
     return task.batches(Plan(batches * batchsz, batchsz), _HERE)
 
 
@@ -129,4 +137,14 @@ def _settings(blocks: list[LoaderBlock]) -> list[Setting]:
         }
         options = {"backend": row.backend, "workers": row.workers, "batchsz": mine[0].batchsz}
         settings.append(Setting(f"{row.backend}-{row.workers}", options, row, series))
+    return settings
+
+
+def _settings_in_training(blocks: list[LoadingBlock]) -> list[Setting]:
+    """One setting for each backend and number of workers that steps were trained with."""
+    seconds, settings = loading_seconds(blocks), list[Setting]()
+    for row in loading_rows(blocks, Resampling()):
+        options = {name: getattr(row, name) for name in ("backend", "workers", "strategy", "replicas")}
+        series = {"seconds_per_step": list(seconds[Loading(row.backend, row.workers)].values())}
+        settings.append(Setting(f"training-{row.backend}-{row.workers}", options, row, series))
     return settings

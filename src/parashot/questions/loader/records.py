@@ -21,8 +21,25 @@ class LoaderBlock:
     memory_bytes: int  # summed PSS of the process tree above the same process without a loader
 
 
+@record
+class LoadingBlock:
+    """One timed block of training steps that load their batches; rounds count on over the launches."""
+
+    launch: int
+    round: int
+    backend: str
+    workers: int  # of the machine, shared out over the ranks
+    strategy: str  # that trains meanwhile
+    replicas: int
+    steps: int
+    seconds: float
+    waiting_seconds: float  # of `seconds`, without a batch: the mean over ranks
+    memory_bytes: int  # of all ranks and workers, above the same ranks before the loader was made
+
+
 @dataclass(frozen=True)
 class LoaderResults:
-    """`results/loader`."""
+    """`results/loader`: batches that are read and thrown away, and steps that train on them."""
 
     blocks: tuple[LoaderBlock, ...]
+    loading: tuple[LoadingBlock, ...] = ()

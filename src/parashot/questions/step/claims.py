@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from statistics import median
 from typing import TYPE_CHECKING
 
 from parashot.questions.advice import Advice, Choice
 from parashot.questions.claim import Finding, UntestableError, by_test, claim, needed, settled
-from parashot.questions.step.rows import seconds_by_way
+from parashot.questions.statistics import paired_ratio
+from parashot.questions.step.rows import seconds_by_way, usual_way
 from parashot.questions.text import times
 
 if TYPE_CHECKING:
     from parashot.questions.study import Study
-    from parashot.train.records import Choices
 
 concat_serial = settled(
     "concat-serial",
@@ -47,19 +46,28 @@ def copy_overlap(study: Study) -> Finding:
 # --- advice ---------------------------------------------------------------------------------------------
 
 
-def advise_precision(study: Study) -> Advice:
-    """Advise the precision of the fastest way to compute a step; fp32 where bf16 is not shown faster."""
-    seconds = seconds_by_way(needed(study, "tune", study.results.tune).blocks)
-    if not seconds:
-        raise UntestableError(f"train.precision is {study.params.train.precision}; auto has it measured")
-    fastest: dict[str, Choices] = {}  # way of each precision
-    for way in sorted(seconds, key=lambda way: median(seconds[way].values())):
-        fastest.setdefault(way.precision, way)
-    choice = Choice.of(study.rank({name: seconds[way] for name, way in fastest.items()}), ("fp32",))
+def advise_step(study: Study) -> Advice:
+    """Advise the way that stage tune took: the first in its order, unless another is shown to be faster."""
+    tune = needed(study, "tune", study.results.tune)
+    seconds, taken = seconds_by_way(tune.blocks), tune.choices
+    if taken not in seconds:
+        raise UntestableError("params say how a step is computed; auto has it measured")
+    base = usual_way(taken, seconds)
+    ranking = study.rank(seconds)
+    choice = Choice(taken, ranking, taken in ranking.as_good)
     buys = "nothing was faster"
-    if choice.decided and not choice.others and len(fastest) > 1:
-        name, slowdown = choice.next_best
-        buys = f"{times(slowdown)} as fast as {name}"
-    sure = f"{choice.how_sure('precision')}; each in its fastest way"
-    setting = f"train.precision={choice.choice}"
-    return Advice("precision", choice.choice, setting, "", buys, sure, choice.decided)
+    if taken != base:
+        buys = f"{times(paired_ratio(seconds[base], seconds[taken], study.resampling))} as fast as {base}"
+    return Advice(
+        topic="computing",
+        choice=str(taken),
+        phrase=f"compute in {taken}",
+        buys=buys,
+        sure=choice.how_sure("way"),
+        decided=choice.decided,
+        settings={
+            "train.precision": taken.precision,
+            "model.pairing": taken.pairing,
+            "train.compile": taken.compile,
+        },
+    )

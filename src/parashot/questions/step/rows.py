@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Container, Iterable
+from dataclasses import asdict, dataclass, replace
 
 from parashot.questions.statistics import Interval, Resampling, by_round, median_interval, paired_ratio
 from parashot.questions.step.records import TuneBlock
@@ -35,6 +35,12 @@ def step_rows(blocks: Iterable[TuneBlock], chosen: Choices, resampling: Resampli
         )
         for way in order
     ]
+
+
+def usual_way(taken: Choices, measured: Container[Choices]) -> Choices:
+    """What people do by default: pairs joined as in the paper, where that is open, in fp32, not compiled."""
+    concat = Choices("concat", "fp32", "none")
+    return concat if concat in measured else replace(concat, pairing=taken.pairing)
 
 
 def seconds_by_way(blocks: Iterable[TuneBlock]) -> dict[Choices, dict[int, float]]:

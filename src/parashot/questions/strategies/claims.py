@@ -10,6 +10,7 @@ from parashot.questions.advice import Advice, Choice
 from parashot.questions.claim import Finding, Side, UntestableError, by_side, claim, holds_if, needed
 from parashot.questions.statistics import paired_ratio
 from parashot.questions.strategies.rows import (
+    ALL_CORES,
     BASE,
     PER_PARAMETER,
     SMALL_BUCKETS,
@@ -17,9 +18,10 @@ from parashot.questions.strategies.rows import (
     hidden_share,
     step_seconds,
 )
-from parashot.questions.text import counted, listed, percent, ratio, seconds, size, times
+from parashot.questions.text import counted, listed, percent, seconds, size, times
 
 if TYPE_CHECKING:
+    from parashot.parsing import Value
     from parashot.questions.study import Study
 
 SAMPLED_MEMORY = 0.05
@@ -178,10 +180,10 @@ def _on_cpu(study: Study) -> bool:
 
 # --- advice ---------------------------------------------------------------------------------------------
 
-ALONE = {"serial": "one replica", "serial-all-cores": "one replica on all cores"}
+ALONE = {BASE: "one process", ALL_CORES: "one process on all cores"}
 """Names in a sentence of the variants of a single replica."""
 
-SIMPLEST = ("serial", "serial-all-cores", "ddp")
+SIMPLEST = (BASE, ALL_CORES, "ddp")
 """Order in which those that are as good as the fastest are taken.
 
 One process asks least of a training script; of several, DDP is what PyTorch's own page on DataParallel
@@ -189,37 +191,60 @@ recommends (https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel
 """
 
 
-def advise_strategy(study: Study) -> Advice:
-    """Advise the fastest variant whose accuracy several seeds do not show to be worse than serial's.
+def choose_strategy(study: Study) -> Choice[str]:
+    """The fastest variant whose accuracy several seeds do not show to be worse than serial's.
 
     Of those that are as good, the simplest.
     """
     steps = step_seconds(needed(study, "strategies", study.results.strategies).blocks)
     shown_only = {PER_PARAMETER, SMALL_BUCKETS}
-    rows = {
-        name: row for name, row in study.strategies.items() if row.seconds_per_step and name not in shown_only
+    sound = {
+        name: steps[name]
+        for name, row in study.strategies.items()
+        if row.seconds_per_step and name not in shown_only and not _worse(study, row)
     }
-    sound = {name: steps[name] for name, row in rows.items() if not _worse(study, row)}
     if not sound:
         raise UntestableError("no strategy was timed; run `dvc repro`")
-    choice = Choice.of(study.rank(sound), SIMPLEST)
-    name, row = choice.choice, rows[choice.choice]
-    on = f"{name} on {row.replicas} replicas" if row.replicas > 1 else ALONE.get(name, name)
-    buys = "nothing was faster" if BASE in rows else f"nothing to compare it with: {BASE} was not timed"
-    phrase = f"train with {on}: {buys}"
-    if name != BASE and row.speedup:
-        phrase = f"train with {on}, {ratio(row.speedup.value)}× as fast as {BASE}"
-        phrase += f" ({choice.doubt})" if choice.doubt else ""
-        buys = f"{times(row.speedup)} as fast as {BASE}"
+    return Choice.of(study.rank(sound), SIMPLEST)
+
+
+def advise_strategy(study: Study) -> Advice:
+    """Advise on the strategy; it gains over one process, with all cores or on one GPU, as PyTorch runs it."""
+    choice = choose_strategy(study)
+    row = study.strategies[choice.choice]
+    steps = step_seconds(needed(study, "strategies", study.results.strategies).blocks)
+    one = ALL_CORES if ALL_CORES in steps else BASE
+    on = (
+        f"{row.variant} on {row.replicas} replicas"
+        if row.replicas > 1
+        else ALONE.get(row.variant, row.variant)
+    )
+    buys = "nothing was faster" if one in steps else f"nothing to compare it with: {one} was not timed"
+    if row.variant not in {one, BASE} and one in steps:
+        gain = paired_ratio(steps[one], steps[row.variant], study.resampling)
+        buys = f"{times(gain)} as fast as {ALONE[one]}"
+    if one == ALL_CORES and row.variant != BASE and row.speedup:
+        buys += f"; {times(row.speedup)} as fast as {BASE}, with the threads of one replica"
+    doubt = f" ({choice.doubt})" if choice.doubt else ""
     return Advice(
         topic="strategy",
-        choice=name,
-        setting="",
-        phrase=phrase,
+        choice=row.variant,
+        phrase=f"train with {on}{doubt}",
         buys=buys,
         sure=choice.how_sure("strategy"),
         decided=choice.decided,
+        settings=_settings(study, row),
+        changes="" if choice.decided else f"{choice.doubt}; more blocks (parallel.bench.blocks) decide it",
     )
+
+
+def _settings(study: Study, row: StrategyRow) -> dict[str, Value]:
+    """Train with this strategy, beside the base case, and no other; one process has the whole machine."""
+    others = {each.strategy for each in study.strategies.values()} - {row.strategy, BASE}
+    off: dict[str, Value] = {f"parallel.{each}.enabled": False for each in sorted(others)}
+    if row.strategy == BASE:
+        return {"parallel.replicas": 1, **off}
+    return {f"parallel.{row.strategy}.enabled": True, **off}
 
 
 def _worse(study: Study, row: StrategyRow) -> bool:

@@ -40,6 +40,7 @@ from parashot.questions.strategies.records import (
     StrategyVariant,
 )
 from parashot.questions.strategies.rows import (
+    ALL_CORES,
     BASE,
     PER_PARAMETER,
     SMALL_BUCKETS,
@@ -48,12 +49,11 @@ from parashot.questions.strategies.rows import (
 )
 from parashot.questions.strategies.shares import merge_shares, profile_shares
 from parashot.questions.strategies.trace import RankTrace, merge_traces, trace_step
-from parashot.questions.timed import TimedStrategy, timed_strategy
+from parashot.questions.timed import TimedStrategy, rounds_of_launch, timed_strategy
 from parashot.records import Provenance
-from parashot.task import Task, even_share
+from parashot.task import Task
 from parashot.tasks.relation import RelationTask
 
-ALL_CORES = "serial-all-cores"
 ONE_GPU = "two replicas need two GPUs, and one is here; parallel.device=cpu compares them on the CPU"
 
 
@@ -74,9 +74,7 @@ class Benchmark:
     @property
     def rounds(self) -> range:
         """Rounds of this launch."""
-        return range(self.parallel.bench.blocks)[
-            even_share(self.parallel.bench.blocks, self.launch, self.parallel.bench.launches)
-        ]
+        return rounds_of_launch(self.parallel.bench.blocks, self.launch, self.parallel.bench.launches)
 
     @property
     def is_last(self) -> bool:
@@ -189,7 +187,7 @@ def _equality(
     base = base_gradient(BASE, bench.task, context.alone(), bench.parallel) if context.is_main else {}
     for variant in bench.variants:
         wait_for_all(control)
-        mine = _taking_part(context, STRATEGIES[variant.strategy].processes(variant.replicas))
+        mine = context.taking_part(STRATEGIES[variant.strategy].processes(variant.replicas))
         if mine is None or variant.variant != variant.strategy:
             continue
         found = gradient(variant.strategy, bench.task, mine, bench.parallel)
@@ -225,7 +223,7 @@ def _time_rounds(
 
 def _ready(context: Context, bench: Benchmark, variant: StrategyVariant) -> TimedStrategy | None:
     """A variant ready to be timed on this rank; None on ranks that take no part in it."""
-    mine = _taking_part(context, STRATEGIES[variant.strategy].processes(variant.replicas))
+    mine = context.taking_part(STRATEGIES[variant.strategy].processes(variant.replicas))
     if mine is None:
         return None
     parallel = bench.parallel
@@ -243,15 +241,6 @@ def _ready(context: Context, bench: Benchmark, variant: StrategyVariant) -> Time
         steps=bench.parallel.bench.steps,
         threads=variant.threads_per_replica,
     )
-
-
-def _taking_part(context: Context, processes: int) -> Context | None:
-    """The first `processes` ranks by themselves; None for the others. Every rank calls it."""
-    if processes > 1:
-        return context.first_ranks(processes)
-    if context.world_size == 1:
-        return context
-    return context.alone() if context.is_main else None
 
 
 def _settings(results: StrategyResults) -> list[Setting]:

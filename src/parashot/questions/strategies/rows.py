@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 BASE = "serial"
 """The variant behind every speedup: one replica with as many threads as any replica has."""
 
+ALL_CORES = "serial-all-cores"
+"""One replica with all cores of a CPU, as PyTorch runs a process by default."""
+
 PER_PARAMETER = "allreduce-per-parameter"
 """`allreduce` with a message for each parameter, which shows what joining them is worth."""
 

@@ -10,7 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import blended_transform_factory
 
 from parashot.questions.batchsz.rows import episode_seconds
-from parashot.questions.loader.rows import batch_seconds
+from parashot.questions.gain.records import ADVISED, USUAL
+from parashot.questions.gain.rows import episode_seconds as episode_seconds_by_way
+from parashot.questions.loader.rows import DEFAULT, Loading, loading_seconds
 from parashot.questions.statistics import Interval, Rounds, paired
 from parashot.questions.strategies.rows import step_seconds
 from parashot.questions.study import Study
@@ -38,7 +40,7 @@ def overview(study: Study, *, wide: bool) -> Drawing | None:
 
     `wide` is for a file of its own, with a title that says what was measured on what.
     """
-    choices = [*_strategies(study), *_loader(study), *_batchsz(study)]
+    choices = [*_strategies(study), *_loader(study), *_together(study), *_batchsz(study)]
     if not choices:
         return None
     said = (f"{choice.label} {ratio(choice.speedup.value)}×" for choice in choices)
@@ -63,15 +65,23 @@ def _strategies(study: Study) -> Iterator[Choice]:
 
 
 def _loader(study: Study) -> Iterator[Choice]:
-    bench, backend = study.results.loader, study.params.loader.backend
-    advised = _advised(study, "loader workers")
-    seconds = batch_seconds(bench.blocks, backend) if bench else {}
-    for row in study.loader:
-        if row.backend == backend and row.speedup:
-            name = counted(row.workers, "worker") if row.workers else "no workers"
-            rounds = _ratios(seconds[0], seconds[row.workers])
-            group = f"Loader ({backend}), over no workers"
-            yield Choice(group, name, row.speedup, rounds, str(row.workers) == advised)
+    bench, advised = study.results.loader, _advised(study, "loader")
+    seconds = loading_seconds(bench.loading) if bench else {}
+    for row in study.loading:
+        way = Loading(row.backend, row.workers)
+        if row.speedup and way != DEFAULT:
+            rounds = _ratios(seconds[DEFAULT], seconds[way])
+            yield Choice(
+                f"Loader in the step, over {DEFAULT}", str(way), row.speedup, rounds, str(way) == advised
+            )
+
+
+def _together(study: Study) -> Iterator[Choice]:
+    seconds = episode_seconds_by_way(study.results.gain) if study.results.gain else {}
+    for row in study.gain:
+        if row.way == ADVISED:
+            rounds = _ratios(seconds[USUAL], seconds[ADVISED])
+            yield Choice("All of the advice, over the default", "as advised", row.speedup, rounds, True)
 
 
 def _batchsz(study: Study) -> Iterator[Choice]:

@@ -1,0 +1,1 @@
+"""What all of the advice buys together: measured, as one training in two ways."""

@@ -1,0 +1,90 @@
+"""Advice to take all of it: the two ways, and what was measured of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from parashot.questions.advice import Advice
+from parashot.questions.claim import UntestableError, needed
+from parashot.questions.gain.records import ADVISED, USUAL, Way
+from parashot.questions.loader.claims import choose_loading
+from parashot.questions.loader.rows import DEFAULT
+from parashot.questions.step.rows import seconds_by_way, usual_way
+from parashot.questions.strategies.claims import choose_strategy
+from parashot.questions.strategies.rows import BASE
+from parashot.questions.text import counted, percent, ratio, seconds, times
+
+if TYPE_CHECKING:
+    from parashot.questions.study import Study
+
+
+def two_ways(study: Study, cores: int) -> tuple[Way, ...]:
+    """The default way, by one process that has `cores` threads, and the one that is advised.
+
+    None where a part of the advice was not measured.
+    """
+    try:
+        row = study.strategies[choose_strategy(study).choice]
+        loading = choose_loading(study).choice
+        tune = needed(study, "tune", study.results.tune)
+    except UntestableError:
+        return ()
+    computing, usual = tune.choices, usual_way(tune.choices, seconds_by_way(tune.blocks))
+    batchsz = study.params.train.batchsz
+    advised = Way(
+        way=ADVISED,
+        strategy=row.strategy,
+        replicas=row.replicas,
+        threads_per_replica=row.threads_per_replica,
+        batchsz=batchsz,
+        backend=loading.backend,
+        workers=loading.workers,
+        pairing=computing.pairing,
+        precision=computing.precision,
+        compile=computing.compile,
+    )
+    default = Way(
+        way=USUAL,
+        strategy=BASE,
+        replicas=1,
+        threads_per_replica=cores,
+        batchsz=batchsz,
+        backend=DEFAULT.backend,
+        workers=DEFAULT.workers,
+        pairing=usual.pairing,
+        precision=usual.precision,
+        compile=usual.compile,
+    )
+    return default, advised
+
+
+def advise_all(study: Study) -> Advice:
+    """Say what all of the advice buys together."""
+    needed(study, "gain", study.results.gain)
+    if not study.gain:
+        raise UntestableError(
+            "it needs the strategies, the loader and a step to be measured; run `dvc repro`"
+        )
+    default, advised = study.gain
+    gain = advised.speedup
+    took = (
+        f"{advised.episodes} episodes took {seconds(advised.seconds)}, by default {seconds(default.seconds)}"
+    )
+    default_words = "one process that decodes JPEGs and computes in fp32"
+    waits = f"a step waited {percent(advised.waiting.value)} of its time for data, by default"
+    return Advice(
+        topic="all of it",
+        choice=f"{ratio(gain.value)}× as fast",
+        phrase=f"together that is {times(gain)} as fast as {default_words}",
+        buys=f"{took}: {times(gain)}; the default is {_words(default)}",
+        sure=f"measured as {_words(advised)}, in {advised.blocks} blocks of each in turn; "
+        f"{waits} {percent(default.waiting.value)}",
+        decided=gain.side_of(1) != "around",
+    )
+
+
+def _words(way: Way) -> str:
+    on = f"{way.strategy} on {way.replicas} replicas"
+    if way.replicas == 1:
+        on = f"one process with {counted(way.threads_per_replica, 'thread')}"
+    return f"{on}, {way.loading}, {way.computing}"
