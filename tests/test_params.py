@@ -202,8 +202,8 @@ def test_what_a_user_is_likely_to_mistake_gets_advice() -> None:
         ({"episode.n_way": 17}, "episode.n_way: 17, but split val has 16 classes; it must be at most 16"),
         ({"episode.k_shot": 50}, "evaluate.k_query: 15 with episode.k_shot 50 needs 65 images per class"),
         (
-            {"data.source": "miniimagenet", "episode.k_shot": 596},
-            "episode.k_query: 5 with episode.k_shot 596 needs 601 images per class, but miniimagenet has 600",
+            {"data.source": "miniimagenet", "episode.k_shot": 598},
+            "episode.k_query: 3 with episode.k_shot 598 needs 601 images per class, but miniimagenet has 600",
         ),
         ({"train.accumulate": 9, "train.batchsz": 8}, "train.accumulate: 9 parts, but a step has"),
         ({"train.recompute": True, "train.compile": "default"}, "train.recompute: true, but a network"),

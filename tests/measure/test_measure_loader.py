@@ -13,13 +13,14 @@ from tiny_data import tiny_params
 from parashot.parallel.context import Placement
 from parashot.parsing import Value
 from parashot.questions.loader import measure as loader_bench
+from parashot.questions.loader import training
 from parashot.questions.loader.measure import bench_loaders, worker_counts
 from parashot.questions.loader.records import LoaderBlock, LoadingBlock
-from parashot.questions.loader.training import Trainer, read_by
+from parashot.questions.loader.training import Trainer, read_by, settings_in_training
 from parashot.records import Provenance, Run, read_json, read_rows, read_runs
 
 SETTINGS_OF_BENCH: dict[str, Value] = {
-    "loader.bench.backends": ["packed", "resident"],
+    "loader.bench.backends": ["jpeg", "resident"],
     "parallel.bench.launches": 2,
     "parallel.bench.blocks": 7,
     "parallel.bench.steps": 2,
@@ -29,7 +30,7 @@ SETTINGS_OF_BENCH: dict[str, Value] = {
 }
 BENCH = tiny_params(SETTINGS_OF_BENCH).parallel.bench
 ROUNDS, WORKERS = range(7), (0, 2)
-SETTINGS = [*product(["packed"], WORKERS), ("resident", 0)]
+SETTINGS = [*product(["jpeg"], WORKERS), ("resident", 0)]
 
 
 @pytest.mark.parametrize(
@@ -41,9 +42,22 @@ def test_auto_follows_the_hardware_threads(
 ) -> None:
     monkeypatch.setattr(loader_bench, "usable_threads", lambda: threads)
     params = tiny_params({"loader.bench.workers": "auto"})
-    assert worker_counts(params, "jpeg") == worker_counts(params, "packed") == counts
-    assert worker_counts(params, "resident") == [0]
-    assert worker_counts(tiny_params({"loader.bench.workers": [5, 0, 3]}), "packed") == [0, 3, 5]
+    assert worker_counts(params, "jpeg") == counts
+    assert worker_counts(params, "packed") == worker_counts(params, "resident") == [0]
+    assert worker_counts(tiny_params({"loader.bench.workers": [5, 0, 3]}), "jpeg") == [0, 3, 5]
+
+
+@pytest.mark.parametrize(
+    ("threads", "ranks", "counts"),
+    [(1, 1, [0, 1]), (2, 2, [0, 2]), (6, 1, [0, 1, 3, 6]), (64, 4, [0, 4, 32, 64])],
+)
+def test_no_rank_trains_without_a_worker_where_others_have_one(
+    monkeypatch: pytest.MonkeyPatch, threads: int, ranks: int, counts: list[int]
+) -> None:
+    monkeypatch.setattr(training, "usable_threads", lambda: threads)
+    found = settings_in_training(tiny_params({"loader.bench.workers": "auto"}), ranks)
+    decoded = [("jpeg", each) for each in counts]
+    assert found == [*decoded, *(("packed", each) for each in counts), ("resident", 0)]
 
 
 @pytest.fixture(scope="module")

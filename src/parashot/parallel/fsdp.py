@@ -9,19 +9,21 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from parashot.parallel.context import Context, Placement
 from parashot.parallel.exchange import average_over_ranks, broadcast_from_main
 from parashot.parallel.multiprocess import ShardedStrategy
 from parashot.parallel.strategy import weighted_loss
 from parashot.task import Batch, Task
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
+    from torch.distributed.tensor import DTensor
 
 
 class Fsdp(ShardedStrategy):
@@ -37,6 +39,8 @@ class Fsdp(ShardedStrategy):
         return "each with a share of every parameter"
 
     def place(self, network: nn.Module) -> nn.Module:
+        from torch.distributed.fsdp import fully_shard  # takes most of a second, which others need not wait
+
         # outputs may be a view; nothing is done to them in place, which is what torch warns of
         warnings.filterwarnings("ignore", message=r"FSDP2-wrapped module .* returned a view tensor")
         self.mesh = _mesh(self.context)
@@ -54,22 +58,22 @@ class Fsdp(ShardedStrategy):
 
     @torch.no_grad()
     def gathered(self, own: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {
-            name: value.full_tensor() if isinstance(value, DTensor) else value for name, value in own.items()
-        }
+        return {name: value.full_tensor() if _is_shard(value) else value for name, value in own.items()}
 
     @torch.no_grad()
     def own_parts(self, whole: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        from torch.distributed.tensor import distribute_tensor
+
         parts = {}
         for name, mine in self.network.state_dict().items():
             if name in whole:
                 value = whole[name].to(self.context.device)
-                sharded = isinstance(mine, DTensor)
-                parts[name] = distribute_tensor(value, self.mesh, mine.placements) if sharded else value
+                shared_out = _is_shard(mine)
+                parts[name] = distribute_tensor(value, self.mesh, mine.placements) if shared_out else value
         return parts
 
     def gradients(self) -> list[torch.Tensor]:
-        return [each.to_local() if isinstance(each, DTensor) else each for each in super().gradients()]
+        return [each.to_local() if _is_shard(each) else each for each in super().gradients()]
 
     def average_buffers(self, share: float) -> None:
         average_over_ranks(self.network.buffers(), share, self.context)
@@ -79,8 +83,7 @@ class Fsdp(ShardedStrategy):
 
     @contextmanager
     def accumulating(self) -> Iterator[None]:
-        network = self.network
-        assert isinstance(network, FSDPModule)
+        network = cast("FSDPModule", self.network)
         network.set_requires_gradient_sync(False)
         try:
             yield
@@ -98,6 +101,13 @@ def _blocks(network: nn.Module) -> Iterator[nn.Module]:
             yield from (each for each in child if any(True for _ in each.parameters()))
         elif any(True for _ in child.parameters()):
             yield child
+
+
+def _is_shard(value: torch.Tensor) -> TypeGuard[DTensor]:
+    """Whether it is this rank's share of a tensor."""
+    from torch.distributed.tensor import DTensor
+
+    return isinstance(value, DTensor)
 
 
 def _mesh(context: Context) -> DeviceMesh:

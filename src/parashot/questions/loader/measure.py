@@ -72,11 +72,11 @@ def time_loaders(params: Params, packed: Path) -> list[LoaderBlock]:
 
 
 def worker_counts(params: Params, backend: Backend) -> list[int]:
-    """Worker counts of the grid; `auto`: 0, 1, 2, T/2, T, 2T, 3.5T of T hardware threads.
+    """Worker counts of loading alone; `auto`: 0, 1, 2, T/2, T, 2T, 3.5T of T hardware threads.
 
-    `resident` has nothing for workers to do.
+    Only for images that are decoded: an array is read faster than a worker hands a batch over.
     """
-    if backend == "resident":
+    if backend != "jpeg":
         return [0]
     if params.loader.bench.workers != "auto":
         return sorted(params.loader.bench.workers)

@@ -34,7 +34,7 @@ class LoadingBlock:
     steps: int
     seconds: float
     waiting_seconds: float  # of `seconds`, without a batch: the mean over ranks
-    memory_bytes: int  # of all ranks and workers, above the same ranks before the loader was made
+    memory_bytes: int  # of all ranks and workers, above the ranks before the loader was made
 
 
 @dataclass(frozen=True)

@@ -56,13 +56,14 @@ class Trainer:
         return cls("serial", placement.on_all_cores())
 
 
-def settings_in_training(params: Params) -> list[tuple[Backend, int]]:
-    """Backends and workers of the grid; `auto`: 0, 1, T/2 and T workers of T hardware threads.
+def settings_in_training(params: Params, ranks: int) -> list[tuple[Backend, int]]:
+    """Backends and workers of the grid; `auto`: 0, one for each rank, T/2 and T of T hardware threads.
 
-    More than T would take turns on cores that train. `resident` has nothing for workers to do.
+    More than T would take turns on cores that train, and with less than a rank each some ranks had none.
+    `resident` has nothing for workers to do.
     """
     bench, threads = params.loader.bench, usable_threads()
-    counts: Sequence[int] = sorted({0, 1, max(1, threads // 2), threads})
+    counts: Sequence[int] = sorted({0, ranks, max(ranks, threads // 2), max(ranks, threads)})
     if bench.workers != "auto":
         counts = sorted(bench.workers)
     return [
@@ -92,7 +93,7 @@ def loading_rank(
 ) -> list[LoadingBlock]:
     """Time the rounds of launch `number` on one rank; the main one's clock counts."""
     bench, control = params.parallel.bench, control_group(context)
-    settings = settings_in_training(params)
+    settings = settings_in_training(params, context.world_size)
     tasks = {each: RelationTask(read_by(params, *each), packed) for each in settings}
     options = step_options(params.train)
     strategy = build_strategy(trainer.strategy, tasks[settings[0]], options, context, params.parallel)
@@ -104,7 +105,8 @@ def loading_rank(
         found = steps_with_loading(strategy, tasks[setting], steps, threads=threads, in_advance=in_advance)
         return from_all_ranks(found, context, control)
 
-    timed(settings[0], bench.warmup_steps)
+    # with the most workers, so that all ranks have the servers that theirs are forked from
+    timed(max(settings, key=lambda each: each[1]), bench.warmup_steps)
     blocks = []
     progress = Progress("loader-bench, in training", bench.blocks, "round")
     for round_number in rounds_of_launch(bench.blocks, number, bench.launches):
