@@ -139,9 +139,11 @@ def test_a_forecast_counts_what_stages_do() -> None:
     assert off["trainings"] < quick["trainings"]
     assert changed("warmup_study", enabled=True)["warmup"] > 60 and "warmup" not in quick
     images = 2 * 64 * params.data.synthetic.images_per_class
-    assert changed("pretrain", epochs=2)["pretraining"] == pytest.approx(images * 0.01 / 30 / 2)
+    of_an_episode = params.episode.n_way * (params.episode.k_shot + params.episode.k_query)
+    seconds = images * 0.01 / of_an_episode / 2
+    assert changed("pretrain", epochs=2)["pretraining"] == pytest.approx(seconds)
     small = changed("pretrain", epochs=2, small_share=1.0, small_size=16)
-    assert small["pretraining"] == pytest.approx(images * 0.01 / 30 / 2 / 4)
+    assert small["pretraining"] == pytest.approx(seconds / 4)
     assert changed("seeds_study", enabled=True, seeds=4)["further seeds"] == 3 * quick["trainings"]
 
 

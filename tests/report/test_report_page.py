@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import study_builder as build
 
+from parashot.knobs import arguments
 from parashot.params import Params
 from parashot.questions import text
 from parashot.questions.results import StudyResults
@@ -106,7 +107,11 @@ def test_structure_serves_screen_readers_and_phones(whole: Page, report: Path) -
 
 def test_first_comes_the_answer(whole: Page, study: Study) -> None:
     first = whole.text.index(study.answer)
-    assert first < whole.text.index("What each choice buys") < whole.text.index("How many loader workers?")
+    assert first < whole.text.index("What would change this") < whole.text.index("How many loader workers?")
+    assert first < whole.text.index("What each choice buys")
+    assert [cells[1].strip() for cells in whole.tables["advice"]] == [each.choice for each in study.advice]
+    assert all(words in whole.text for words in study.changes.values())
+    assert f"dvc exp run {' '.join(arguments(study.settings))}" in whole.text
 
 
 def test_tables_show_every_row_rounded(whole: Page, study: Study) -> None:

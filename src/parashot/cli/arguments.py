@@ -47,7 +47,7 @@ def study_here() -> Study:
 
     params = load_params(PARAMS)
     study = analyse(load_results(Path(), params.parallel.strategies, partial=True), params)
-    if not any(each.choice for each in study.advice):
+    if not study.results.measured:
         raise RecordError("nothing was measured in this folder yet; run `dvc repro`, or `dvc checkout`")
     return study
 

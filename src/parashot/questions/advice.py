@@ -12,6 +12,8 @@ from parashot.questions.text import listed, percent, times
 
 T = TypeVar("T")
 
+MORE_BLOCKS = "more blocks (parallel.bench.blocks)"
+
 
 @dataclass(frozen=True)
 class Advice:
@@ -61,6 +63,15 @@ class Choice(Generic[T]):
         return "" if self.decided else f"undecided: {listed(self.others)} may be as good"
 
     @property
+    def mark(self) -> str:
+        """Mark of a choice that is not decided, in a sentence."""
+        return "" if self.decided else " (undecided)"
+
+    def open_until(self, more: str) -> str:
+        """Say what would decide it; empty where it is decided."""
+        return "" if self.decided else f"{more} may show {listed(self.others)} to be as good or better"
+
+    @property
     def next_best(self) -> tuple[T, Interval]:
         """The best of those left out, and how far it is behind."""
         left = {each: behind for each, behind in self.ranking.behind.items() if each != self.choice}
@@ -72,7 +83,7 @@ class Choice(Generic[T]):
         if len(behind) == 1:
             return f"the only {noun} that was measured"
         if not self.decided:
-            return f"{self.doubt}; more blocks decide it"
+            return self.doubt
         if not self.others and behind[self.choice].high <= 1:
             name, slower = self.next_best
             return f"faster than every other {noun}: the next, {name}, takes {times(slower)} its time"

@@ -43,6 +43,11 @@ class StudyResults:
     evaluate: Evaluation | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def measured(self) -> bool:
+        """Whether there is a measurement of any kind."""
+        return any((self.tune, self.loader, self.strategies, self.training, self.batchsz, self.evaluate))
+
 
 def load_results(root: Path, strategies: Sequence[str], *, partial: bool = False) -> StudyResults:
     """Read the results of a study under `root`; `strategies` names the trainings to look for.

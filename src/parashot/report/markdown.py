@@ -10,6 +10,7 @@ from parashot.questions.study import Study
 from parashot.report.tables import Table, all_tables
 
 HEADINGS = {
+    "advice": "The advice",
     "gain": "All of the advice",
     "step": "How a step is computed",
     "loading": "The loader inside the step",

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from parashot.plain import aligned, cell, printable
 from parashot.questions import text
 from parashot.questions.accuracy.rows import AccuracyComparison, TaskRow, TimeToAccuracy
+from parashot.questions.advice import Advice
 from parashot.questions.batchsz.rows import BatchszRow, SizeRow
 from parashot.questions.claim import Claim
 from parashot.questions.gain.rows import GainRow
@@ -128,6 +129,7 @@ def all_tables(study: Study) -> dict[str, Table[Any]]:
     strategies = list(study.strategies.values())
     timed = any(row.pretraining_seconds or any(_levels(row)) for row in study.time_to_accuracy)
     tables: tuple[Table[Any], ...] = (
+        ADVICE.of([each for each in study.advice if each.choice]),
         GAIN.of(study.gain),
         STEP.of(study.step),
         LOADING.of(study.loading),
@@ -215,6 +217,17 @@ STEP = Table[StepRow](
         Column("speedup", lambda row: row.speedup, _times),
         Column("chosen", lambda row: "yes" if row.chosen else "", number=False),
     ),
+)
+ADVICE = Table[Advice](
+    "advice",
+    "What to take on this machine, and what it gains over one process that decodes JPEGs, in fp32",
+    (
+        Column("question", lambda row: row.topic, number=False),
+        Column("take", lambda row: Cell("", lead=row.choice), number=False),
+        Column("gain", lambda row: row.buys, number=False),
+        Column("how sure", lambda row: row.sure, number=False),
+    ),
+    layout="stacked",
 )
 GAIN = Table[GainRow](
     "gain",

@@ -114,22 +114,21 @@ def advise_batchsz(study: Study) -> Advice:
     said = f"{percent(accuracy.value)} {in_time}, the mean of {rows[best].seeds} seeds" if accuracy else ""
     sure = f"shown to be within {100 * claims.accuracy_margin:g} points of the best of {listed(found)}"
     if not choice.decided:
-        sure = f"{choice.doubt}; more seeds decide it"
+        sure = choice.doubt
     elif not choice.others and len(found) > 1:
         name, behind = choice.next_best
         sure = f"more accurate than every other size: {name} lacks {points(behind)}"
     if study.noise_scale:
         sure += f"; gradient noise scale {within(study.noise_scale, 'episodes')}"
-    undecided = f" ({choice.doubt})" if choice.doubt else ""
     return Advice(
         topic="batch size",
         choice=str(best),
-        phrase=f"take {best} episodes per step{undecided}",
+        phrase=f"take {best} episodes per step{choice.mark}",
         buys=said,
         sure=sure,
         decided=choice.decided,
         settings=_as_trained(best, study) if choice.decided else {},
-        changes="" if choice.decided else f"{choice.doubt}; more seeds (batchsz_study.seeds) decide it",
+        changes=choice.open_until("more seeds or seconds (batchsz_study)"),
     )
 
 

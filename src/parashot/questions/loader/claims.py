@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from parashot.questions.advice import Advice, Choice
+from parashot.questions.advice import MORE_BLOCKS, Advice, Choice
 from parashot.questions.claim import Finding, UntestableError, by_side, claim, needed, settled
 from parashot.questions.loader.rows import DEFAULT, Loading, batch_seconds, loading_seconds
 from parashot.questions.statistics import Rounds, by_round, paired_ratio, slope_interval
@@ -141,16 +141,15 @@ def advise_loader(study: Study) -> Advice:
     waits = f"a step waits {percent(row.waiting.value)} of its time for data"
     if taken != DEFAULT and DEFAULT in rows:
         waits += f", with {DEFAULT} {percent(rows[DEFAULT].waiting.value)}"
-    doubt = f" ({choice.doubt})" if choice.doubt else ""
     return Advice(
         topic="loader",
         choice=str(taken),
-        phrase=f"read {taken}{doubt}",
+        phrase=f"read {taken}{choice.mark}",
         buys=buys,
         sure=f"{choice.how_sure('way of loading')}; {waits}",
         decided=choice.decided,
         settings={"loader.backend": taken.backend, "loader.workers": taken.workers},
-        changes=_if_decoding(study, taken),
+        changes="; ".join(filter(None, (choice.open_until(MORE_BLOCKS), _if_decoding(study, taken)))),
     )
 
 

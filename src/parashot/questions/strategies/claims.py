@@ -6,7 +6,7 @@ from dataclasses import replace
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
-from parashot.questions.advice import Advice, Choice
+from parashot.questions.advice import MORE_BLOCKS, Advice, Choice
 from parashot.questions.claim import Finding, Side, UntestableError, by_side, claim, holds_if, needed
 from parashot.questions.statistics import paired_ratio
 from parashot.questions.strategies.rows import (
@@ -225,23 +225,24 @@ def advise_strategy(study: Study) -> Advice:
         buys = f"{times(gain)} as fast as {ALONE[one]}"
     if one == ALL_CORES and row.variant != BASE and row.speedup:
         buys += f"; {times(row.speedup)} as fast as {BASE}, with the threads of one replica"
-    doubt = f" ({choice.doubt})" if choice.doubt else ""
     return Advice(
         topic="strategy",
         choice=row.variant,
-        phrase=f"train with {on}{doubt}",
+        phrase=f"train with {on}{choice.mark}",
         buys=buys,
         sure=choice.how_sure("strategy"),
         decided=choice.decided,
         settings=_settings(study, row),
-        changes="" if choice.decided else f"{choice.doubt}; more blocks (parallel.bench.blocks) decide it",
+        changes=choice.open_until(MORE_BLOCKS),
     )
 
 
 def _settings(study: Study, row: StrategyRow) -> dict[str, Value]:
     """Train with this strategy, beside the base case, and no other; one process has the whole machine."""
-    others = {each.strategy for each in study.strategies.values()} - {row.strategy, BASE}
-    off: dict[str, Value] = {f"parallel.{each}.enabled": False for each in sorted(others)}
+    others = {each.strategy for each in study.strategies.values() if each.seconds_per_step}
+    off: dict[str, Value] = {
+        f"parallel.{each}.enabled": False for each in sorted(others - {row.strategy, BASE})
+    }
     if row.strategy == BASE:
         return {"parallel.replicas": 1, **off}
     return {f"parallel.{row.strategy}.enabled": True, **off}

@@ -71,9 +71,7 @@ def _loader(study: Study) -> Iterator[Choice]:
         way = Loading(row.backend, row.workers)
         if row.speedup and way != DEFAULT:
             rounds = _ratios(seconds[DEFAULT], seconds[way])
-            yield Choice(
-                f"Loader in the step, over {DEFAULT}", str(way), row.speedup, rounds, str(way) == advised
-            )
+            yield Choice(f"Loader, over {DEFAULT}", str(way), row.speedup, rounds, str(way) == advised)
 
 
 def _together(study: Study) -> Iterator[Choice]:
