@@ -21,9 +21,9 @@ from parashot.records import Provenance, Run, read_json, read_rows, read_runs
 
 SETTINGS_OF_BENCH: dict[str, Value] = {
     "loader.bench.backends": ["jpeg", "resident"],
-    "parallel.bench.launches": 2,
+    "parallel.bench.launches": 1,
     "parallel.bench.blocks": 7,
-    "parallel.bench.steps": 2,
+    "parallel.bench.steps": 1,
     "model.pairing": "split",
     "train.precision": "fp32",
     "train.compile": "none",
@@ -134,7 +134,6 @@ def test_steps_are_trained_with_every_way_of_loading(loading: list[LoadingBlock]
     assert sorted(found) == list(product(rounds, SETTINGS))
     orders = {tuple(way for number, way in found if number == each) for each in rounds}
     assert len(orders) > 1  # random within a round
-    assert {each.launch for each in loading} == {0, 1}
     assert {(each.strategy, each.replicas, each.steps) for each in loading} == {("ddp", 2, BENCH.steps)}
     assert all(0 <= each.waiting_seconds < each.seconds for each in loading)
     without, two = (median(each.memory_bytes for each in loading if each.workers == n) for n in WORKERS)
