@@ -4,7 +4,7 @@ from pathlib import Path
 
 from parashot.hardware import usable_cores
 from parashot.questions.gain.claims import two_ways
-from parashot.questions.gain.measure import bench_ways
+from parashot.questions.gain.measure import bench_gain
 from parashot.questions.results import load_results
 from parashot.questions.study import analyse
 from stages.common import PACKED, RESULTS, provenance, resolved_params, stage
@@ -14,7 +14,7 @@ def main() -> None:
     params = resolved_params()
     study = analyse(load_results(Path(), (), partial=True), params)
     ways = two_ways(study, usable_cores())
-    bench_ways(params, PACKED, ways, RESULTS / "gain", provenance("gain", params))
+    bench_gain(params, PACKED, ways, RESULTS / "gain", provenance("gain", params))
 
 
 if __name__ == "__main__":

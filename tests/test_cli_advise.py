@@ -14,8 +14,9 @@ from parashot.errors import ParamsError
 from parashot.hardware import inspect_hardware
 from parashot.knobs import write_settings
 from parashot.params import load_params
-from parashot.questions.loader.records import LoaderBlock, LoadingBlock
+from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.step.records import TuneBlock
+from parashot.questions.ways.records import Way, WayBlock
 from parashot.records import write_metrics, write_result, write_rows
 from parashot.train.records import Choices
 
@@ -34,13 +35,18 @@ LOADING = {("jpeg", 0): 0.3, ("jpeg", 2): 0.2, ("packed", 0): 0.1, ("packed", 2)
 def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with half a study: the loader and the way of a step, nothing else."""
     loader = tmp_path / "results/loader"
+    ways = [
+        Way(f"{backend}-{workers}", "ddp", 2, 1, 16, backend, workers, "split", "bf16", "none")
+        for backend, workers in LOADING
+    ]
     blocks = [
-        LoadingBlock(0, number, *way, "ddp", 2, 1, seconds * (1 + 0.01 * number), 0.01, 2**20)
-        for way, seconds in LOADING.items()
+        WayBlock(0, number, way.way, 1, seconds * (1 + 0.01 * number), 0.01, 2**20)
+        for way, seconds in zip(ways, LOADING.values(), strict=True)
         for number in ROUNDS
     ]
     write_rows(loader / "blocks.csv", LoaderBlock, [])
-    write_rows(loader / "loading.csv", LoadingBlock, blocks)
+    write_rows(loader / "ways.csv", Way, ways)
+    write_rows(loader / "training.csv", WayBlock, blocks)
     write_metrics(loader / "metrics.json", {})
     write_steps(tmp_path, fp32=0.3, bf16=0.1)
     write_result(tmp_path / "hardware.json", inspect_hardware())

@@ -28,11 +28,11 @@ from parashot.questions.batchsz.records import (
     BatchszTraining,
     GradientSample,
 )
-from parashot.questions.gain.records import GainBlock, Way
-from parashot.questions.loader.records import LoaderBlock, LoadingBlock
+from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.step.records import TuneBlock
 from parashot.questions.strategies.records import StepShares, StepTrace, StrategyBlock, StrategyVariant
+from parashot.questions.ways.records import Way, WayBlock
 from parashot.train.records import (
     EpisodeAccuracy,
     HistoryRow,
@@ -45,10 +45,11 @@ PAGE = ROOT / "docs/reference.md"
 KEY = re.compile(r"^(?P<indent> *)(?P<name>[a-z_]+):(?P<value>[^#]*)(#\s*(?P<comment>.*))?$")
 RECORDS: Mapping[str, Any] = {
     "results/tune/blocks.csv": TuneBlock,
-    "results/loader/loading.csv": LoadingBlock,
+    "results/loader/ways.csv": Way,
+    "results/loader/training.csv": WayBlock,
     "results/loader/blocks.csv": LoaderBlock,
     "results/gain/ways.csv": Way,
-    "results/gain/blocks.csv": GainBlock,
+    "results/gain/blocks.csv": WayBlock,
     "results/strategies/blocks.csv": StrategyBlock,
     "results/strategies/variants.csv": StrategyVariant,
     "results/strategies/anatomy.csv": StepTrace,

@@ -11,9 +11,9 @@ from tiny_data import tiny_params
 from parashot.parallel.registry import build_strategy
 from parashot.parallel.strategy import StepOptions, Strategy
 from parashot.parsing import Value
-from parashot.questions.gain.measure import bench_ways
-from parashot.questions.gain.records import GainBlock, Way
+from parashot.questions.gain.measure import bench_gain
 from parashot.questions.timed import rounds_of_launch, steps_with_loading
+from parashot.questions.ways.records import Way, WayBlock
 from parashot.records import Provenance, read_json, read_rows, read_runs
 from parashot.task import Batch
 
@@ -33,14 +33,14 @@ WAYS = (
 
 @pytest.mark.usefixtures("standing_launch", "one_core")
 def test_both_ways_train_as_many_episodes_in_every_round(tiny_packed: Path, tmp_path: Path) -> None:
-    bench_ways(tiny_params(SETTINGS), tiny_packed, WAYS, tmp_path, Provenance({"seed": "3"}))
+    bench_gain(tiny_params(SETTINGS), tiny_packed, WAYS, tmp_path, Provenance({"seed": "3"}))
     assert tuple(read_rows(Way, tmp_path / "ways.csv")) == WAYS
-    blocks = read_rows(GainBlock, tmp_path / "blocks.csv")
+    blocks = read_rows(WayBlock, tmp_path / "blocks.csv")
     assert sorted((each.round, each.way) for each in blocks) == [
         (number, way) for number in range(7) for way in ("advised", "default")
     ]
     assert {each.launch for each in blocks} == {0, 1}
-    assert {each.episodes for each in blocks} == {2 * 4}
+    assert {each.steps for each in blocks} == {2}
     assert all(0 <= each.waiting_seconds < each.seconds for each in blocks)
     metrics = read_json(tmp_path / "metrics.json")
     assert metrics["default"]["speedup"] == 1 and metrics["advised"]["speedup"] > 0
@@ -50,9 +50,9 @@ def test_both_ways_train_as_many_episodes_in_every_round(tiny_packed: Path, tmp_
 
 
 def test_without_advice_there_is_nothing_to_measure(tmp_path: Path) -> None:
-    bench_ways(tiny_params(), tmp_path, (), tmp_path / "gain", Provenance())
+    bench_gain(tiny_params(), tmp_path, (), tmp_path / "gain", Provenance())
     assert (
-        read_rows(Way, tmp_path / "gain/ways.csv") == read_rows(GainBlock, tmp_path / "gain/blocks.csv") == []
+        read_rows(Way, tmp_path / "gain/ways.csv") == read_rows(WayBlock, tmp_path / "gain/blocks.csv") == []
     )
 
 

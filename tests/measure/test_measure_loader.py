@@ -15,9 +15,12 @@ from parashot.parsing import Value
 from parashot.questions.loader import measure as loader_bench
 from parashot.questions.loader import training
 from parashot.questions.loader.measure import bench_loaders, worker_counts
-from parashot.questions.loader.records import LoaderBlock, LoadingBlock
-from parashot.questions.loader.training import Trainer, read_by, settings_in_training
+from parashot.questions.loader.records import LoaderBlock
+from parashot.questions.loader.training import loadings, who_trains
+from parashot.questions.ways.measure import read_by
+from parashot.questions.ways.records import Way, WayBlock
 from parashot.records import Provenance, Run, read_json, read_rows, read_runs
+from parashot.train.records import Choices
 
 SETTINGS_OF_BENCH: dict[str, Value] = {
     "loader.bench.backends": ["jpeg", "resident"],
@@ -28,7 +31,6 @@ SETTINGS_OF_BENCH: dict[str, Value] = {
     "train.precision": "fp32",
     "train.compile": "none",
 }
-BENCH = tiny_params(SETTINGS_OF_BENCH).parallel.bench
 ROUNDS, WORKERS = range(7), (0, 2)
 SETTINGS = [*product(["jpeg"], WORKERS), ("resident", 0)]
 
@@ -55,7 +57,7 @@ def test_no_rank_trains_without_a_worker_where_others_have_one(
     monkeypatch: pytest.MonkeyPatch, threads: int, ranks: int, counts: list[int]
 ) -> None:
     monkeypatch.setattr(training, "usable_threads", lambda: threads)
-    found = settings_in_training(tiny_params({"loader.bench.workers": "auto"}), ranks)
+    found = list(loadings(tiny_params({"loader.bench.workers": "auto"}), ranks))
     decoded = [("jpeg", each) for each in counts]
     assert found == [*decoded, *(("packed", each) for each in counts), ("resident", 0)]
 
@@ -107,7 +109,7 @@ def test_a_parent_holds_a_run_of_every_setting(benched: Path, blocks: list[Loade
     assert (parent.stage, parent.parent, parent.artifacts) == (
         "loader-bench",
         None,
-        ("blocks.csv", "loading.csv"),
+        ("blocks.csv", "ways.csv", "training.csv"),
     )
     assert {each.parent for each in children} == {parent.uuid}
     assert [setting(each) for each in children] == [*SETTINGS, *SETTINGS]
@@ -123,30 +125,29 @@ def setting(run: Run) -> tuple[str, int]:
     return run.params["backend"], int(run.params["workers"])
 
 
-@pytest.fixture(scope="module")
-def loading(benched: Path) -> list[LoadingBlock]:
-    return read_rows(LoadingBlock, benched / "loading.csv")
-
-
-def test_steps_are_trained_with_every_way_of_loading(loading: list[LoadingBlock]) -> None:
-    rounds = range(BENCH.blocks)
-    found = [(each.round, (each.backend, each.workers)) for each in loading]
-    assert sorted(found) == list(product(rounds, SETTINGS))
-    orders = {tuple(way for number, way in found if number == each) for each in rounds}
+def test_steps_are_trained_with_every_way_of_loading(benched: Path) -> None:
+    ways = {each.way: each for each in read_rows(Way, benched / "ways.csv")}
+    assert [each.loading for each in ways.values()] == SETTINGS
+    assert {(each.strategy, each.replicas, each.computing) for each in ways.values()} == {
+        ("ddp", 2, Choices("split", "fp32", "none"))
+    }
+    blocks = read_rows(WayBlock, benched / "training.csv")
+    assert sorted((each.round, each.way) for each in blocks) == list(product(ROUNDS, sorted(ways)))
+    orders = {tuple(each.way for each in blocks if each.round == number) for number in ROUNDS}
     assert len(orders) > 1  # random within a round
-    assert {(each.strategy, each.replicas, each.steps) for each in loading} == {("ddp", 2, BENCH.steps)}
-    assert all(0 <= each.waiting_seconds < each.seconds for each in loading)
-    without, two = (median(each.memory_bytes for each in loading if each.workers == n) for n in WORKERS)
+    assert all(0 <= each.waiting_seconds < each.seconds and each.steps == 1 for each in blocks)
+    without, two = (
+        median(each.memory_bytes for each in blocks if ways[each.way].workers == n) for n in WORKERS
+    )
     assert two > without
 
 
 @pytest.mark.usefixtures("one_core")
 def test_who_trains_while_batches_are_loaded(tiny_packed: Path) -> None:
-    settings = {"parallel.replicas": "auto"}
-    assert Trainer.of(tiny_params(settings), tiny_packed).strategy == "serial"  # one replica is here
-    assert Trainer.of(tiny_params(), tiny_packed) == Trainer("ddp", Placement("cpu", 2, 1, 1))
-    off = Trainer.of(tiny_params({"parallel.ddp.enabled": False}), tiny_packed)
-    assert off == Trainer("serial", Placement("cpu", 1, 1, 1)) and off.processes == 1
+    assert who_trains(tiny_params({"parallel.replicas": "auto"}), tiny_packed)[0] == "serial"  # one is here
+    assert who_trains(tiny_params(), tiny_packed) == ("ddp", Placement("cpu", 2, 1, 1))
+    off = who_trains(tiny_params({"parallel.ddp.enabled": False}), tiny_packed)
+    assert off == ("serial", Placement("cpu", 1, 1, 1))
 
 
 def test_augmentation_is_left_out_since_jpeg_has_none() -> None:

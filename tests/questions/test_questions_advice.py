@@ -119,7 +119,7 @@ def test_the_way_of_loading_with_which_a_step_is_fastest() -> None:
     assert found.settings == {"loader.backend": "packed", "loader.workers": 0}
     assert "1.3" in found.buys and "jpeg with no workers" in found.buys
     assert "waits 2.5%" in found.sure
-    assert "jpeg with 2 workers" in found.changes and "1.15×" in found.changes
+    assert "jpeg with 2 workers" in found.changes and "1.1" in found.changes
     with_workers = loader({("jpeg", 0): 0.3, ("jpeg", 2): 0.2, ("packed", 0): 0.29})
     assert (with_workers.choice, with_workers.changes) == ("jpeg with 2 workers", "")
 
@@ -142,10 +142,10 @@ def test_the_simplest_of_the_ways_of_loading_that_are_as_good(
 
 def test_all_of_it_is_what_was_measured_of_both_ways() -> None:
     found = advice("all of it")
-    assert found.decided and "4.0" in found.buys and "432 episodes" in found.buys
+    assert found.decided and "4.0" in found.buys and "576 episodes" in found.buys
     assert "ddp on 2 replicas, packed with no workers, bf16 with pairs by split" in found.sure
     assert "one process with 2 threads, jpeg with no workers, fp32 with pairs by concat" in found.buys
-    even = build.gain_results({"default": 0.012, "advised": 0.012})
+    even = build.gain_results({"default": 0.19, "advised": 0.19})
     assert not advice("all of it", build.study(gain=even)).decided
     assert advice("all of it", build.study(gain=None, missing={"gain": "run it"})).sure == "run it"
     assert "dvc repro" in advice("all of it", build.study(gain=GainResults((), ()))).sure

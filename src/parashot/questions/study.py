@@ -26,14 +26,16 @@ from parashot.questions.batchsz.rows import (
     size_rows,
 )
 from parashot.questions.claim import Claim, UntestableError
-from parashot.questions.gain.rows import GainRow, gain_rows
+from parashot.questions.gain.records import USUAL
 from parashot.questions.ledger import advise, judge_claims
-from parashot.questions.loader.rows import LoaderRow, LoadingRow, loader_rows, loading_rows
+from parashot.questions.loader.rows import LoaderRow, loader_rows
 from parashot.questions.results import StudyResults
 from parashot.questions.scaling.rows import CheckedRow, Predictor, ScalingRow, checked_rows, shown_rows
 from parashot.questions.statistics import Interval, Ranking, Resampling, Rounds
 from parashot.questions.step.rows import StepRow, step_rows
 from parashot.questions.strategies.rows import BASE, StrategyRow, strategy_rows
+from parashot.questions.ways.records import PLAIN_LOADER
+from parashot.questions.ways.rows import WayRow, way_rows
 from parashot.records import Hardware
 from parashot.train.records import Choices, TrainResult
 
@@ -53,10 +55,10 @@ class Study:
 
     params: Params
     results: StudyResults
-    loading: tuple[LoadingRow, ...]  # of steps with their loading
+    loading: tuple[WayRow, ...]  # ways of loading, in the step
     loader: tuple[LoaderRow, ...]  # of loading alone
     strategies: Mapping[str, StrategyRow]  # by variant
-    gain: tuple[GainRow, ...]  # the default way and the advised one, or none
+    gain: tuple[WayRow, ...]  # the default way and the advised one, or none
     batchsz: Mapping[int, BatchszRow]  # by size: the study's experiment
     sizes: tuple[SizeRow, ...]  # accuracy in the same time
     noise_scale: Interval | None  # of gradients, in episodes
@@ -155,7 +157,7 @@ def analyse(results: StudyResults, params: Params) -> Study:
     """Make every row, claim and piece of advice. Raises `RecordError` where a file holds too little."""
     resampling, episode = Resampling.of(params.claims), params.episode
     tune, loader, bench = results.tune, results.loader, results.strategies
-    sizes, evaluation = results.batchsz, results.evaluate
+    sizes, evaluation, gain = results.batchsz, results.evaluate, results.gain
     baseline, images = params.batchsz_study.baseline, episode.n_way * (episode.k_shot + episode.k_query)
     predictor = Predictor.of(bench, resampling) if bench and bench.cost_steps else None
     checked = tuple(checked_rows(predictor, bench)) if predictor and bench else ()
@@ -163,10 +165,12 @@ def analyse(results: StudyResults, params: Params) -> Study:
     study = Study(
         params=params,
         results=results,
-        loading=tuple(loading_rows(loader.loading, resampling)) if loader else (),
+        loading=tuple(way_rows(loader.ways, loader.training, PLAIN_LOADER.name, resampling))
+        if loader
+        else (),
         loader=tuple(loader_rows(loader.blocks, resampling)) if loader else (),
         strategies={row.variant: row for row in strategies},
-        gain=tuple(gain_rows(results.gain, resampling)) if results.gain else (),
+        gain=tuple(way_rows(gain.ways, gain.blocks, USUAL, resampling)) if gain else (),
         batchsz={row.batchsz: row for row in batchsz_rows(sizes, baseline, resampling)} if sizes else {},
         sizes=tuple(size_rows(sizes.trainings, baseline, resampling)) if sizes else (),
         noise_scale=noise_scale(sizes.gradients, resampling) if sizes else None,

@@ -62,7 +62,7 @@ def metrics(study: Study) -> dict[str, float]:
             found["loader.speedup"] = way.speedup
             found["loader.waiting"] = way.waiting
     for each in study.gain[1:]:  # the first is the default
-        found["gain.seconds_per_episode"] = each.seconds_per_episode
+        found["gain.seconds_per_step"] = each.seconds_per_step
         found["gain.speedup"] = each.speedup
     for size, run in study.batchsz.items():
         found[f"batchsz{size}.speedup"] = run.speedup

@@ -15,14 +15,14 @@ from parashot.questions.accuracy.rows import AccuracyComparison, TaskRow, TimeTo
 from parashot.questions.advice import Advice
 from parashot.questions.batchsz.rows import BatchszRow, SizeRow
 from parashot.questions.claim import Claim
-from parashot.questions.gain.rows import GainRow
-from parashot.questions.loader.rows import LoaderRow, LoadingRow
+from parashot.questions.loader.rows import LoaderRow
 from parashot.questions.scaling.rows import CheckedRow, ScalingRow
 from parashot.questions.statistics import Interval, flat
 from parashot.questions.step.rows import StepRow
 from parashot.questions.strategies.rows import StrategyRow
 from parashot.questions.study import Study
 from parashot.questions.study2020 import BEST_SECONDS, BEST_VALIDATION
+from parashot.questions.ways.rows import WayRow
 
 R = TypeVar("R")
 NOTHING = "–"
@@ -229,7 +229,7 @@ ADVICE = Table[Advice](
     ),
     layout="stacked",
 )
-GAIN = Table[GainRow](
+GAIN = Table[WayRow](
     "gain",
     "All of the advice against the default: one training in two ways, whose steps, with their loading, are "
     "timed in blocks in turn",
@@ -245,7 +245,7 @@ GAIN = Table[GainRow](
         Column("waiting for data", lambda row: row.waiting, text.percent),
     ),
 )
-LOADING = Table[LoadingRow](
+LOADING = Table[WayRow](
     "loading",
     "The loader inside the step: training has the cores meanwhile. Speedup is over jpeg without workers, as "
     "a plain DataLoader reads",

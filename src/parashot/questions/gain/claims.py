@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from parashot.questions.advice import Advice
 from parashot.questions.claim import UntestableError, needed
-from parashot.questions.gain.records import ADVISED, USUAL, Way
+from parashot.questions.gain.records import ADVISED, USUAL
 from parashot.questions.loader.claims import choose_loading
-from parashot.questions.loader.rows import DEFAULT
 from parashot.questions.step.rows import seconds_by_way, usual_way
 from parashot.questions.strategies.claims import choose_strategy
 from parashot.questions.strategies.rows import BASE
-from parashot.questions.text import counted, percent, ratio, seconds, times
+from parashot.questions.text import percent, ratio, seconds, times
+from parashot.questions.ways.records import PLAIN_LOADER, Way
 
 if TYPE_CHECKING:
     from parashot.questions.study import Study
@@ -49,8 +49,8 @@ def two_ways(study: Study, cores: int) -> tuple[Way, ...]:
         replicas=1,
         threads_per_replica=cores,
         batchsz=batchsz,
-        backend=DEFAULT.backend,
-        workers=DEFAULT.workers,
+        backend=PLAIN_LOADER.backend,
+        workers=PLAIN_LOADER.workers,
         pairing=usual.pairing,
         precision=usual.precision,
         compile=usual.compile,
@@ -67,6 +67,7 @@ def advise_all(study: Study) -> Advice:
         )
     default, advised = study.gain
     gain = advised.speedup
+    assert gain is not None  # both are measured, or none
     took = (
         f"{advised.episodes} episodes took {seconds(advised.seconds)}, by default {seconds(default.seconds)}"
     )
@@ -76,15 +77,8 @@ def advise_all(study: Study) -> Advice:
         topic="all of it",
         choice=f"{ratio(gain.value)}× as fast",
         phrase=f"together that is {times(gain)} as fast as {default_words}",
-        buys=f"{took}: {times(gain)}; the default is {_words(default)}",
-        sure=f"measured as {_words(advised)}, in {advised.blocks} blocks of each in turn; "
+        buys=f"{took}: {times(gain)}; the default is {default}",
+        sure=f"measured as {advised}, in {advised.blocks} blocks of each in turn; "
         f"{waits} {percent(default.waiting.value)}",
         decided=gain.side_of(1) != "around",
     )
-
-
-def _words(way: Way) -> str:
-    on = f"{way.strategy} on {way.replicas} replicas"
-    if way.replicas == 1:
-        on = f"one process with {counted(way.threads_per_replica, 'thread')}"
-    return f"{on}, {way.loading}, {way.computing}"

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from parashot.questions.advice import MORE_BLOCKS, Advice, Choice
 from parashot.questions.claim import Finding, UntestableError, by_side, claim, needed, settled
-from parashot.questions.loader.rows import DEFAULT, Loading, batch_seconds, loading_seconds
+from parashot.questions.loader.rows import batch_seconds
 from parashot.questions.statistics import Rounds, by_round, paired_ratio, slope_interval
 from parashot.questions.text import counted, listed, percent, size, times
+from parashot.questions.ways.records import PLAIN_LOADER, Loading
+from parashot.questions.ways.rows import step_seconds_by_way
 
 if TYPE_CHECKING:
     from parashot.questions.study import Study
@@ -124,23 +126,19 @@ def choose_loading(study: Study) -> Choice[Loading]:
 
     Fewer workers are simpler; with as many, decoding on request, then an array, then the device's own memory.
     """
-    seconds = loading_seconds(needed(study, "loader", study.results.loader).loading)
-    if not seconds:
-        raise UntestableError("no way of loading was timed in training; run `dvc repro`")
+    seconds = _step_seconds(study)
     return Choice.of(study.rank(seconds), sorted(seconds, key=lambda each: (each.workers, each.backend)))
 
 
 def advise_loader(study: Study) -> Advice:
     """Advise on backend and workers."""
     choice = choose_loading(study)
-    taken, rows = choice.choice, {(row.backend, row.workers): row for row in study.loading}
-    row = rows[taken]
-    buys = "nothing was faster"
-    if taken != DEFAULT and row.speedup:
-        buys = f"{times(row.speedup)} as fast as {DEFAULT}"
-    waits = f"a step waits {percent(row.waiting.value)} of its time for data"
-    if taken != DEFAULT and DEFAULT in rows:
-        waits += f", with {DEFAULT} {percent(rows[DEFAULT].waiting.value)}"
+    taken, rows = choice.choice, {row.loading: row for row in study.loading}
+    row, plain = rows[taken], rows.get(PLAIN_LOADER)
+    buys, waits = "nothing was faster", f"a step waits {percent(row.waiting.value)} of its time for data"
+    if plain and row.speedup and taken != PLAIN_LOADER:
+        buys = f"{times(row.speedup)} as fast as {PLAIN_LOADER}"
+        waits += f", with {PLAIN_LOADER} {percent(plain.waiting.value)}"
     return Advice(
         topic="loader",
         choice=str(taken),
@@ -153,9 +151,18 @@ def advise_loader(study: Study) -> Advice:
     )
 
 
+def _step_seconds(study: Study) -> dict[Loading, Rounds]:
+    """Seconds of a training step with each way of loading. Raises `UntestableError`."""
+    loader = needed(study, "loader", study.results.loader)
+    seconds = step_seconds_by_way(loader.training)
+    if not seconds:
+        raise UntestableError("no way of loading was timed in training; run `dvc repro`")
+    return {way.loading: seconds[way.way] for way in loader.ways}
+
+
 def _if_decoding(study: Study, taken: Loading) -> str:
     """What to do where images have to be decoded in every step; empty where that is advised anyway."""
-    seconds = loading_seconds(needed(study, "loader", study.results.loader).loading)
+    seconds = _step_seconds(study)
     decoding = {each: seconds[each] for each in seconds if each.backend == BACKEND}
     if not decoding or taken.backend == BACKEND:
         return ""

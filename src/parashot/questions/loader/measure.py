@@ -22,11 +22,13 @@ from parashot.hardware import tree_memory_bytes, usable_threads
 from parashot.parallel.context import Context, Placement
 from parashot.params import Params
 from parashot.progress import Progress
-from parashot.questions.loader.records import LoaderBlock, LoadingBlock
-from parashot.questions.loader.rows import Loading, loader_rows, loading_rows, loading_seconds
-from parashot.questions.loader.training import read_by, time_in_training
+from parashot.questions.loader.records import LoaderBlock
+from parashot.questions.loader.rows import loader_rows
+from parashot.questions.loader.training import ways_of_loading
 from parashot.questions.runs import Setting, Stage, Table
 from parashot.questions.statistics import Resampling
+from parashot.questions.ways.measure import read_by, time_ways, way_settings
+from parashot.questions.ways.records import PLAIN_LOADER, Way, WayBlock
 from parashot.records import Provenance
 from parashot.task import Batch, Plan
 from parashot.tasks.relation import RelationTask
@@ -43,12 +45,17 @@ _HERE = Context(0, 1, 0, 1, Placement("cpu", 1, 1, 1))
 def bench_loaders(params: Params, packed: Path, out: Path, provenance: Provenance) -> None:
     """Measure the grid of `params.loader.bench` on the packed training split and write `out`."""
     stage = Stage("loader workers", "loader-bench", provenance)
-    blocks = time_loaders(params, packed)
-    loading = time_in_training(params, packed)
-    if not loading:  # a rank of torchrun
+    blocks, ways = time_loaders(params, packed), ways_of_loading(params, packed)
+    training = time_ways(params, packed, ways, "loader-bench, in training")
+    if training is None:  # a rank of torchrun
         return
-    tables: dict[str, Table] = {"blocks.csv": (LoaderBlock, blocks), "loading.csv": (LoadingBlock, loading)}
-    stage.write(out, tables, [*_settings_in_training(loading), *_settings(blocks)])
+    tables: dict[str, Table] = {
+        "blocks.csv": (LoaderBlock, blocks),
+        "ways.csv": (Way, ways),
+        "training.csv": (WayBlock, training),
+    }
+    in_training = way_settings(ways, training, PLAIN_LOADER.name, "training-")
+    stage.write(out, tables, [*in_training, *_settings(blocks)])
 
 
 def time_loaders(params: Params, packed: Path) -> list[LoaderBlock]:
@@ -137,14 +144,4 @@ def _settings(blocks: list[LoaderBlock]) -> list[Setting]:
         }
         options = {"backend": row.backend, "workers": row.workers, "batchsz": mine[0].batchsz}
         settings.append(Setting(f"{row.backend}-{row.workers}", options, row, series))
-    return settings
-
-
-def _settings_in_training(blocks: list[LoadingBlock]) -> list[Setting]:
-    """One setting for each backend and number of workers that steps were trained with."""
-    seconds, settings = loading_seconds(blocks), list[Setting]()
-    for row in loading_rows(blocks, Resampling()):
-        options = {name: getattr(row, name) for name in ("backend", "workers", "strategy", "replicas")}
-        series = {"seconds_per_step": list(seconds[Loading(row.backend, row.workers)].values())}
-        settings.append(Setting(f"training-{row.backend}-{row.workers}", options, row, series))
     return settings

@@ -1,14 +1,13 @@
-"""Loader workers: from timed blocks to rows, of training steps and of the study's Table 2."""
+"""Loading alone: from timed blocks to the rows of the study's Table 2."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
-from typing import NamedTuple
 
 from parashot.errors import RecordError
-from parashot.questions.loader.records import LoaderBlock, LoadingBlock
+from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.statistics import (
     Interval,
     Resampling,
@@ -17,7 +16,6 @@ from parashot.questions.statistics import (
     median_interval,
     paired_ratio,
 )
-from parashot.questions.text import counted
 
 
 @dataclass(frozen=True)
@@ -35,56 +33,6 @@ class LoaderRow:
     memory_bytes: int  # the largest seen
 
 
-class Loading(NamedTuple):
-    """A way of loading."""
-
-    backend: str
-    workers: int
-
-    def __str__(self) -> str:
-        return f"{self.backend} with {counted(self.workers, 'worker') if self.workers else 'no workers'}"
-
-
-DEFAULT = Loading("jpeg", 0)
-"""What a plain DataLoader does: images are decoded on request, in the process that trains."""
-
-
-@dataclass(frozen=True)
-class LoadingRow:
-    """Training steps with one way of loading. `speedup` is over `DEFAULT`."""
-
-    backend: str
-    workers: int
-    strategy: str
-    replicas: int
-    blocks: int
-    seconds_per_step: Interval
-    speedup: Interval | None  # None where `DEFAULT` was not measured
-    waiting: Interval  # share of the step without a batch
-    memory_bytes: int  # the largest seen, above the ranks without a loader
-
-
-def loading_rows(blocks: Iterable[LoadingBlock], resampling: Resampling) -> list[LoadingRow]:
-    """Return one row per backend and number of workers, in that order.
-
-    Raises `RecordError` for a lone block.
-    """
-    ways: dict[Loading, list[LoadingBlock]] = {}
-    for block in blocks:
-        ways.setdefault(Loading(block.backend, block.workers), []).append(block)
-    base = loading_seconds(ways.get(DEFAULT, ())).get(DEFAULT)
-    return [_loading_row(ways[key], base, resampling) for key in sorted(ways)]
-
-
-def loading_seconds(blocks: Iterable[LoadingBlock]) -> dict[Loading, dict[tuple[int, int], float]]:
-    """Seconds per training step: by way of loading, then by launch and round."""
-    found: dict[Loading, dict[tuple[int, int], float]] = {}
-    for each in blocks:
-        way = Loading(each.backend, each.workers)
-        found.setdefault(way, {})[each.launch, each.round] = each.seconds / each.steps
-    return found
-
-
 def loader_rows(blocks: Iterable[LoaderBlock], resampling: Resampling) -> list[LoaderRow]:
     """Return one row per backend and number of workers, in that order.
 
@@ -100,27 +48,6 @@ def batch_seconds(blocks: Iterable[LoaderBlock], backend: str) -> dict[int, Roun
     """Seconds per batch of one backend: by workers, then by round."""
     own = (block for block in blocks if block.backend == backend)
     return dict(sorted(by_round(own, lambda each: each.workers, _seconds).items()))
-
-
-def _loading_row(blocks: list[LoadingBlock], base: Rounds | None, resampling: Resampling) -> LoadingRow:
-    first = blocks[0]
-    if len(blocks) < 2:
-        raise RecordError(
-            f"results/loader/loading.csv: one block of {first.backend} with {first.workers} workers, at "
-            "least 2 are needed; run `dvc repro -f -s loader-bench`"
-        )
-    ((_, seconds),) = loading_seconds(blocks).items()
-    return LoadingRow(
-        backend=first.backend,
-        workers=first.workers,
-        strategy=first.strategy,
-        replicas=first.replicas,
-        blocks=len(blocks),
-        seconds_per_step=median_interval(list(seconds.values()), resampling),
-        speedup=paired_ratio(base, seconds, resampling) if base else None,
-        waiting=median_interval([each.waiting_seconds / each.seconds for each in blocks], resampling),
-        memory_bytes=max(each.memory_bytes for each in blocks),
-    )
 
 
 def _row(blocks: list[LoaderBlock], base: list[LoaderBlock], resampling: Resampling) -> LoaderRow:

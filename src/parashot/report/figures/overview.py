@@ -11,12 +11,12 @@ from matplotlib.transforms import blended_transform_factory
 
 from parashot.questions.batchsz.rows import episode_seconds
 from parashot.questions.gain.records import ADVISED, USUAL
-from parashot.questions.gain.rows import episode_seconds as episode_seconds_by_way
-from parashot.questions.loader.rows import DEFAULT, Loading, loading_seconds
 from parashot.questions.statistics import Interval, Rounds, paired
 from parashot.questions.strategies.rows import step_seconds
 from parashot.questions.study import Study
 from parashot.questions.text import counted, listed, ratio
+from parashot.questions.ways.records import PLAIN_LOADER
+from parashot.questions.ways.rows import step_seconds_by_way
 from parashot.report.canvas import WIDTH, Drawing, boxed, dots, interval_mark, new_axes, ratio_axis, styled
 from parashot.report.palette import LIGHT, SERIES
 
@@ -66,18 +66,18 @@ def _strategies(study: Study) -> Iterator[Choice]:
 
 def _loader(study: Study) -> Iterator[Choice]:
     bench, advised = study.results.loader, _advised(study, "loader")
-    seconds = loading_seconds(bench.loading) if bench else {}
+    seconds = step_seconds_by_way(bench.training) if bench else {}
     for row in study.loading:
-        way = Loading(row.backend, row.workers)
-        if row.speedup and way != DEFAULT:
-            rounds = _ratios(seconds[DEFAULT], seconds[way])
-            yield Choice(f"Loader, over {DEFAULT}", str(way), row.speedup, rounds, str(way) == advised)
+        if row.speedup and row.loading != PLAIN_LOADER:
+            rounds = _ratios(seconds[PLAIN_LOADER.name], seconds[row.way])
+            name = str(row.loading)
+            yield Choice(f"Loader, over {PLAIN_LOADER}", name, row.speedup, rounds, name == advised)
 
 
 def _together(study: Study) -> Iterator[Choice]:
-    seconds = episode_seconds_by_way(study.results.gain) if study.results.gain else {}
+    seconds = step_seconds_by_way(study.results.gain.blocks) if study.results.gain else {}
     for row in study.gain:
-        if row.way == ADVISED:
+        if row.speedup and row.way == ADVISED:
             rounds = _ratios(seconds[USUAL], seconds[ADVISED])
             yield Choice("All of the advice, over the default", "as advised", row.speedup, rounds, True)
 

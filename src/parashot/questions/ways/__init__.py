@@ -1,0 +1,1 @@
+"""Whole ways to train, by strategy, loading and computing: training steps with their loading."""

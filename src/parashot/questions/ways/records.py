@@ -1,0 +1,73 @@
+"""Records of ways to train."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from parashot.questions.text import counted
+from parashot.records import record
+from parashot.train.records import Choices
+
+
+class Loading(NamedTuple):
+    """A way of loading."""
+
+    backend: str
+    workers: int
+
+    def __str__(self) -> str:
+        return f"{self.backend} with {counted(self.workers, 'worker') if self.workers else 'no workers'}"
+
+    @property
+    def name(self) -> str:
+        """Name of a way to train that is like others but for its loading."""
+        return f"{self.backend}-{self.workers}"
+
+
+PLAIN_LOADER = Loading("jpeg", 0)
+"""What a DataLoader does by default: images are decoded on request, in the process that trains."""
+
+
+@record
+class Way:
+    """A way to train."""
+
+    way: str  # its name
+    strategy: str
+    replicas: int
+    threads_per_replica: int
+    batchsz: int  # episodes per step, over all replicas
+    backend: str
+    workers: int  # of the machine, shared out over the ranks
+    pairing: str
+    precision: str
+    compile: str
+
+    def __str__(self) -> str:
+        on = f"{self.strategy} on {self.replicas} replicas"
+        if self.replicas == 1:
+            on = f"one process with {counted(self.threads_per_replica, 'thread')}"
+        return f"{on}, {self.loading}, {self.computing}"
+
+    @property
+    def loading(self) -> Loading:
+        """How it reads."""
+        return Loading(self.backend, self.workers)
+
+    @property
+    def computing(self) -> Choices:
+        """How it computes a step."""
+        return Choices(self.pairing, self.precision, self.compile)
+
+
+@record
+class WayBlock:
+    """One timed block of training steps that load their batches; rounds count on over the launches."""
+
+    launch: int
+    round: int
+    way: str  # `Way.way`
+    steps: int
+    seconds: float
+    waiting_seconds: float  # of `seconds`, without a batch: the mean over ranks
+    memory_bytes: int  # of all ranks and workers, above the ranks before the loader was made

@@ -1,0 +1,64 @@
+"""Ways to train: from timed blocks to a row each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+
+from parashot.errors import RecordError
+from parashot.questions.statistics import Interval, Resampling, Rounds, median_interval, paired_ratio
+from parashot.questions.ways.records import Way, WayBlock
+
+
+@dataclass(frozen=True, kw_only=True)
+class WayRow(Way):
+    """One way to train; `speedup` is over the base case."""
+
+    blocks: int
+    episodes: int  # of all blocks
+    seconds: float  # that they took
+    seconds_per_step: Interval
+    speedup: Interval | None  # None where the base case was not measured
+    waiting: Interval  # share of the time without a batch
+    memory_bytes: int  # the largest seen, above the ranks without a loader
+
+
+def way_rows(
+    ways: Sequence[Way], blocks: Sequence[WayBlock], base: str, resampling: Resampling
+) -> list[WayRow]:
+    """Return a row for each way; every speedup is over `base`. Raises `RecordError` for a lone block."""
+    seconds = step_seconds_by_way(blocks)
+    own = {way.way: [each for each in blocks if each.way == way.way] for way in ways}
+    return [_row(way, own[way.way], seconds, seconds.get(base), resampling) for way in ways]
+
+
+def step_seconds_by_way(blocks: Iterable[WayBlock]) -> dict[str, dict[tuple[int, int], float]]:
+    """Seconds per training step: by way, then by launch and round."""
+    found: dict[str, dict[tuple[int, int], float]] = {}
+    for each in blocks:
+        found.setdefault(each.way, {})[each.launch, each.round] = each.seconds / each.steps
+    return found
+
+
+def _row(
+    way: Way,
+    blocks: Sequence[WayBlock],
+    seconds: dict[str, dict[tuple[int, int], float]],
+    base: Rounds | None,
+    resampling: Resampling,
+) -> WayRow:
+    if len(blocks) < 2:
+        raise RecordError(
+            f"{len(blocks)} blocks of the way {way.way}, at least 2 are needed; "
+            "run `dvc repro -f -s loader-bench gain`"
+        )
+    return WayRow(
+        **asdict(way),
+        blocks=len(blocks),
+        episodes=sum(each.steps for each in blocks) * way.batchsz,
+        seconds=sum(each.seconds for each in blocks),
+        seconds_per_step=median_interval(list(seconds[way.way].values()), resampling),
+        speedup=paired_ratio(base, seconds[way.way], resampling) if base else None,
+        waiting=median_interval([each.waiting_seconds / each.seconds for each in blocks], resampling),
+        memory_bytes=max(each.memory_bytes for each in blocks),
+    )
