@@ -21,6 +21,7 @@ BENCHMARKS = {
     "pipeline": "fixed costs: modules of a stage, dvc status, parashot --help",
     "predict": "the model of cost against DDP on 1 and 2 replicas; exit status 1 where it is off by over 15%",
     "equivalence": "accuracy of the fast way against the plain way, on this checkout's packed images",
+    "norm": "ghost batch norm against PyTorch's: time of a step, accuracy after training",
     "coverage": "how often intervals cover and choices err, on simulated times whose truth is known",
     "leaks": "10,000 steps and 200 loader restarts: what grows? exit status 1 where anything does",
     "check": "the bounds the project holds itself to; exit status 1 where one falls short",

@@ -62,7 +62,7 @@ def run(quick: bool, packed: Path = PACKED) -> Outcome:
     settings = {**load_recipe(RECIPE).settings, **_COMMON, **(_QUICK if quick else {})}
     trainings = [params_with({**settings, **way, "seed": seed}) for way in WAYS.values() for seed in seeds]
     with ProcessPoolExecutor(2, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-        accuracies = list(pool.map(_val_accuracies, trainings, [packed] * len(trainings)))
+        accuracies = list(pool.map(val_accuracies, trainings, [packed] * len(trainings)))
     plain, fast = np.array(accuracies[: len(seeds)]), np.array(accuracies[len(seeds) :])
     params = trainings[0]
     return Outcome(
@@ -106,7 +106,7 @@ def _table(
     return Table(title, ("seed", "plain, %", "fast, %", "difference, points (95%)", "verdict"), rows)
 
 
-def _val_accuracies(params: Params, packed: Path) -> list[float]:
+def val_accuracies(params: Params, packed: Path) -> list[float]:
     """Accuracy of each validation episode after one training; runs in a process of its own."""
     with scratch_folder() as folder:
         train(episode_job("serial", params, packed, folder / "serial"))

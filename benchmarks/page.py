@@ -30,6 +30,7 @@ ORDER = (
     "loader",
     "scale",
     "equivalence",
+    "norm",
     "coverage",
     "leaks",
     "machine",

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from benchmarks import equivalence, predict, step, workload
+from benchmarks import equivalence, norm, predict, step, workload
 from benchmarks.__main__ import main
 from benchmarks.peers.study_step import StudyStep, Switches, one_pass, two_passes
 from benchmarks.replicas import Replicas
@@ -116,6 +116,21 @@ def test_efficiency_is_serial_over_twice_ddp() -> None:
     assert (measured.efficiency.value, measured.ceiling.value) == (0.75, 1.0)
 
 
+def test_ghost_norm_is_judged_by_its_ratio_and_over_trainings() -> None:
+    times = {TINY: {"plain": [1.0, 1.1, 1.2], "ghost": [1.1, 1.21, 1.32]}}
+    (row,) = norm._steps_table(times).rows
+    assert row[3] == Interval(pytest.approx(1.1), pytest.approx(1.1), pytest.approx(1.1))  # type: ignore[arg-type]
+    assert row[-1] == "falls short"
+    plain = np.full((3, 4), 0.5)
+    gains = np.array([0.01, 0.02, 0.03])
+    *seeds, over_all = norm._accuracy_table({"plain": plain, "ghost": plain + gains[:, None]}).rows
+    assert [row[3].value for row in seeds] == pytest.approx([1, 2, 3])  # type: ignore[union-attr]
+    difference = over_all[3]
+    assert isinstance(difference, Interval) and over_all[4] == "trainings"
+    half = 4.303 * 1 / 3**0.5  # Student's t with 2 degrees of freedom
+    assert (difference.value, difference.low) == pytest.approx((2, 2 - half), abs=1e-3)
+
+
 # --- the model of cost ----------------------------------------------------------------------------------
 
 
@@ -180,7 +195,7 @@ def test_a_training_gives_the_accuracy_of_each_validation_episode(tiny_packed: P
     settings = {"train.episodes": 4, "train.batchsz": 2, "train.val_episodes": 4, "evaluate.val_episodes": 4}
     shape = {"episode.n_way": 2, "episode.k_query": 1, "evaluate.k_query": 1, "model.image_size": 16}
     params = workload.params_with({**equivalence._COMMON, **settings, **shape})
-    accuracies = equivalence._val_accuracies(params, tiny_packed)
+    accuracies = equivalence.val_accuracies(params, tiny_packed)
     assert len(accuracies) == 4 and all(0 <= each <= 1 for each in accuracies)
 
 

@@ -1,0 +1,101 @@
+"""`python tools/repeats.py STUDY ...`: do studies of the same code on the same machine say the same?
+
+STUDY: folder of a finished study, each a fresh clone. Prints docs/repeats.md: what each advises and finds,
+and whatever one decides against another.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+DECIDES = ("holds", "does not hold")
+TOPICS = ("strategy", "loader", "computing", "batch size")
+
+
+def main(folders: Sequence[str]) -> None:
+    """Print the page."""
+    studies = [
+        json.loads((Path(each) / "results/summary.json").read_text(encoding="utf-8")) for each in folders
+    ]
+    machine = studies[0]["hardware"]
+    print("# The same study, again and again\n")
+    commits = " and ".join(sorted({_commit(each) for each in folders}))
+    measured = f"{machine['cpu_model']}, {machine['threads']} hardware threads, torch {machine['torch']}"
+    print(f"The default study, {len(studies)} times in fresh clones of commit {commits}, one after another")
+    print(f"on one machine ({measured}).")
+    print("Written by `python tools/repeats.py STUDY ...`.\n")
+    print(_table(["", *(str(number + 1) for number in range(len(studies)))], list(_rows(studies))))
+    contradictions = [*_contradictions(studies)]
+    print(
+        "\nDecided in one and decided otherwise in another: " + ("; ".join(contradictions) or "nothing") + "."
+    )
+    print("A verdict or a choice that is not decided is marked with a question mark.")
+
+
+def _rows(studies: list[Any]) -> Iterator[list[str]]:
+    for topic in TOPICS:
+        yield [topic, *(_choice(_advice(study, topic)) for study in studies)]
+    yield ["all of it", *(_ratio(study["gain"][1]) for study in studies)]
+    for name in ("serial-all-cores", "dp", "ddp"):
+        yield [f"speedup of {name}", *(_ratio(study["strategies"][name]) for study in studies)]
+    for name in ("serial", "dp", "ddp"):
+        accuracies = (study["strategies"][name]["val_accuracy"] for study in studies)
+        yield [f"validation accuracy, {name}", *(f"{100 * each:.1f}%" for each in accuracies)]
+    for size in (row["batchsz"] for row in studies[0]["sizes"]):
+        yield [f"accuracy in the same time, batchsz {size}", *(_size(study, size) for study in studies)]
+    for claim in studies[0]["claims"]:
+        verdicts = [_claim(study, claim["id"])["verdict"] for study in studies]
+        if any(each in DECIDES or each == "undecided" for each in verdicts):
+            yield [claim["id"], *("?" if each == "undecided" else each for each in verdicts)]
+
+
+def _contradictions(studies: list[Any]) -> Iterator[str]:
+    for topic in TOPICS:
+        decided = {each["choice"] for each in (_advice(study, topic) for study in studies) if each["decided"]}
+        if len(decided) > 1:
+            yield f"{topic}: {' and '.join(sorted(decided))}"
+    for claim in studies[0]["claims"]:
+        verdicts = {_claim(study, claim["id"])["verdict"] for study in studies}
+        if verdicts.issuperset(DECIDES):
+            yield str(claim["id"])
+
+
+def _advice(study: Any, topic: str) -> Any:
+    return next(each for each in study["advice"] if each["topic"] == topic)
+
+
+def _claim(study: Any, name: str) -> Any:
+    return next(each for each in study["claims"] if each["id"] == name)
+
+
+def _choice(advice: Any) -> str:
+    return f"{advice['choice']}{'' if advice['decided'] else ' ?'}"
+
+
+def _ratio(row: Any) -> str:
+    return f"{row['speedup']:.2f}× ({row['speedup_low']:.2f} to {row['speedup_high']:.2f})"
+
+
+def _size(study: Any, size: int) -> str:
+    row = next(each for each in study["sizes"] if each["batchsz"] == size)
+    ends = (100 * row[f"val_accuracy{end}"] for end in ("", "_low", "_high"))
+    return "{:.1f}% ({:.1f} to {:.1f})".format(*ends)
+
+
+def _commit(folder: str) -> str:
+    arguments = ["git", "-C", folder, "rev-parse", "--short", "HEAD"]
+    return subprocess.run(arguments, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
