@@ -62,6 +62,11 @@ class Choice(Generic[T]):
         return "" if self.decided else f"undecided: {listed(self.others)} may be better"
 
     @property
+    def gains_nothing(self) -> str:
+        """Say that what people do by default is advised."""
+        return f"nothing was shown to be more than {percent(self.ranking.margin, 0)} faster"
+
+    @property
     def mark(self) -> str:
         """Mark of a choice that is not decided, in a sentence."""
         return "" if self.decided else " (undecided)"

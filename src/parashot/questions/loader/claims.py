@@ -135,7 +135,7 @@ def advise_loader(study: Study) -> Advice:
     choice = choose_loading(study)
     taken, rows = choice.choice, {row.loading: row for row in study.loading}
     row, plain = rows[taken], rows.get(PLAIN_LOADER)
-    buys, waits = "nothing was faster", f"a step waits {percent(row.waiting.value)} of its time for data"
+    buys, waits = choice.gains_nothing, f"a step waits {percent(row.waiting.value)} of its time for data"
     if plain and row.speedup and taken != PLAIN_LOADER:
         buys = f"{times(row.speedup)} as fast as {PLAIN_LOADER}"
         waits += f", with {PLAIN_LOADER} {percent(plain.waiting.value)}"

@@ -55,7 +55,7 @@ def advise_step(study: Study) -> Advice:
     base = usual_way(taken, seconds)
     ranking = study.rank(seconds)
     choice = Choice(taken, ranking, taken in ranking.as_good)
-    buys = "nothing was faster"
+    buys = choice.gains_nothing
     if taken != base:
         buys = f"{times(paired_ratio(seconds[base], seconds[taken], study.resampling))} as fast as {base}"
     return Advice(

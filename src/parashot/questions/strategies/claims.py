@@ -219,7 +219,7 @@ def advise_strategy(study: Study) -> Advice:
         if row.replicas > 1
         else ALONE.get(row.variant, row.variant)
     )
-    buys = "nothing was faster" if one in steps else f"nothing to compare it with: {one} was not timed"
+    buys = choice.gains_nothing if one in steps else f"nothing to compare it with: {one} was not timed"
     if row.variant not in {one, BASE} and one in steps:
         gain = paired_ratio(steps[one], steps[row.variant], study.resampling)
         buys = f"{times(gain)} as fast as {ALONE[one]}"
