@@ -259,6 +259,7 @@ class BatchszStudyParams:
     baseline: Positive
     seeds: Annotated[Whole, Field(ge=3, le=1000)]
     seconds: Annotated[Number, Field(ge=0.001)]
+    target: Annotated[Number, Field(ge=0.01, le=1)] | None
     lr_scaling: Literal["none", "linear", "sqrt"]
     episodes: Positive
     blocks: Annotated[Whole, Field(ge=7)]

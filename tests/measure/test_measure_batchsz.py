@@ -11,6 +11,7 @@ from statistics import median
 from types import SimpleNamespace
 
 import pytest
+from small_tasks import alone
 from tiny_data import tiny_params
 from torch import distributed as dist
 
@@ -19,8 +20,9 @@ from parashot.parsing import Value
 from parashot.questions.batchsz.measure import study_batch_sizes
 from parashot.questions.batchsz.records import BatchszBlock, BatchszRun, BatchszTraining, GradientSample
 from parashot.questions.batchsz.rows import episode_seconds
-from parashot.questions.batchsz.trainings import NOISE_EPISODES
+from parashot.questions.batchsz.trainings import NOISE_EPISODES, train_sizes
 from parashot.records import Provenance, read_json, read_rows, read_runs
+from parashot.tasks.relation import RelationTask
 from parashot.train import loop
 
 BASELINE, SIZES = 4, (4, 1, 8)  # the order they are trained in
@@ -106,6 +108,21 @@ def test_every_size_is_trained_for_the_same_seconds_with_every_seed(studied: Pat
         assert each.learning_rate == pytest.approx(params().train.learning_rate * (each.batchsz / 8) ** 0.5)
         assert 0 <= each.val_accuracy <= 1
     assert len({each.val_accuracy for each in trainings}) > 1
+
+
+@pytest.mark.usefixtures("one_core")
+@pytest.mark.parametrize(("target", "times"), [(None, [1]), (0.01, [1]), (1.0, [1, 2, 4, 8])])
+def test_what_lacks_the_target_is_trained_again_in_twice_the_time(
+    tiny_packed: Path, target: float | None, times: list[int]
+) -> None:
+    """On 11 episodes of 3 queries no network is right in all."""
+    own = params({"batchsz_study.target": target, "batchsz_study.seconds": 0.5})
+    trained = train_sizes(alone(), RelationTask(own, tiny_packed), {2: 0.25})
+    seeds = range(own.seed, own.seed + own.batchsz_study.seeds)
+    assert [(each.seed, each.seconds) for each in trained] == [
+        (seed, 0.5 * time) for seed in seeds for time in times
+    ]
+    assert all(each.steps == round(each.seconds / 0.25 / 2) for each in trained)
 
 
 def test_gradients_of_episodes_are_compared_with_their_mean(studied: Path) -> None:

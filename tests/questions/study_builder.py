@@ -292,7 +292,7 @@ def batchsz_results(
     luck = spread * np.random.default_rng(13).standard_normal((1 + len(reached), 5))
     trainings = [
         BatchszTraining(
-            size, seed, 480 // size, 480, 0.003, float(accuracy + luck[0, seed] + own_luck[seed] / 10)
+            size, seed, 2.0, 480 // size, 480, 0.003, float(accuracy + luck[0, seed] + own_luck[seed] / 10)
         )
         for (size, accuracy), own_luck in zip(reached.items(), luck[1:], strict=True)
         for seed in range(5)

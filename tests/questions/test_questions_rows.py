@@ -14,8 +14,14 @@ from hypothesis import strategies as st
 from parashot.errors import RecordError
 from parashot.questions.accuracy.records import Training
 from parashot.questions.accuracy.rows import compare, seconds_to, task_rows, time_to_accuracy
-from parashot.questions.batchsz.records import BatchszBlock, BatchszResults, BatchszRun, GradientSample
-from parashot.questions.batchsz.rows import batchsz_rows, noise_scale
+from parashot.questions.batchsz.records import (
+    BatchszBlock,
+    BatchszResults,
+    BatchszRun,
+    BatchszTraining,
+    GradientSample,
+)
+from parashot.questions.batchsz.rows import batchsz_rows, noise_scale, size_rows
 from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.loader.rows import loader_rows
 from parashot.questions.statistics import Resampling
@@ -236,6 +242,21 @@ def test_the_noise_scale_of_gradients_whose_noise_is_known(true: float) -> None:
     found = noise_scale(build.gradients(200, true), RESAMPLING)
     assert found is not None
     assert found.low < true < found.high and found.value == pytest.approx(true, rel=0.25)
+
+
+def test_the_time_to_a_target_is_that_of_the_median_seed_which_trained_again() -> None:
+    """Accuracies of 3 seeds in 1, 2 and 4 s; equal time is the first."""
+    accuracies = {2: [(0.3, 0.5), (0.2, 0.3, 0.5), (0.5,)], 8: [(0.5,), (0.1, 0.2, 0.3), (0.1, 0.2, 0.3)]}
+    trainings = [
+        BatchszTraining(size, seed, float(2**turn), 10, 80, 0.001, reached)
+        for size, seeds in accuracies.items()
+        for seed, turns in enumerate(seeds)
+        for turn, reached in enumerate(turns)
+    ]
+    small, large = size_rows(trainings, 8, 0.4, RESAMPLING)
+    assert (small.seconds_to_target, large.seconds_to_target) == (2.0, None)
+    assert small.seeds == 3 and small.val_accuracy and small.val_accuracy.value == pytest.approx(1 / 3)
+    assert {each.seconds_to_target for each in size_rows(trainings, 8, None, RESAMPLING)} == {None}
 
 
 def test_gradients_of_pure_noise_have_no_noise_scale() -> None:

@@ -159,6 +159,7 @@ def analyse(results: StudyResults, params: Params) -> Study:
     tune, loader, bench = results.tune, results.loader, results.strategies
     sizes, evaluation, gain = results.batchsz, results.evaluate, results.gain
     baseline, images = params.batchsz_study.baseline, episode.n_way * (episode.k_shot + episode.k_query)
+    target = params.batchsz_study.target
     predictor = Predictor.of(bench, resampling) if bench and bench.cost_steps else None
     checked = tuple(checked_rows(predictor, bench)) if predictor and bench else ()
     strategies = strategy_rows(bench, results.training, resampling)
@@ -172,7 +173,7 @@ def analyse(results: StudyResults, params: Params) -> Study:
         strategies={row.variant: row for row in strategies},
         gain=tuple(way_rows(gain.ways, gain.blocks, USUAL, resampling)) if gain else (),
         batchsz={row.batchsz: row for row in batchsz_rows(sizes, baseline, resampling)} if sizes else {},
-        sizes=tuple(size_rows(sizes.trainings, baseline, resampling)) if sizes else (),
+        sizes=tuple(size_rows(sizes.trainings, baseline, target, resampling)) if sizes else (),
         noise_scale=noise_scale(sizes.gradients, resampling) if sizes else None,
         step=tuple(step_rows(tune.blocks, tune.choices, resampling)) if tune else (),
         accuracy=tuple(comparisons(results.training, BASE, params.claims)),

@@ -138,7 +138,7 @@ def all_tables(study: Study) -> dict[str, Table[Any]]:
         COSTS.of([row for row in strategies if row.communication_exposed is not None]),
         SCALING.of(study.scaling),
         CHECKED.of(study.checked),
-        SIZES.of(study.sizes),
+        (SIZES_TO_TARGET if study.params.batchsz_study.target else SIZES).of(study.sizes),
         BATCHSZ.of(list(study.batchsz.values())),
         ACCURACY.of(study.accuracy),
         TASKS.of(study.tasks),
@@ -347,6 +347,10 @@ SIZES = Table[SizeRow](
         Column("episodes", lambda row: row.episodes),
         Column("learning rate", lambda row: row.learning_rate, text.number),
     ),
+)
+SIZES_TO_TARGET = replace(
+    SIZES,
+    columns=(*SIZES.columns, Column("time to the target", lambda row: row.seconds_to_target, text.seconds)),
 )
 BATCHSZ = Table[BatchszRow](
     "batchsz",

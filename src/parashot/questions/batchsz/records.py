@@ -38,10 +38,11 @@ class BatchszBlock:
 
 @record
 class BatchszTraining:
-    """One training of one size with one seed, in the time that all sizes have."""
+    """One training of one size with one seed, in the time that all sizes have, or a multiple of it."""
 
     batchsz: int
     seed: int
+    seconds: float  # that it had, at the size's speed under DDP
     steps: int
     episodes: int
     learning_rate: float  # the full one, scaled with the size

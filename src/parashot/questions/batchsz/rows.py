@@ -56,27 +56,58 @@ class SizeRow:
     val_accuracy: Interval | None  # mean over trainings
     difference: Interval | None  # to the baseline, paired by seed; None for the baseline
     baseline: int
+    seconds_to_target: float | None  # median over seeds; None without a target, or where most lack it
 
 
-def size_rows(trainings: Sequence[BatchszTraining], baseline: int, resampling: Resampling) -> list[SizeRow]:
+def size_rows(
+    trainings: Sequence[BatchszTraining], baseline: int, target: float | None, resampling: Resampling
+) -> list[SizeRow]:
     """Return one row per size, in the order of the sizes."""
     by_size: dict[int, list[BatchszTraining]] = {}
-    for each in trainings:
+    for each in in_equal_time(trainings):
         by_size.setdefault(each.batchsz, []).append(each)
-    accuracies = reached(trainings)
-    return [_size_row(own, accuracies, baseline, resampling.confidence) for _, own in sorted(by_size.items())]
+    accuracies, times = reached(trainings), times_to_target(target, trainings)
+    return [
+        _size_row(own, accuracies, baseline, times.get(size), resampling.confidence)
+        for size, own in sorted(by_size.items())
+    ]
+
+
+def in_equal_time(trainings: Iterable[BatchszTraining]) -> list[BatchszTraining]:
+    """Trainings in the time that all sizes have, without those that went on towards the target."""
+    trainings = list(trainings)
+    least = min((each.seconds for each in trainings), default=0)
+    return [each for each in trainings if each.seconds == least]
 
 
 def reached(trainings: Iterable[BatchszTraining]) -> dict[int, dict[int, float]]:
-    """Accuracy of each training: by size, then by seed."""
+    """Accuracy of each training in equal time: by size, then by seed."""
     found: dict[int, dict[int, float]] = {}
-    for each in trainings:
+    for each in in_equal_time(trainings):
         found.setdefault(each.batchsz, {})[each.seed] = each.val_accuracy
     return found
 
 
+def times_to_target(target: float | None, trainings: Iterable[BatchszTraining]) -> dict[int, float]:
+    """Seconds of the shortest training that reaches the target: by size, the median over seeds.
+
+    A size of which half of the seeds lack it has none.
+    """
+    times: dict[int, dict[int, float]] = {}
+    for each in trainings:
+        enough = target is not None and each.val_accuracy >= target
+        of_seeds = times.setdefault(each.batchsz, {})
+        of_seeds[each.seed] = min(of_seeds.get(each.seed, math.inf), each.seconds if enough else math.inf)
+    medians = {size: median(of_seeds.values()) for size, of_seeds in times.items()}
+    return {size: found for size, found in medians.items() if math.isfinite(found)}
+
+
 def _size_row(
-    own: list[BatchszTraining], accuracies: Mapping[int, Rounds], baseline: int, confidence: float
+    own: list[BatchszTraining],
+    accuracies: Mapping[int, Rounds],
+    baseline: int,
+    seconds_to_target: float | None,
+    confidence: float,
 ) -> SizeRow:
     first, by_seed = own[0], accuracies[own[0].batchsz]
     mine, others = paired(by_seed, accuracies.get(baseline, {}))
@@ -90,6 +121,7 @@ def _size_row(
         val_accuracy=repeated_interval([*by_seed.values()], confidence) if len(own) > 2 else None,
         difference=repeated_interval(mine - others, confidence) if compared else None,
         baseline=baseline,
+        seconds_to_target=seconds_to_target,
     )
 
 

@@ -4,7 +4,9 @@ Every size has the seconds of `batchsz_study.seconds`, turned into episodes by i
 episode under DDP. All begin with the same embedding; a seed draws the head's first weights and the episodes,
 the same for every size. The rate grows with the size (`batchsz_study.lr_scaling`) and falls to 0 over the
 steps that a size has. Running statistics are estimated anew from training episodes before validation, since a
-large batch has too few steps for them to settle.
+large batch has too few steps for them to settle. With a target (`batchsz_study.target`) a training that does
+not reach it is done again from the start with a schedule of twice the time: what is found is the time in
+which a whole training reaches the target.
 
 Sizes are compared by what they learn, and replicas are one algorithm with one device, so each training runs
 on one replica: as many at a time as there are.
@@ -12,7 +14,7 @@ on one replica: as many at a time as there are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import islice, product
 
@@ -35,26 +37,49 @@ STATISTICS_EPISODES = 60
 NOISE_EPISODES = 40
 """Episodes whose gradients are compared."""
 
+MOST_TIME = 8
+"""Times `batchsz_study.seconds` that a training towards the target may have."""
+
 
 def train_sizes(
     context: Context, task: RelationTask, seconds_per_episode: Mapping[int, float]
 ) -> list[BatchszTraining]:
-    """Train every size with every seed, shared out over the ranks. Every rank calls it, and gets all."""
+    """Train every size with every seed, shared out over the ranks. Every rank calls it, and gets all.
+
+    By size and seed; trainings that went on towards the target follow in the order of their time.
+    """
     study = task.params.batchsz_study
     seeds = range(task.params.seed, task.params.seed + study.seeds)
     trainings = list(product(seeds, seconds_per_episode.items()))
     mine = [
-        _train(context.alone(), task.with_seed(seed), size, study.seconds / seconds)
+        training
         for seed, (size, seconds) in trainings[context.rank :: context.world_size]
+        for training in _towards_target(context.alone(), task.with_seed(seed), size, seconds)
     ]
     everyone = [each for ranks in from_all_ranks(mine, context) for each in ranks]
-    return sorted(everyone, key=lambda each: (each.batchsz, each.seed))
+    return sorted(everyone, key=lambda each: (each.batchsz, each.seed, each.seconds))
 
 
-def _train(context: Context, task: RelationTask, size: int, episodes: float) -> BatchszTraining:
-    """Train on about so many episodes: as many whole steps as they make, at least one."""
+def _towards_target(
+    context: Context, task: RelationTask, size: int, seconds_per_episode: float
+) -> Iterator[BatchszTraining]:
+    """Train once, and on towards the target, if there is one, in twice the time each."""
+    study = task.params.batchsz_study
+    seconds = study.seconds
+    while seconds <= MOST_TIME * study.seconds:
+        found = _train(context, task, size, seconds, seconds_per_episode)
+        yield found
+        if study.target is None or found.val_accuracy >= study.target:
+            return
+        seconds *= 2
+
+
+def _train(
+    context: Context, task: RelationTask, size: int, seconds: float, seconds_per_episode: float
+) -> BatchszTraining:
+    """Train for about so many seconds: as many whole steps as they make, at least one."""
     study, train = task.params.batchsz_study, task.params.train
-    steps = max(1, round(episodes / size))
+    steps = max(1, round(seconds / seconds_per_episode / size))
     own = task.with_params(
         train=replace(
             train,
@@ -77,6 +102,7 @@ def _train(context: Context, task: RelationTask, size: int, episodes: float) -> 
     return BatchszTraining(
         batchsz=size,
         seed=own.params.seed,
+        seconds=seconds,
         steps=steps,
         episodes=own.items,
         learning_rate=own.full_learning_rate,
