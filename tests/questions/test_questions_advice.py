@@ -187,7 +187,7 @@ def test_settings_follow_all_of_the_advice_that_is_decided() -> None:
             True,
             "within 2 points of the best",
         ),  # the baseline is as good
-        ({2: 0.36, 30: 0.40, 60: 0.42}, "30", False, "60 may be better"),  # nothing is changed by luck
+        ({2: 0.36, 30: 0.40, 60: 0.42}, "30", False, "60 may be as good"),  # nothing is changed by luck
     ],
 )
 def test_the_batch_size_that_learns_most_in_the_same_time(

@@ -42,14 +42,15 @@ class Choice(Generic[T]):
 
     @classmethod
     def of(cls, ranking: Ranking[T], simplest: Sequence[T] = ()) -> Choice[T]:
-        """Take the simplest that may be as good as the best; it is decided where it is shown to be.
+        """Take the simplest that may be as good as the best, if it is shown to be, or else the best.
 
-        simplest: settings in the order of preference; others come after them, the best first. More blocks
-        never turn a decision.
+        simplest: settings in the order of preference; others come after them, the best first. While one that
+        is simpler may still be as good nothing is decided, so that more blocks never turn a decision.
         """
         order = [*simplest, *sorted(ranking.behind, key=lambda each: ranking.behind[each].value)]
         first = next(each for each in order if each in ranking.possible)
-        return cls(first, ranking, first in ranking.as_good)
+        decided = first in ranking.as_good
+        return cls(first if decided else ranking.best, ranking, decided)
 
     @property
     def others(self) -> list[T]:
@@ -58,8 +59,8 @@ class Choice(Generic[T]):
 
     @property
     def doubt(self) -> str:
-        """Say which others may be better; empty where it is decided."""
-        return "" if self.decided else f"undecided: {listed(self.others)} may be better"
+        """Say which others may be as good; empty where it is decided."""
+        return "" if self.decided else f"undecided: {listed(self.others)} may be as good"
 
     @property
     def gains_nothing(self) -> str:
@@ -73,7 +74,7 @@ class Choice(Generic[T]):
 
     def open_until(self, more: str) -> str:
         """Say what would decide it; empty where it is decided."""
-        return "" if self.decided else f"{more} may show {listed(self.others)} to be better"
+        return "" if self.decided else f"{more} may show {listed(self.others)} to be as good or better"
 
     @property
     def next_best(self) -> tuple[T, Interval]:

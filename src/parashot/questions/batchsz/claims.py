@@ -94,7 +94,8 @@ def _judge(row: BatchszRow, holds: Side) -> Finding:
 def advise_batchsz(study: Study) -> Advice:
     """Advise the size that reaches the highest accuracy in the same time, over several seeds.
 
-    The size of the trainings, or the baseline, where it may be as good within `claims.accuracy_margin`.
+    The size of the trainings, or the baseline, where it may be as good within `claims.accuracy_margin`, and
+    also where nothing is decided.
     """
     knobs, claims = study.params.batchsz_study, study.params.claims
     trainings = needed(study, "batchsz", study.results.batchsz).trainings
@@ -105,6 +106,8 @@ def advise_batchsz(study: Study) -> Advice:
     usual = [each for each in (study.params.train.batchsz, knobs.baseline) if each in found]
     ranking = Ranking.by_accuracy(found, study.resampling, claims.accuracy_margin)
     choice = Choice.of(ranking, usual)
+    if not choice.decided and usual and usual[0] in ranking.possible:  # accuracy is not put at risk by luck
+        choice = replace(choice, choice=usual[0])
     best, rows = choice.choice, {row.batchsz: row for row in study.sizes}
     accuracy = rows[best].val_accuracy
     in_time = f"in {seconds(knobs.seconds)} of training"
