@@ -11,15 +11,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from benchmarks.equivalence import val_accuracies
+from benchmarks.equivalence import train_ways
 from benchmarks.outcome import Cell, Outcome, Table, median_of, ratio_of
 from benchmarks.step import SMALL
 from benchmarks.workload import Settings, Workload, device, params_with, serial_step
@@ -109,12 +107,12 @@ def _trainings(packed: Path, quick: bool) -> tuple[dict[str, np.ndarray], dict[s
     if synthetic:
         settings["train.episodes"] = 2 * params_with(recipe.settings).train.episodes
     settings |= _QUICK if quick else {}
-    trainings = [params_with({**settings, **way, "seed": seed}) for way in WAYS.values() for seed in seeds]
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-        found = list(pool.map(val_accuracies, trainings, [packed] * len(trainings)))
-    plain, ghost = np.array(found[: len(seeds)]), np.array(found[len(seeds) :])
-    told = {"recipe": recipe.name, "train_episodes": trainings[0].train.episodes, "seeds": list(seeds)}
-    return {"plain": plain, "ghost": ghost}, told
+    accuracies = dict(zip(WAYS, train_ways(WAYS, settings, seeds, packed), strict=True))
+    return accuracies, {
+        "recipe": recipe.name,
+        "train_episodes": settings["train.episodes"],
+        "seeds": list(seeds),
+    }
 
 
 def _accuracy_table(accuracies: Mapping[str, np.ndarray]) -> Table:
