@@ -229,6 +229,10 @@ ADVICE = Table[Advice](
     ),
     layout="stacked",
 )
+OF_A_WAY: tuple[Column[WayRow], ...] = (
+    Column("speedup", lambda row: row.speedup, _times),
+    Column("waiting for data", lambda row: row.waiting, text.percent),
+)
 GAIN = Table[WayRow](
     "gain",
     "All of the advice against the default: one training in two ways, whose steps, with their loading, are "
@@ -241,8 +245,7 @@ GAIN = Table[WayRow](
         Column("computing", lambda row: str(row.computing), number=False),
         Column("episodes", lambda row: row.episodes),
         Column("time", lambda row: row.seconds, text.seconds),
-        Column("speedup", lambda row: row.speedup, _times),
-        Column("waiting for data", lambda row: row.waiting, text.percent),
+        *OF_A_WAY,
     ),
 )
 LOADING = Table[WayRow](
@@ -254,8 +257,7 @@ LOADING = Table[WayRow](
         Column("workers", lambda row: row.workers),
         Column("training by", lambda row: f"{row.strategy} × {row.replicas}", number=False),
         Column("seconds per step", lambda row: row.seconds_per_step, text.number),
-        Column("speedup", lambda row: row.speedup, _times),
-        Column("waiting for data", lambda row: row.waiting, text.percent),
+        *OF_A_WAY,
         Column("memory", lambda row: row.memory_bytes, text.size),
     ),
 )

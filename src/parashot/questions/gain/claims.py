@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from parashot.questions.advice import Advice
@@ -37,11 +38,8 @@ def two_ways(study: Study, cores: int) -> tuple[Way, ...]:
         replicas=row.replicas,
         threads_per_replica=row.threads_per_replica,
         batchsz=batchsz,
-        backend=loading.backend,
-        workers=loading.workers,
-        pairing=computing.pairing,
-        precision=computing.precision,
-        compile=computing.compile,
+        **loading._asdict(),
+        **asdict(computing),
     )
     default = Way(
         way=USUAL,
@@ -49,11 +47,8 @@ def two_ways(study: Study, cores: int) -> tuple[Way, ...]:
         replicas=1,
         threads_per_replica=cores,
         batchsz=batchsz,
-        backend=PLAIN_LOADER.backend,
-        workers=PLAIN_LOADER.workers,
-        pairing=usual.pairing,
-        precision=usual.precision,
-        compile=usual.compile,
+        **PLAIN_LOADER._asdict(),
+        **asdict(usual),
     )
     return default, advised
 
