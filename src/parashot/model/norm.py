@@ -4,15 +4,20 @@ Hoffer et al., Train Longer, Generalize Better (NeurIPS 2017), section 4: each g
 normalised by its own mean and variance. Replicas whose shares are whole groups then normalise as one device
 does, and a larger batch changes nothing in what is normalised together.
 
-m maps (images, pairs) of C channels
+m maps (images, pairs) of C channels, in g groups of consecutive maps
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
+
+Normalised = tuple[Tensor, Tensor, Tensor]
+"""Maps [m, C, ...]; mean and unbiased variance of each group [g, C], without a graph."""
 
 
 class _GroupedNorm(_BatchNorm):
@@ -28,28 +33,75 @@ class _GroupedNorm(_BatchNorm):
         """Maps [m, C, ...] to maps of the same shape and memory order."""
         if not self.training or not 0 < self.group < len(maps):
             return super().forward(maps)
-        assert self.running_mean is not None and self.running_var is not None
-        groups = maps.split(self.group)
-        means = self.running_mean.new_zeros(len(groups), len(self.running_mean))
-        variances = torch.zeros_like(means)
-        normalised = [
-            # with a momentum of 1 the running statistics become those of the group
-            F.batch_norm(each, mean, variance, self.weight, self.bias, True, 1.0, self.eps)
-            for each, mean, variance in zip(groups, means, variances, strict=True)
-        ]
-        self._follow(means, variances, [len(each) for each in groups])
-        return torch.cat(normalised)
+        normalise = concatenated if torch.compiler.is_compiling() else in_place
+        normalised, means, variances = normalise(maps, self.weight, self.bias, self.group, self.eps)
+        self._follow(means, variances, [len(each) for each in maps.split(self.group)])
+        return normalised
 
     @torch.no_grad()
     def _follow(self, means: Tensor, variances: Tensor, sizes: list[int]) -> None:
         assert self.running_mean is not None and self.running_var is not None
         assert self.num_batches_tracked is not None
-        shares = means.new_tensor(sizes)[:, None] / sum(sizes)
+        shares = means.new_tensor(sizes) / sum(sizes)
         self.num_batches_tracked.add_(1)
         # without a momentum: the mean over all batches, as PyTorch's
         momentum = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
-        self.running_mean.lerp_((shares * means).sum(0), momentum)
-        self.running_var.lerp_((shares * variances).sum(0), momentum)
+        self.running_mean.lerp_(shares @ means, momentum)
+        self.running_var.lerp_(shares @ variances, momentum)
+
+
+def concatenated(maps: Tensor, weight: Tensor, bias: Tensor, group: int, eps: float) -> Normalised:
+    """Normalise each group by itself, then concatenate: what torch.compile can see through."""
+    groups = maps.split(group)
+    means = weight.detach().new_zeros(len(groups), len(weight))
+    variances = torch.zeros_like(means)
+    normalised = [
+        # with a momentum of 1 the running statistics become those of the group
+        F.batch_norm(each, mean, variance, weight, bias, True, 1.0, eps)
+        for each, mean, variance in zip(groups, means, variances, strict=True)
+    ]
+    return torch.cat(normalised), means, variances
+
+
+def in_place(maps: Tensor, weight: Tensor, bias: Tensor, group: int, eps: float) -> Normalised:
+    """Do the same with each group written to its place; concatenating would copy it once more, and back."""
+    normalised, means, scales = _InPlace.apply(maps, weight, bias, group, eps)
+    counts = [each.numel() // len(weight) for each in maps.detach().split(group)]
+    unbiased = means.new_tensor([count / max(count - 1, 1) for count in counts])
+    return normalised, means, (scales**-2 - eps) * unbiased[:, None]
+
+
+class _InPlace(torch.autograd.Function):
+    """PyTorch's own batch norm of each group. Returns maps; mean and 1 / sqrt(variance + eps) [g, C]."""
+
+    @staticmethod
+    def forward(ctx: Any, maps: Tensor, weight: Tensor, bias: Tensor, group: int, eps: float) -> Normalised:
+        normalised, groups = torch.empty_like(maps), maps.split(group)
+        means = weight.new_empty(len(groups), len(weight))
+        scales = torch.empty_like(means)
+        for each, out, mean, scale in zip(groups, normalised.split(group), means, scales, strict=True):
+            torch.ops.aten.native_batch_norm.out(
+                each, weight, bias, None, None, True, 0.0, eps, out=out, save_mean=mean, save_invstd=scale
+            )
+        ctx.save_for_backward(maps, weight, means, scales)
+        ctx.mark_non_differentiable(means, scales)
+        ctx.group, ctx.eps = group, eps
+        return normalised, means, scales
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        maps, weight, means, scales = ctx.saved_tensors
+        of_maps = torch.empty_like(maps)
+        of_weight, of_bias = torch.empty_like(means), torch.empty_like(means)
+        parts = (each.split(ctx.group) for each in (gradients[0], maps, of_maps))
+        rows = zip(*parts, means, scales, of_weight, of_bias, strict=True)
+        for gradient, each, out, mean, scale, out_weight, out_bias in rows:
+            found = torch.ops.aten.native_batch_norm_backward(
+                gradient, each, weight, None, None, mean, scale, True, ctx.eps, [True, True, True]
+            )
+            for place, value in zip((out, out_weight, out_bias), found, strict=True):
+                place.copy_(value)
+        return of_maps, of_weight.sum(0), of_bias.sum(0), None, None
 
 
 class BatchNorm1d(_GroupedNorm, nn.BatchNorm1d):
