@@ -16,7 +16,7 @@ from parashot.knobs import write_settings
 from parashot.params import load_params
 from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.step.records import TuneBlock
-from parashot.questions.ways.records import Way, WayBlock
+from parashot.questions.ways.records import EpisodeWay, WayBlock
 from parashot.records import write_metrics, write_result, write_rows
 from parashot.train.records import Choices
 
@@ -36,7 +36,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with half a study: the loader and the way of a step, nothing else."""
     loader = tmp_path / "results/loader"
     ways = [
-        Way(f"{backend}-{workers}", "ddp", 2, 1, 16, backend, workers, "split", "bf16", "none")
+        EpisodeWay(f"{backend}-{workers}", "ddp", 2, 1, 16, workers, "bf16", "none", backend, "split")
         for backend, workers in LOADING
     ]
     blocks = [
@@ -45,7 +45,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for number in ROUNDS
     ]
     write_rows(loader / "blocks.csv", LoaderBlock, [])
-    write_rows(loader / "ways.csv", Way, ways)
+    write_rows(loader / "ways.csv", EpisodeWay, ways)
     write_rows(loader / "training.csv", WayBlock, blocks)
     write_metrics(loader / "metrics.json", {})
     write_steps(tmp_path, fp32=0.3, bf16=0.1)

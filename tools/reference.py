@@ -32,7 +32,7 @@ from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.step.records import TuneBlock
 from parashot.questions.strategies.records import StepShares, StepTrace, StrategyBlock, StrategyVariant
-from parashot.questions.ways.records import Way, WayBlock
+from parashot.questions.ways.records import EpisodeWay, WayBlock
 from parashot.train.records import (
     EpisodeAccuracy,
     HistoryRow,
@@ -45,10 +45,10 @@ PAGE = ROOT / "docs/reference.md"
 KEY = re.compile(r"^(?P<indent> *)(?P<name>[a-z_]+):(?P<value>[^#]*)(#\s*(?P<comment>.*))?$")
 RECORDS: Mapping[str, Any] = {
     "results/tune/blocks.csv": TuneBlock,
-    "results/loader/ways.csv": Way,
+    "results/loader/ways.csv": EpisodeWay,
     "results/loader/training.csv": WayBlock,
     "results/loader/blocks.csv": LoaderBlock,
-    "results/gain/ways.csv": Way,
+    "results/gain/ways.csv": EpisodeWay,
     "results/gain/blocks.csv": WayBlock,
     "results/strategies/blocks.csv": StrategyBlock,
     "results/strategies/variants.csv": StrategyVariant,

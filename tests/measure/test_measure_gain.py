@@ -13,7 +13,7 @@ from parashot.parallel.strategy import StepOptions, Strategy
 from parashot.parsing import Value
 from parashot.questions.gain.measure import bench_gain
 from parashot.questions.timed import rounds_of_launch, steps_with_loading
-from parashot.questions.ways.records import Way, WayBlock
+from parashot.questions.ways.records import EpisodeWay, WayBlock
 from parashot.records import Provenance, read_json, read_rows, read_runs
 from parashot.task import Batch
 
@@ -26,15 +26,15 @@ SETTINGS: dict[str, Value] = {
     "parallel.bench.warmup_steps": 1,
 }
 WAYS = (
-    Way("default", "serial", 1, 1, 4, "jpeg", 0, "concat", "fp32", "none"),
-    Way("advised", "ddp", 2, 1, 4, "packed", 2, "split", "fp32", "none"),
+    EpisodeWay("default", "serial", 1, 1, 4, 0, "fp32", "none", "jpeg", "concat"),
+    EpisodeWay("advised", "ddp", 2, 1, 4, 2, "fp32", "none", "packed", "split"),
 )
 
 
 @pytest.mark.usefixtures("standing_launch", "one_core")
 def test_both_ways_train_as_many_episodes_in_every_round(tiny_packed: Path, tmp_path: Path) -> None:
     bench_gain(tiny_params(SETTINGS), tiny_packed, WAYS, tmp_path, Provenance({"seed": "3"}))
-    assert tuple(read_rows(Way, tmp_path / "ways.csv")) == WAYS
+    assert tuple(read_rows(EpisodeWay, tmp_path / "ways.csv")) == WAYS
     blocks = read_rows(WayBlock, tmp_path / "blocks.csv")
     assert sorted((each.round, each.way) for each in blocks) == [
         (number, way) for number in range(7) for way in ("advised", "default")
@@ -52,7 +52,9 @@ def test_both_ways_train_as_many_episodes_in_every_round(tiny_packed: Path, tmp_
 def test_without_advice_there_is_nothing_to_measure(tmp_path: Path) -> None:
     bench_gain(tiny_params(), tmp_path, (), tmp_path / "gain", Provenance())
     assert (
-        read_rows(Way, tmp_path / "gain/ways.csv") == read_rows(WayBlock, tmp_path / "gain/blocks.csv") == []
+        read_rows(EpisodeWay, tmp_path / "gain/ways.csv")
+        == read_rows(WayBlock, tmp_path / "gain/blocks.csv")
+        == []
     )
 
 

@@ -17,8 +17,8 @@ from parashot.questions.loader import training
 from parashot.questions.loader.measure import bench_loaders, worker_counts
 from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.loader.training import loadings, who_trains
-from parashot.questions.ways.measure import read_by
-from parashot.questions.ways.records import Way, WayBlock
+from parashot.questions.ways.episodes import read_by
+from parashot.questions.ways.records import EpisodeWay, WayBlock
 from parashot.records import Provenance, Run, read_json, read_rows, read_runs
 from parashot.train.records import Choices
 
@@ -126,7 +126,7 @@ def setting(run: Run) -> tuple[str, int]:
 
 
 def test_steps_are_trained_with_every_way_of_loading(benched: Path) -> None:
-    ways = {each.way: each for each in read_rows(Way, benched / "ways.csv")}
+    ways = {each.way: each for each in read_rows(EpisodeWay, benched / "ways.csv")}
     assert [each.loading for each in ways.values()] == SETTINGS
     assert {(each.strategy, each.replicas, each.computing) for each in ways.values()} == {
         ("ddp", 2, Choices("split", "fp32", "none"))

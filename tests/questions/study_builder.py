@@ -36,7 +36,7 @@ from parashot.questions.strategies.records import (
     StrategyResults,
     StrategyVariant,
 )
-from parashot.questions.ways.records import Way, WayBlock
+from parashot.questions.ways.records import EpisodeWay, WayBlock
 from parashot.recipes import DEFAULT, load_recipe
 from parashot.records import Hardware
 from parashot.train.records import Choices, EpisodeAccuracy, HistoryRow, TaskAccuracy, TrainResult
@@ -144,7 +144,7 @@ def loader_results(
                 for number, each in timed(per_batch, f"{backend}{workers}", own)
             ]
     ways = [
-        Way(f"{backend}-{workers}", "ddp", 2, 1, 16, backend, workers, "split", "bf16", "none")
+        EpisodeWay(f"{backend}-{workers}", "ddp", 2, 1, 16, workers, "bf16", "none", backend, "split")
         for backend, workers in loading
     ]
     training = [
@@ -155,7 +155,7 @@ def loader_results(
     return LoaderResults(tuple(blocks), tuple(ways), tuple(training))
 
 
-def way_blocks(way: Way, step: float, own: float = 0.01) -> list[WayBlock]:
+def way_blocks(way: EpisodeWay, step: float, own: float = 0.01) -> list[WayBlock]:
     """Blocks of 4 steps, a 40th of their time without a batch."""
     memory = 20 * MIB * (1 + way.workers)
     return [
@@ -167,8 +167,8 @@ def way_blocks(way: Way, step: float, own: float = 0.01) -> list[WayBlock]:
 def gain_results(seconds: Mapping[str, float] = WAYS_TO_TRAIN, *, own: float = 0.01) -> GainResults:
     """By default and as advised."""
     ways = (
-        Way("default", "serial", 1, 2, 16, "jpeg", 0, "concat", "fp32", "none"),
-        Way("advised", "ddp", 2, 1, 16, "packed", 0, "split", "bf16", "none"),
+        EpisodeWay("default", "serial", 1, 2, 16, 0, "fp32", "none", "jpeg", "concat"),
+        EpisodeWay("advised", "ddp", 2, 1, 16, 0, "bf16", "none", "packed", "split"),
     )
     blocks = [block for way in ways for block in way_blocks(way, seconds[way.way], own)]
     return GainResults(ways, tuple(blocks))

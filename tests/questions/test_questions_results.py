@@ -169,7 +169,7 @@ def test_metrics_are_flat_finite_numbers() -> None:
     speedup = study.strategies["ddp"].speedup
     assert speedup and found["ddp.speedup"] == speedup.value
     assert study.evaluate and found["test_accuracy"] == study.evaluate.test_accuracy
-    packed = next(row for row in study.loading if row.way == "packed-0")
+    packed = next(row for row in study.loading if row.way.way == "packed-0")
     assert packed.speedup and found["loader.speedup"] == packed.speedup.value
     assert found["loader.workers"] == 0 and found["gain.speedup"] > 1
     assert found["batchsz60.speedup"] > 1 and len(found) < 30

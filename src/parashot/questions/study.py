@@ -34,7 +34,7 @@ from parashot.questions.scaling.rows import CheckedRow, Predictor, ScalingRow, c
 from parashot.questions.statistics import Interval, Ranking, Resampling, Rounds
 from parashot.questions.step.rows import StepRow, step_rows
 from parashot.questions.strategies.rows import BASE, StrategyRow, strategy_rows
-from parashot.questions.ways.records import PLAIN_LOADER
+from parashot.questions.ways.records import PLAIN_LOADER, EpisodeWay
 from parashot.questions.ways.rows import WayRow, way_rows
 from parashot.records import Hardware
 from parashot.train.records import Choices, TrainResult
@@ -55,10 +55,10 @@ class Study:
 
     params: Params
     results: StudyResults
-    loading: tuple[WayRow, ...]  # ways of loading, in the step
+    loading: tuple[WayRow[EpisodeWay], ...]  # ways of loading, in the step
     loader: tuple[LoaderRow, ...]  # of loading alone
     strategies: Mapping[str, StrategyRow]  # by variant
-    gain: tuple[WayRow, ...]  # the default way and the advised one, or none
+    gain: tuple[WayRow[EpisodeWay], ...]  # the default way and the advised one, or none
     batchsz: Mapping[int, BatchszRow]  # by size: the study's experiment
     sizes: tuple[SizeRow, ...]  # accuracy in the same time
     noise_scale: Interval | None  # of gradients, in episodes

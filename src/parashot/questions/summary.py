@@ -55,12 +55,13 @@ def metrics(study: Study) -> dict[str, float]:
         found[f"{name}.speedup"] = row.speedup
         found[f"{name}.val_accuracy"] = row.val_accuracy
     advised = next(each.settings for each in study.advice if each.topic == "loader")
-    for way in study.loading:
-        if (way.backend, way.workers) == (advised.get("loader.backend"), advised.get("loader.workers")):
+    for loading in study.loading:
+        way = loading.way
+        if way.loading == (advised.get("loader.backend"), advised.get("loader.workers")):
             found["loader.workers"] = way.workers
-            found["loader.seconds_per_step"] = way.seconds_per_step
-            found["loader.speedup"] = way.speedup
-            found["loader.waiting"] = way.waiting
+            found["loader.seconds_per_step"] = loading.seconds_per_step
+            found["loader.speedup"] = loading.speedup
+            found["loader.waiting"] = loading.waiting
     for each in study.gain[1:]:  # the first is the default
         found["gain.seconds_per_step"] = each.seconds_per_step
         found["gain.speedup"] = each.speedup

@@ -22,6 +22,7 @@ from parashot.questions.step.rows import StepRow
 from parashot.questions.strategies.rows import StrategyRow
 from parashot.questions.study import Study
 from parashot.questions.study2020 import BEST_SECONDS, BEST_VALIDATION
+from parashot.questions.ways.records import EpisodeWay
 from parashot.questions.ways.rows import WayRow
 
 R = TypeVar("R")
@@ -229,33 +230,33 @@ ADVICE = Table[Advice](
     ),
     layout="stacked",
 )
-OF_A_WAY: tuple[Column[WayRow], ...] = (
+OF_A_WAY: tuple[Column[WayRow[EpisodeWay]], ...] = (
     Column("speedup", lambda row: row.speedup, _times),
     Column("waiting for data", lambda row: row.waiting, text.percent),
 )
-GAIN = Table[WayRow](
+GAIN = Table[WayRow[EpisodeWay]](
     "gain",
     "All of the advice against the default: one training in two ways, whose steps, with their loading, are "
     "timed in blocks in turn",
     (
-        Column("way", lambda row: row.way, number=False),
-        Column("strategy", lambda row: row.strategy, number=False),
-        Column("replicas × threads", lambda row: f"{row.replicas} × {row.threads_per_replica}"),
-        Column("loading", lambda row: str(row.loading), number=False),
-        Column("computing", lambda row: str(row.computing), number=False),
-        Column("episodes", lambda row: row.episodes),
+        Column("way", lambda row: row.way.way, number=False),
+        Column("strategy", lambda row: row.way.strategy, number=False),
+        Column("replicas × threads", lambda row: f"{row.way.replicas} × {row.way.threads_per_replica}"),
+        Column("loading", lambda row: str(row.way.loading), number=False),
+        Column("computing", lambda row: str(row.way.computing), number=False),
+        Column("episodes", lambda row: row.items),
         Column("time", lambda row: row.seconds, text.seconds),
         *OF_A_WAY,
     ),
 )
-LOADING = Table[WayRow](
+LOADING = Table[WayRow[EpisodeWay]](
     "loading",
     "The loader inside the step: training has the cores meanwhile. Speedup is over jpeg without workers, as "
     "a plain DataLoader reads",
     (
-        Column("backend", lambda row: row.backend, number=False),
-        Column("workers", lambda row: row.workers),
-        Column("training by", lambda row: f"{row.strategy} × {row.replicas}", number=False),
+        Column("backend", lambda row: row.way.backend, number=False),
+        Column("workers", lambda row: row.way.workers),
+        Column("training by", lambda row: f"{row.way.strategy} × {row.way.replicas}", number=False),
         Column("seconds per step", lambda row: row.seconds_per_step, text.number),
         *OF_A_WAY,
         Column("memory", lambda row: row.memory_bytes, text.size),

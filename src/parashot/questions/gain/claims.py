@@ -13,13 +13,13 @@ from parashot.questions.step.rows import seconds_by_way, usual_way
 from parashot.questions.strategies.claims import choose_strategy
 from parashot.questions.strategies.rows import BASE
 from parashot.questions.text import percent, ratio, seconds, times
-from parashot.questions.ways.records import PLAIN_LOADER, Way
+from parashot.questions.ways.records import PLAIN_LOADER, EpisodeWay
 
 if TYPE_CHECKING:
     from parashot.questions.study import Study
 
 
-def two_ways(study: Study, cores: int) -> tuple[Way, ...]:
+def two_ways(study: Study, cores: int) -> tuple[EpisodeWay, ...]:
     """The default way, by one process that has `cores` threads, and the one that is advised.
 
     None where a part of the advice was not measured.
@@ -32,7 +32,7 @@ def two_ways(study: Study, cores: int) -> tuple[Way, ...]:
         return ()
     computing, usual = tune.choices, usual_way(tune.choices, seconds_by_way(tune.blocks))
     batchsz = study.params.train.batchsz
-    advised = Way(
+    advised = EpisodeWay(
         way=ADVISED,
         strategy=row.strategy,
         replicas=row.replicas,
@@ -41,7 +41,7 @@ def two_ways(study: Study, cores: int) -> tuple[Way, ...]:
         **loading._asdict(),
         **asdict(computing),
     )
-    default = Way(
+    default = EpisodeWay(
         way=USUAL,
         strategy=BASE,
         replicas=1,
@@ -63,17 +63,15 @@ def advise_all(study: Study) -> Advice:
     default, advised = study.gain
     gain = advised.speedup
     assert gain is not None  # both are measured, or none
-    took = (
-        f"{advised.episodes} episodes took {seconds(advised.seconds)}, by default {seconds(default.seconds)}"
-    )
+    took = f"{advised.items} episodes took {seconds(advised.seconds)}, by default {seconds(default.seconds)}"
     default_words = "one process that decodes JPEGs and computes in fp32"
     waits = f"a step waited {percent(advised.waiting.value)} of its time for data, by default"
     return Advice(
         topic="all of it",
         choice=f"{ratio(gain.value)}× as fast",
         phrase=f"together that is {times(gain)} as fast as {default_words}",
-        buys=f"{took}: {times(gain)}; the default is {default}",
-        sure=f"measured as {advised}, in {advised.blocks} blocks of each in turn; "
+        buys=f"{took}: {times(gain)}; the default is {default.way}",
+        sure=f"measured as {advised.way}, in {advised.blocks} blocks of each in turn; "
         f"{waits} {percent(default.waiting.value)}",
         decided=gain.side_of(1) != "around",
     )

@@ -8,16 +8,19 @@ from pathlib import Path
 from parashot.params import Params
 from parashot.questions.gain.records import USUAL
 from parashot.questions.runs import Stage
-from parashot.questions.ways.measure import time_ways, way_settings
-from parashot.questions.ways.records import Way, WayBlock
+from parashot.questions.ways.episodes import time_episode_ways
+from parashot.questions.ways.measure import way_settings
+from parashot.questions.ways.records import EpisodeWay, WayBlock
 from parashot.records import Provenance
 
 
-def bench_gain(params: Params, packed: Path, ways: Sequence[Way], out: Path, provenance: Provenance) -> None:
+def bench_gain(
+    params: Params, packed: Path, ways: Sequence[EpisodeWay], out: Path, provenance: Provenance
+) -> None:
     """Time `ways`, the two or none, and write `out`."""
     stage = Stage("all of the advice", "gain", provenance)
-    blocks = time_ways(params, packed, ways, "gain") if ways else []
+    blocks = time_episode_ways(params, packed, ways, "gain") if ways else []
     if blocks is None:  # a rank of torchrun
         return
-    tables = {"ways.csv": (Way, ways), "blocks.csv": (WayBlock, blocks)}
+    tables = {"ways.csv": (EpisodeWay, ways), "blocks.csv": (WayBlock, blocks)}
     stage.write(out, tables, way_settings(ways, blocks, USUAL, ""))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parashot.questions.ways.records import Way, WayBlock
+from parashot.questions.ways.records import EpisodeWay, WayBlock
 
 USUAL, ADVISED = "default", "advised"
 """Names of the two ways: what people do by default, and what the study advises."""
@@ -14,5 +14,5 @@ USUAL, ADVISED = "default", "advised"
 class GainResults:
     """`results/gain`: the default way and the advised one; empty where the advice is not complete."""
 
-    ways: tuple[Way, ...]
+    ways: tuple[EpisodeWay, ...]
     blocks: tuple[WayBlock, ...]

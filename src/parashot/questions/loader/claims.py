@@ -133,7 +133,7 @@ def choose_loading(study: Study) -> Choice[Loading]:
 def advise_loader(study: Study) -> Advice:
     """Advise on backend and workers."""
     choice = choose_loading(study)
-    taken, rows = choice.choice, {row.loading: row for row in study.loading}
+    taken, rows = choice.choice, {row.way.loading: row for row in study.loading}
     row, plain = rows[taken], rows.get(PLAIN_LOADER)
     buys, waits = choice.gains_nothing, f"a step waits {percent(row.waiting.value)} of its time for data"
     if plain and row.speedup and taken != PLAIN_LOADER:

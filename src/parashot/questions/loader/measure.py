@@ -27,8 +27,9 @@ from parashot.questions.loader.rows import loader_rows
 from parashot.questions.loader.training import ways_of_loading
 from parashot.questions.runs import Setting, Stage, Table
 from parashot.questions.statistics import Resampling
-from parashot.questions.ways.measure import read_by, time_ways, way_settings
-from parashot.questions.ways.records import PLAIN_LOADER, Way, WayBlock
+from parashot.questions.ways.episodes import read_by, time_episode_ways
+from parashot.questions.ways.measure import way_settings
+from parashot.questions.ways.records import PLAIN_LOADER, EpisodeWay, WayBlock
 from parashot.records import Provenance
 from parashot.task import Batch, Plan
 from parashot.tasks.relation import RelationTask
@@ -46,12 +47,12 @@ def bench_loaders(params: Params, packed: Path, out: Path, provenance: Provenanc
     """Measure the grid of `params.loader.bench` on the packed training split and write `out`."""
     stage = Stage("loader workers", "loader-bench", provenance)
     blocks, ways = time_loaders(params, packed), ways_of_loading(params, packed)
-    training = time_ways(params, packed, ways, "loader-bench, in training")
+    training = time_episode_ways(params, packed, ways, "loader-bench, in training")
     if training is None:  # a rank of torchrun
         return
     tables: dict[str, Table] = {
         "blocks.csv": (LoaderBlock, blocks),
-        "ways.csv": (Way, ways),
+        "ways.csv": (EpisodeWay, ways),
         "training.csv": (WayBlock, training),
     }
     in_training = way_settings(ways, training, PLAIN_LOADER.name, "training-")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parashot.questions.ways.records import Way, WayBlock
+from parashot.questions.ways.records import EpisodeWay, WayBlock
 from parashot.records import record
 
 
@@ -27,5 +27,5 @@ class LoaderResults:
     """`results/loader`: batches that are read and thrown away, and ways to train that differ in loading."""
 
     blocks: tuple[LoaderBlock, ...]
-    ways: tuple[Way, ...] = ()
+    ways: tuple[EpisodeWay, ...] = ()
     training: tuple[WayBlock, ...] = ()

@@ -15,16 +15,16 @@ from parashot.hardware import usable_threads
 from parashot.parallel.context import Placement, resolve_placement
 from parashot.parallel.registry import STRATEGIES, step_options, unsupported_reason
 from parashot.params import Params
-from parashot.questions.ways.records import Loading, Way
+from parashot.questions.ways.records import EpisodeWay, Loading
 from parashot.tasks.relation import RelationTask
 
 
-def ways_of_loading(params: Params, packed: Path) -> list[Way]:
+def ways_of_loading(params: Params, packed: Path) -> list[EpisodeWay]:
     """Every backend with every number of workers of `params.loader.bench`."""
     strategy, placement = who_trains(params, packed)
     ranks = STRATEGIES[strategy].processes(placement.replicas)
     return [
-        Way(
+        EpisodeWay(
             way=loading.name,
             strategy=strategy,
             replicas=placement.replicas,

@@ -9,8 +9,34 @@ from parashot.records import record
 from parashot.train.records import Choices
 
 
+@record
+class Way:
+    """A way to train; what is trained may add fields of its own."""
+
+    way: str  # its name
+    strategy: str
+    replicas: int
+    threads_per_replica: int
+    batchsz: int  # items per step, over all replicas
+    workers: int  # of the machine, shared out over the ranks
+    precision: str
+    compile: str
+
+    @property
+    def devices(self) -> str:
+        """Strategy and replicas in words."""
+        if self.replicas == 1:
+            return f"one process with {counted(self.threads_per_replica, 'thread')}"
+        return f"{self.strategy} on {self.replicas} replicas"
+
+    @property
+    def trained_as(self) -> tuple[object, ...]:
+        """All but the loading: ways that are alike in it can share their network."""
+        return self.strategy, self.replicas, self.threads_per_replica, self.precision, self.compile
+
+
 class Loading(NamedTuple):
-    """A way of loading."""
+    """A way of loading episodes."""
 
     backend: str
     workers: int
@@ -29,25 +55,14 @@ PLAIN_LOADER = Loading("jpeg", 0)
 
 
 @record
-class Way:
-    """A way to train."""
+class EpisodeWay(Way):
+    """A way to train on episodes."""
 
-    way: str  # its name
-    strategy: str
-    replicas: int
-    threads_per_replica: int
-    batchsz: int  # episodes per step, over all replicas
     backend: str
-    workers: int  # of the machine, shared out over the ranks
     pairing: str
-    precision: str
-    compile: str
 
     def __str__(self) -> str:
-        on = f"{self.strategy} on {self.replicas} replicas"
-        if self.replicas == 1:
-            on = f"one process with {counted(self.threads_per_replica, 'thread')}"
-        return f"{on}, {self.loading}, {self.computing}"
+        return f"{self.devices}, {self.loading}, {self.computing}"
 
     @property
     def loading(self) -> Loading:
@@ -58,6 +73,11 @@ class Way:
     def computing(self) -> Choices:
         """How it computes a step."""
         return Choices(self.pairing, self.precision, self.compile)
+
+    @property
+    def trained_as(self) -> tuple[object, ...]:
+        """All but the loading."""
+        return *super().trained_as, self.pairing
 
 
 @record

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from parashot.errors import RecordError
 from parashot.questions.statistics import Interval, Resampling, Rounds, median_interval, paired_ratio
 from parashot.questions.ways.records import Way, WayBlock
 
+W = TypeVar("W", bound=Way)
 
-@dataclass(frozen=True, kw_only=True)
-class WayRow(Way):
-    """One way to train; `speedup` is over the base case."""
 
+@dataclass(frozen=True)
+class WayRow(Generic[W]):
+    """What was measured of one way to train; `speedup` is over the base case."""
+
+    way: W
     blocks: int
-    episodes: int  # of all blocks
+    items: int  # of all blocks
     seconds: float  # that they took
     seconds_per_step: Interval
     speedup: Interval | None  # None where the base case was not measured
@@ -24,8 +28,8 @@ class WayRow(Way):
 
 
 def way_rows(
-    ways: Sequence[Way], blocks: Sequence[WayBlock], base: str, resampling: Resampling
-) -> list[WayRow]:
+    ways: Sequence[W], blocks: Sequence[WayBlock], base: str, resampling: Resampling
+) -> list[WayRow[W]]:
     """Return a row for each way; every speedup is over `base`. Raises `RecordError` for a lone block."""
     seconds = step_seconds_by_way(blocks)
     own = {way.way: [each for each in blocks if each.way == way.way] for way in ways}
@@ -41,21 +45,21 @@ def step_seconds_by_way(blocks: Iterable[WayBlock]) -> dict[str, dict[tuple[int,
 
 
 def _row(
-    way: Way,
+    way: W,
     blocks: Sequence[WayBlock],
     seconds: dict[str, dict[tuple[int, int], float]],
     base: Rounds | None,
     resampling: Resampling,
-) -> WayRow:
+) -> WayRow[W]:
     if len(blocks) < 2:
         raise RecordError(
             f"{len(blocks)} blocks of the way {way.way}, at least 2 are needed; "
             "run `dvc repro -f -s loader-bench gain`"
         )
     return WayRow(
-        **asdict(way),
+        way,
         blocks=len(blocks),
-        episodes=sum(each.steps for each in blocks) * way.batchsz,
+        items=sum(each.steps for each in blocks) * way.batchsz,
         seconds=sum(each.seconds for each in blocks),
         seconds_per_step=median_interval(list(seconds[way.way].values()), resampling),
         speedup=paired_ratio(base, seconds[way.way], resampling) if base else None,

@@ -50,7 +50,7 @@ def overview(study: Study, *, wide: bool) -> Drawing | None:
         f"Speedup of each choice over its base case, on a logarithmic axis: {listed(said)}.",
         "Speedup over the base case of each group (1×), logarithmic. Dots are single rounds, marks their "
         "geometric mean with its interval; filled is what is advised.",
-        _draw(choices, _title(study) if wide else "", 7.2 if wide else WIDTH),
+        draw_choices(choices, _title(study) if wide else "", 7.2 if wide else WIDTH),
     )
 
 
@@ -60,7 +60,7 @@ def _strategies(study: Study) -> Iterator[Choice]:
     for name, row in study.strategies.items():
         if row.speedup:
             replicas = f", {counted(row.replicas, 'replica')}" if row.replicas > 1 else ""
-            rounds = _ratios(seconds[row.base], seconds[name])
+            rounds = round_ratios(seconds[row.base], seconds[name])
             yield Choice(f"Strategy, over {row.base}", name + replicas, row.speedup, rounds, name == advised)
 
 
@@ -68,17 +68,17 @@ def _loader(study: Study) -> Iterator[Choice]:
     bench, advised = study.results.loader, _advised(study, "loader")
     seconds = step_seconds_by_way(bench.training) if bench else {}
     for row in study.loading:
-        if row.speedup and row.loading != PLAIN_LOADER:
-            rounds = _ratios(seconds[PLAIN_LOADER.name], seconds[row.way])
-            name = str(row.loading)
+        if row.speedup and row.way.loading != PLAIN_LOADER:
+            rounds = round_ratios(seconds[PLAIN_LOADER.name], seconds[row.way.way])
+            name = str(row.way.loading)
             yield Choice(f"Loader, over {PLAIN_LOADER}", name, row.speedup, rounds, name == advised)
 
 
 def _together(study: Study) -> Iterator[Choice]:
     seconds = step_seconds_by_way(study.results.gain.blocks) if study.results.gain else {}
     for row in study.gain:
-        if row.speedup and row.way == ADVISED:
-            rounds = _ratios(seconds[USUAL], seconds[ADVISED])
+        if row.speedup and row.way.way == ADVISED:
+            rounds = round_ratios(seconds[USUAL], seconds[ADVISED])
             yield Choice("All of the advice, over the default", "as advised", row.speedup, rounds, True)
 
 
@@ -88,7 +88,7 @@ def _batchsz(study: Study) -> Iterator[Choice]:
     for size, row in study.batchsz.items():
         if row.speedup:
             name = f"batchsz {size}" + (" (stopped)" if row.status == "stopped" else "")
-            rounds = _ratios(episode_seconds(blocks, row.baseline), episode_seconds(blocks, size))
+            rounds = round_ratios(episode_seconds(blocks, row.baseline), episode_seconds(blocks, size))
             group = f"Batch size under DDP, over {row.baseline}"
             yield Choice(group, name, row.speedup, rounds, str(size) == advised)
 
@@ -97,14 +97,15 @@ def _advised(study: Study, topic: str) -> str:
     return next((each.choice for each in study.advice if each.topic == topic), "")
 
 
-def _ratios(base: Rounds, own: Rounds) -> tuple[float, ...]:
+def round_ratios(base: Rounds, own: Rounds) -> tuple[float, ...]:
     """Return the speedup of each round that measured both."""
     above, below = paired(base, own)
     return tuple((above / below).tolist())
 
 
 @styled
-def _draw(choices: list[Choice], title: str, width: float) -> Figure:
+def draw_choices(choices: list[Choice], title: str = "", width: float = WIDTH) -> Figure:
+    """Draw a row for each choice, under the heading of its group."""
     groups = list(dict.fromkeys(choice.group for choice in choices))
     figure, axes = new_axes(0.9 + 0.27 * len(choices) + 0.34 * len(groups) + (0.5 if title else 0), width)
     across = blended_transform_factory(axes.transAxes, axes.transData)
