@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 
 from benchmarks.checkout import run_command
 from benchmarks.outcome import Outcome, Table, median_of
 from benchmarks.turns import BLOCKS, rounds, seconds_of
+from parashot import watch
 from parashot.questions.timed import in_turn
 
 _PYTHON = (sys.executable, "-c")
 _HELP = ("parashot", "--help")
+_WATCHED_STEPS = 100_000
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "python -c pass": (*_PYTHON, "pass"),
@@ -40,6 +43,21 @@ def run(quick: bool) -> Outcome:
 def help_seconds() -> list[float]:
     """Seconds of `parashot --help`, each from start to end."""
     return in_turn({"help": _timed(*_HELP)}, BLOCKS)["help"]
+
+
+def watch_seconds() -> list[float]:
+    """Seconds that `parashot.watch` adds to a step."""
+
+    def through(items: Iterable[int]) -> float:
+        return seconds_of(lambda: deque(items, maxlen=0)) / _WATCHED_STEPS
+
+    steps = range(_WATCHED_STEPS)
+    loops = {
+        "plain": lambda: through(steps),
+        "watched": lambda: through(watch(steps, tell=lambda line: None)),
+    }
+    measured = in_turn(loops, BLOCKS)
+    return [watched - plain for plain, watched in zip(*measured.values(), strict=True)]
 
 
 def _timed(*command: str) -> Callable[[], float]:

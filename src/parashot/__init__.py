@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from parashot.data.episodes import draw_rows as draw_rows
     from parashot.data.packed import PackedSplit as PackedSplit
     from parashot.data.pixels import prepare as prepare
+    from parashot.doctor.watch import watch as watch
     from parashot.model.network import RelationNetwork as RelationNetwork
     from parashot.model.network import build_network as build_network
     from parashot.model.weights import load_network as load_network
@@ -34,6 +35,7 @@ _HOMES = {
     "load_params": "parashot.params",
     "prepare": "parashot.data.pixels",
     "save_weights": "parashot.model.weights",
+    "watch": "parashot.doctor.watch",
 }
 __all__ = list(_HOMES)
 

@@ -1,0 +1,90 @@
+"""How long the loop of any training script waits for its data.
+
+for batch in parashot.watch(loader):
+    ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TypeVar
+
+from parashot.questions.text import counted, percent, seconds
+from parashot.tracking.active import tell_active_run
+
+T = TypeVar("T")
+
+MUCH, LITTLE = 0.2, 0.05
+"""Shares of a step's time: above the one the loader is the bottleneck, below the other computing is."""
+
+
+@dataclass
+class Waiting:
+    """Steps so far, and their time in seconds; the first batch, for which workers start, is left out."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    waiting_seconds: float = 0.0
+
+    @property
+    def share(self) -> float:
+        """Share of the time without a batch."""
+        return self.waiting_seconds / self.seconds if self.seconds else 0.0
+
+
+def watch(
+    loader: Iterable[T], every: int | None = None, tell: Callable[[str], object] = print
+) -> Iterator[T]:
+    """Iterate over `loader`; after the loop, and after `every` steps, say how long a step waits for data.
+
+    Two lines go to `tell`: the share of the time, and what to try. Where an MLflow run is active it gets them
+    as the metrics `step_seconds` and `waiting_share`. On a GPU what computes is started, not waited for: a
+    wait that the device does not notice counts as well.
+    """
+    found, batches = Waiting(), iter(loader)
+    try:
+        batch = next(batches)
+    except StopIteration:
+        return
+    while True:
+        begin = perf_counter()
+        yield batch
+        asked = perf_counter()
+        try:
+            batch = next(batches)
+        except StopIteration:
+            break
+        got = perf_counter()
+        found.steps += 1
+        found.seconds += got - begin
+        found.waiting_seconds += got - asked
+        if every is not None and found.steps % every == 0:
+            _report(found, loader, tell)
+    if found.steps and not (every is not None and found.steps % every == 0):
+        _report(found, loader, tell)
+
+
+def _report(found: Waiting, loader: object, tell: Callable[[str], object]) -> None:
+    step = found.seconds / found.steps
+    tell(
+        f"a step took {seconds(step)}, of which {percent(found.share, 0)} waiting for data "
+        f"({counted(found.steps, 'step')})"
+    )
+    tell(to_try(found.share, getattr(loader, "num_workers", None)))
+    tell_active_run({"step_seconds": step, "waiting_share": found.share})
+
+
+def to_try(share: float, workers: int | None) -> str:
+    """What is the bottleneck, and what to try; workers: of the loader, None where it is no DataLoader."""
+    if share < LITTLE:
+        return (
+            f"computing is the bottleneck: a faster loader would save {percent(share, 0)} of a step at most"
+        )
+    bottleneck = "the loader is the bottleneck" if share > MUCH else "the loader costs a part of each step"
+    if workers is None:
+        return f"{bottleneck}: read in a DataLoader with num_workers, or ahead of the training"
+    if workers == 0:
+        return f"{bottleneck}: try num_workers=1 or more; none are used"
+    return f"{bottleneck}: try more than num_workers={workers}, a larger prefetch_factor, or cheaper decoding"

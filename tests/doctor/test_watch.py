@@ -1,0 +1,64 @@
+"""`watch` says where the time of a script's loop goes, and changes nothing in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from time import sleep
+
+import pytest
+from torch.utils.data import DataLoader
+
+from parashot import watch
+from parashot.doctor.watch import to_try
+
+
+def slow(count: int, seconds: float) -> Iterator[int]:
+    for each in range(count):
+        sleep(seconds)
+        yield each
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_the_batches_are_those_of_the_loader(count: int) -> None:
+    told: list[str] = []
+    assert list(watch(range(count), tell=told.append)) == [*range(count)]
+    assert len(told) == (2 if count > 1 else 0)
+
+
+def test_it_tells_a_slow_loader_from_slow_computing() -> None:
+    told: list[str] = []
+    list(watch(slow(4, 0.02), tell=told.append))
+    for _ in watch(range(4), tell=told.append):
+        sleep(0.02)
+    assert "waiting for data (3 steps)" in told[0] and "the loader is the bottleneck" in told[1]
+    assert "0% waiting" in told[2] and "computing is the bottleneck" in told[3]
+
+
+def test_it_reports_every_so_often_and_at_the_end() -> None:
+    told: list[str] = []
+    loader: DataLoader[int] = DataLoader(range(7), batch_size=None)  # type: ignore[arg-type]
+    list(watch(loader, every=2, tell=told.append))
+    assert [each.partition("(")[2] for each in told[::2]] == ["2 steps)", "4 steps)", "6 steps)"]
+    list(watch(loader, every=4, tell=told.append))
+    assert [each.partition("(")[2] for each in told[6::2]] == ["4 steps)", "6 steps)"]
+
+
+def test_what_to_try_depends_on_the_loader() -> None:
+    assert "num_workers=1" in to_try(0.5, 0)
+    assert "more than num_workers=2" in to_try(0.1, 2)
+    assert "DataLoader" in to_try(0.5, None)
+
+
+def test_an_active_run_gets_the_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import mlflow
+
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/mlflow.db")
+    with mlflow.start_run() as run:
+        list(watch(range(5), tell=lambda line: None))
+    mlflow.set_tracking_uri(before)
+    found = client.get_run(run.info.run_id).data.metrics
+    assert set(found) == {"step_seconds", "waiting_share"} and 0 <= found["waiting_share"] <= 1
