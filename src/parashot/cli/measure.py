@@ -1,0 +1,66 @@
+"""`parashot measure`: the fastest way to train what a Python file describes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from parashot.cli.arguments import Commands
+
+if TYPE_CHECKING:
+    from parashot.questions.own.advice import OwnAdvice
+    from parashot.questions.own.records import OwnResults
+
+REPORT = Path("parashot-report")
+
+
+def add_parser(commands: Commands) -> None:
+    """Add `parashot measure`."""
+    parser = commands.add_parser(
+        "measure",
+        help="find the fastest way to train your own network",
+        description="Measure strategies, loader workers and precisions on the training that FILE describes "
+        f"and recommend the fastest; every timed block is written to {REPORT}/. FILE has functions "
+        "network(), dataset(), loss(network, batch) and optimizer(parameters), and a number batchsz.",
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="a Python file")
+    parser.add_argument("--budget", metavar="MINUTES", type=minutes, default=10.0, help="time to spend (10)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=_run)
+
+
+def minutes(text: str) -> float:
+    """Type of argument: minutes, of which one at least is needed."""
+    value = float(text)
+    if not 1 <= value <= 24 * 60:
+        raise argparse.ArgumentTypeError(f"{text} is not between 1 and {24 * 60}")
+    return value
+
+
+def _run(command: argparse.Namespace) -> None:
+    from parashot.hardware import inspect_hardware
+    from parashot.progress import OneLine
+    from parashot.questions.own.advice import advise_own
+    from parashot.questions.own.measure import measure_own
+    from parashot.report.own import as_json, write_own_report
+
+    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[OneLine()])
+    results = measure_own(command.file, 60 * command.budget)
+    advice, hardware = advise_own(results), inspect_hardware()
+    write_own_report(REPORT, command.file, results, advice, hardware)
+    if command.json:
+        print(json.dumps(as_json(results, advice, hardware), indent=2, ensure_ascii=False))
+    else:
+        print(_text(results, advice), end="")
+
+
+def _text(results: OwnResults, advice: OwnAdvice) -> str:
+    """The sentence, a table of the finalists, and what was left out."""
+    from parashot.report.own import FINALS
+
+    skipped = "".join(f"{each.strategy} was not tried: {each.reason}\n" for each in results.skipped)
+    tried = f"{len(results.ways)} ways were tried; the page: {REPORT}/index.html\n"
+    return f"{advice.sentence}\n\n{FINALS.of(advice.rows).plain()}\n{skipped}{tried}"

@@ -1,0 +1,1 @@
+"""The user's own training: which way to train it is fastest here."""

@@ -1,0 +1,88 @@
+"""Measure which way to train is fastest: a search, then the best ways against the default one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic
+
+from parashot.parallel.context import resolve_placement
+from parashot.parallel.launch import launch
+from parashot.parallel.strategy import StepOptions
+from parashot.params import ParallelParams, StrategyBenchParams
+from parashot.parsing import parse, read_yaml
+from parashot.progress import span
+from parashot.questions.own.candidates import candidates
+from parashot.questions.own.records import PLAIN, OwnResults
+from parashot.questions.own.search import Found, Search, search_rank, steps_of_block
+from parashot.questions.ways.measure import Training, for_ways, time_ways
+from parashot.questions.ways.records import Way
+from parashot.tasks.own import PREFETCH, OwnTask, own_task
+
+log = logging.getLogger(__name__)
+
+FINALISTS = 3
+SEARCH_SHARE = 0.5
+"""Share of the budget that the search may take."""
+
+LEAST_ROUNDS, MOST_ROUNDS = 8, 24
+
+
+@dataclass(frozen=True)
+class OwnTrainings:
+    """The training of the user's file, in each way."""
+
+    task: OwnTask
+    parallel: ParallelParams
+
+    def __call__(self, way: Way) -> Training:
+        """Return the task with the workers of a way."""
+        options = StepOptions(bfloat16=way.precision == "bf16", compile=way.compile)
+        return Training(
+            replace(self.task, workers=way.workers), options, self.parallel, PREFETCH * way.workers
+        )
+
+
+def measure_own(file: Path, budget_seconds: float) -> OwnResults:
+    """Find the fastest way to train what `file` describes, in about `budget_seconds`.
+
+    Raises `UsageError` for a file that does not describe a training, `DeviceError` where it fails in a rank.
+    """
+    parallel = own_parallel()
+    task, begin = own_task(file), monotonic()
+    listed = candidates(task, parallel)
+    ways, trainings = tuple(listed.ways), OwnTrainings(task, parallel)
+    log.info(
+        "%s: %d ways to train, at most %s to search them, then the best %d against the default: %s in all",
+        file.name,
+        len(ways),
+        span(SEARCH_SHARE * budget_seconds),
+        FINALISTS,
+        span(budget_seconds),
+    )
+    placement, processes = for_ways(ways, resolve_placement(parallel))
+    search = Search(ways, FINALISTS, SEARCH_SHARE * budget_seconds)
+    found = launch(search_rank, placement, processes, trainings, search)
+    assert found is not None  # this is no rank of torchrun
+    finalists = (ways[0], *(each for each in found.best if each.way != PLAIN))
+    left = budget_seconds - (monotonic() - begin)
+    finals = time_ways(trainings, finalists, placement, _bench(parallel, found, finalists, left), "finals")
+    return OwnResults(ways, tuple(listed.skipped), found.blocks, tuple(finals or ()))
+
+
+def own_parallel() -> ParallelParams:
+    """How strategies train a user's file."""
+    return parse(ParallelParams, read_yaml(Path(__file__).with_name("settings.yaml")), "parallel")
+
+
+def _bench(
+    parallel: ParallelParams, found: Found, finalists: Sequence[Way], seconds: float
+) -> StrategyBenchParams:
+    """Rounds of the finals: as many as there is time for, of blocks long enough for the fastest way."""
+    names = {each.way for each in finalists}
+    fastest = min(each.seconds / each.steps for each in found.blocks if each.way in names)
+    rounds = int(seconds / (found.block_seconds * len(finalists)))
+    blocks = max(LEAST_ROUNDS, min(MOST_ROUNDS, rounds))
+    return replace(parallel.bench, blocks=blocks, steps=steps_of_block(fastest))

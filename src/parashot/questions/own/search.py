@@ -1,0 +1,81 @@
+"""The search: successive halving (Jamieson and Talwalkar, AISTATS 2016) over interleaved blocks.
+
+All ways get a block, in random order; the better half gets another; and so on. Ways are judged by the median
+of their blocks so far.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from statistics import median
+
+from parashot.parallel.context import Context
+from parashot.parallel.exchange import from_all_ranks
+from parashot.progress import passing
+from parashot.questions.ways.measure import ReadyWays, Trainings
+from parashot.questions.ways.records import Way, WayBlock
+
+BLOCK_SECONDS = 0.25
+"""The least that a block lasts: as the loader's in the study."""
+
+MOST_STEPS = 200
+
+
+@dataclass(frozen=True)
+class Search:
+    """Search until `finalists` ways are left, or `seconds` are over: then the best ones so far."""
+
+    ways: tuple[Way, ...]
+    finalists: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Found:
+    """Blocks of a search, the best ways, and the seconds that a block takes with its loader's start."""
+
+    blocks: tuple[WayBlock, ...]
+    best: tuple[Way, ...]
+    block_seconds: float
+
+
+def search_rank(context: Context, trainings: Trainings[Way], search: Search) -> Found:
+    """Search on one rank; all decide alike, by the main one's clock."""
+    begin = time.monotonic()
+    ready = ReadyWays(context, trainings, search.ways)
+    begun, blocks, left = time.monotonic(), list[WayBlock](), list(search.ways)
+    for round_number in range(halvings(len(left), search.finalists)):
+        for way in Random(round_number).sample(left, len(left)):
+            over = time.monotonic() - begin > search.seconds
+            if round_number and from_all_ranks(over, context, ready.control)[0]:
+                break
+            blocks.append(ready.block(way, steps_of_block(ready.first_seconds[way.way]), 0, round_number))
+            if context.is_main:
+                passing("search: %d ways left, %s", len(left), way.way)
+        left = better_half(left, blocks, search.finalists)
+    ready.close()
+    best = better_half(left, blocks, search.finalists)[: search.finalists]
+    return Found(tuple(blocks), tuple(best), (time.monotonic() - begun) / max(1, len(blocks)))
+
+
+def halvings(ways: int, finalists: int) -> int:
+    """Number of rounds until at most `finalists` of so many ways are left; one at least."""
+    return max(1, math.ceil(math.log2(ways / finalists)))
+
+
+def better_half(left: Sequence[Way], blocks: Sequence[WayBlock], least: int) -> list[Way]:
+    """The faster half of the ways, but `least` of them, the fastest first."""
+    seconds = {
+        way.way: median(each.seconds / each.steps for each in blocks if each.way == way.way) for way in left
+    }
+    ordered = sorted(left, key=lambda way: seconds[way.way])
+    return ordered[: max(least, math.ceil(len(left) / 2))]
+
+
+def steps_of_block(step_seconds: float) -> int:
+    """Steps that last `BLOCK_SECONDS` or a little longer."""
+    return min(MOST_STEPS, max(2, math.ceil(BLOCK_SECONDS / step_seconds)))

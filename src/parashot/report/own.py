@@ -1,0 +1,144 @@
+"""The report on the user's own training: one page, the recommendation as JSON, every timed block as CSV."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from parashot.files import replacing_folder, write_text
+from parashot.questions import text
+from parashot.questions.own.advice import MARGIN, OwnAdvice, in_words
+from parashot.questions.own.records import PLAIN, OwnResults, SkippedWay
+from parashot.questions.statistics import flat
+from parashot.questions.text import counted, listed, ratio
+from parashot.questions.ways.records import Way, WayBlock
+from parashot.questions.ways.rows import WayRow, step_seconds_by_way
+from parashot.records import Hardware, write_rows
+from parashot.report.canvas import Drawing, svg
+from parashot.report.figures.overview import Choice, draw_choices, round_ratios
+from parashot.report.tables import Column, Table
+from parashot.templates import render
+
+
+@dataclass(frozen=True)
+class SearchRow:
+    """A way in the search."""
+
+    way: Way
+    blocks: int
+    seconds_per_step: float
+
+
+FINALS = Table[WayRow[Way]](
+    "finals",
+    "The default and the best ways found, timed in turn; speedup is over the default",
+    (
+        Column("way", lambda row: in_words(row.way), number=False),
+        Column("seconds per step", lambda row: row.seconds_per_step, text.number),
+        Column("speedup", lambda row: row.speedup, lambda value: f"{ratio(value)}×"),
+        Column("waiting for data", lambda row: row.waiting, text.percent),
+        Column("memory of the loader", lambda row: row.memory_bytes, text.size),
+    ),
+)
+SEARCH = Table[SearchRow](
+    "search",
+    "All ways, the fastest of those that were tried longest first",
+    (
+        Column("way", lambda row: in_words(row.way), number=False),
+        Column("blocks", lambda row: row.blocks),
+        Column("seconds per step", lambda row: row.seconds_per_step, text.number),
+    ),
+)
+
+
+def write_own_report(
+    folder: Path, file: Path, results: OwnResults, advice: OwnAdvice, hardware: Hardware
+) -> None:
+    """Write `folder`, whole or not at all: index.html, advice.json and the blocks."""
+    with replacing_folder(folder) as new:
+        write_rows(new / "ways.csv", Way, results.ways)
+        write_rows(new / "skipped.csv", SkippedWay, results.skipped)
+        write_rows(new / "search.csv", WayBlock, results.search)
+        write_rows(new / "finals.csv", WayBlock, results.finals)
+        tree = as_json(results, advice, hardware)
+        write_text(new / "advice.json", json.dumps(tree, indent=2, ensure_ascii=False) + "\n")
+        write_text(new / "index.html", render_own(file, results, advice, hardware))
+
+
+def as_json(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> dict[str, Any]:
+    """The recommendation, a row for each finalist, what was skipped, and the machine."""
+    return {
+        "sentence": advice.sentence,
+        "decided": advice.choice.decided,
+        "advised": asdict(advice.row.way),
+        "finalists": [{**flat(row), "way": asdict(row.way)} for row in advice.rows],
+        "tried": len(results.ways),
+        "skipped": {each.strategy: each.reason for each in results.skipped},
+        "hardware": asdict(hardware),
+    }
+
+
+def render_own(file: Path, results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> str:
+    """Render the page; nothing in it is fetched from anywhere."""
+    tables = (FINALS.of(advice.rows), SEARCH.of(search_rows(results)))
+    return render(
+        "report/own.html.j2",
+        file=file.name,
+        results=results,
+        advice=advice,
+        hardware=hardware,
+        drawings={"finals": _drawing(results, advice)},
+        tables={each.name: each for each in tables},
+        launches=len({each.launch for each in results.finals}),
+        margin=MARGIN,
+        svg=svg,
+        text=text,
+    )
+
+
+def search_rows(results: OwnResults) -> list[SearchRow]:
+    """A row for each way: those that were left longest first, the fastest of them first."""
+    seconds = {way: list(series.values()) for way, series in step_seconds_by_way(results.search).items()}
+    rows = [
+        SearchRow(way, len(seconds[way.way]), median(seconds[way.way]))
+        for way in results.ways
+        if way.way in seconds
+    ]
+    return sorted(rows, key=lambda row: (-row.blocks, row.seconds_per_step))
+
+
+def _drawing(results: OwnResults, advice: OwnAdvice) -> Drawing | None:
+    """The finalists' speedups; None where only the default was left."""
+    seconds = step_seconds_by_way(results.finals)
+    group = f"Over {in_words(results.ways[0])}"
+    choices = [
+        Choice(
+            group,
+            _short(row.way),
+            row.speedup,
+            round_ratios(seconds[PLAIN], seconds[row.way.way]),
+            row.way.way == advice.choice.choice,
+        )
+        for row in advice.rows
+        if row.speedup and row.way.way != PLAIN
+    ]
+    if not choices:
+        return None
+    said = listed(f"{choice.label} {ratio(choice.speedup.value)}×" for choice in choices)
+    return Drawing(
+        "finals",
+        "What it buys",
+        f"Speedup of the best ways over the default, on a logarithmic axis: {said}.",
+        "Speedup over the default (1×), logarithmic. Dots are single rounds, marks their geometric mean with "
+        "its interval; filled is what is recommended.",
+        draw_choices(choices),
+    )
+
+
+def _short(way: Way) -> str:
+    """Words for an axis."""
+    workers = counted(way.workers, "worker") if way.workers else "no workers"
+    return f"{way.strategy} × {way.replicas}, {workers}, {way.precision}"

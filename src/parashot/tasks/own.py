@@ -1,0 +1,199 @@
+"""A training of the user's own, out of a Python file, as a task.
+
+The file has functions `network()`, `dataset()`, `loss(network, batch)` and `optimizer(parameters)`, and a
+number `batchsz`; `collate(samples)` is optional. It imports nothing of this package.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset, IterableDataset, default_collate
+
+from parashot.data.loaders import step_loader, workers_of_rank
+from parashot.errors import ParashotError, UsageError, one_line
+from parashot.parallel.context import Context
+from parashot.task import Batch, Plan, Task
+
+FUNCTIONS = ("network", "dataset", "loss", "optimizer")
+PREFETCH = 2
+"""Batches that a worker has ready, as by default in PyTorch."""
+
+SEED = 0
+
+
+@dataclass(frozen=True)
+class OwnTask(Task):
+    """The training that `file` describes.
+
+    Samples are read in an order that is shuffled anew in each pass, the same for every strategy, number of
+    replicas and number of workers.
+    """
+
+    file: Path
+    batchsz: int = 1
+    workers: int = 0
+    items: int = 0
+
+    remedy = "the loss is not finite: set a smaller learning rate"
+
+    def network(self) -> nn.Module:
+        """Build the user's network, its first weights the same at every call."""
+        with own_errors(self.file), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(SEED)
+            network: nn.Module = load_file(self.file).network()
+        return network
+
+    def batches(
+        self, plan: Plan, context: Context, first: int = 0, *, in_process: bool = False
+    ) -> Iterator[Batch]:
+        """Yield this rank's batches, by its share of the workers."""
+        module = load_file(self.file)
+        with own_errors(self.file):
+            dataset = module.dataset()
+        steps = StepsOfDataset(dataset, getattr(module, "collate", default_collate), plan, self.file)
+        workers = workers_of_rank(
+            0 if in_process else self.workers, context.local_rank, context.local_world_size
+        )
+        return _as_raised(step_loader(steps, range(first, plan.steps), workers, PREFETCH, context.device))
+
+    def forward(self, network: nn.Module, data: Any) -> Tensor:
+        """Loss of each item [b]; where the user's loss is a mean, that mean for each.
+
+        Raises `UsageError` where it is neither.
+        """
+        items = len(Batch(data, 0))
+        with own_errors(self.file):
+            losses: Tensor = load_file(self.file).loss(network, data)
+        if not isinstance(losses, Tensor) or losses.shape not in {(), (items,)}:
+            found = f"shape {[*losses.shape]}" if isinstance(losses, Tensor) else type(losses).__name__
+            raise UsageError(
+                f"{self.file}: loss returns {found} for a batch of {items}; return their mean, or one each"
+            )
+        return losses.to(torch.promote_types(losses.dtype, torch.float32)).expand(items)
+
+    def loss(self, outputs: Tensor, data: Any) -> Tensor:
+        """Return the losses, which the forward pass has computed."""
+        return outputs
+
+    def optimizer(self, network: nn.Module) -> torch.optim.Optimizer:
+        """Build the user's optimizer."""
+        with own_errors(self.file):
+            optimizer: torch.optim.Optimizer = load_file(self.file).optimizer(network.parameters())
+        return optimizer
+
+
+@dataclass
+class StepsOfDataset(Dataset[Batch]):
+    """A data set of samples as a data set of steps: item s is this rank's batch of step s of `plan`."""
+
+    dataset: Any
+    collate: Any
+    plan: Plan
+    file: Path
+
+    def __getitem__(self, step: int) -> Batch:
+        """Read and collate the samples of one step. Raises `UsageError` for an error in the user's code."""
+        with own_errors(self.file):
+            indices = [self._index(item) for item in self.plan.reads(step)]
+            if hasattr(self.dataset, "__getitems__"):
+                samples = self.dataset.__getitems__(indices)
+            else:
+                samples = [self.dataset[index] for index in indices]
+            return Batch(self.collate(samples), self.plan.total(step), self.plan.weight(step))
+
+    def _index(self, item: int) -> int:
+        epoch, place = divmod(item, len(self.dataset))
+        return int(_order(len(self.dataset), epoch)[place])
+
+
+@lru_cache(maxsize=2)
+def _order(count: int, epoch: int) -> Tensor:
+    return torch.randperm(count, generator=torch.Generator().manual_seed(epoch))
+
+
+@lru_cache
+def load_file(file: Path) -> ModuleType:
+    """Import the user's file under its own name, so that processes that are sent its classes find them.
+
+    Raises `UsageError` where there is none, where it fails, or where it lacks a function.
+    """
+    if not file.is_file():
+        raise UsageError(f"{file}: no such file; name a Python file with {_listed()}")
+    folder, name = str(file.resolve().parent), file.stem
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    with own_errors(file):
+        module = importlib.import_module(name)
+    if Path(module.__file__ or "").resolve() != file.resolve():
+        raise UsageError(f"{file}: Python has another module called {name}; give the file another name")
+    missing = [each for each in FUNCTIONS if not callable(getattr(module, each, None))]
+    if missing:
+        raise UsageError(f"{file}: no function {missing[0]}; it needs {_listed()}")
+    size = getattr(module, "batchsz", None)
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise UsageError(f"{file}: batchsz is {size!r}; set it to the number of samples of a step")
+    return module
+
+
+def own_task(file: Path) -> OwnTask:
+    """The training of a file, looked at: one step's batch is read. Raises `UsageError`."""
+    module = load_file(file)
+    task = OwnTask(file, module.batchsz)
+    with own_errors(file):
+        dataset = module.dataset()
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+        raise UsageError(
+            f"{file}: dataset() returns an iterable one, of which every worker and rank would read all; "
+            "return one with __getitem__ and __len__"
+        )
+    if len(dataset) < task.batchsz:
+        raise UsageError(f"{file}: the data set has {len(dataset)} samples and a batch {task.batchsz}")
+    plan = Plan(task.batchsz, task.batchsz)
+    batch = StepsOfDataset(dataset, getattr(module, "collate", default_collate), plan, file)[0]
+    sizes = {len(each) if each.dim() else 0 for each in batch.tensors}
+    if sizes != {task.batchsz}:
+        raise UsageError(
+            f"{file}: a batch of {task.batchsz} samples holds tensors of {sorted(sizes) or 'no'} items; "
+            "all must have their samples along the first axis"
+        )
+    return task
+
+
+@contextmanager
+def own_errors(file: Path) -> Iterator[None]:
+    """Turn an error in the user's code into one line with its place in his files."""
+    try:
+        yield
+    except ParashotError:
+        raise
+    except SyntaxError as error:
+        raise UsageError(f"{error.filename}:{error.lineno}: {error.msg}") from error
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [each for each in frames if Path(each.filename).resolve().parent == file.resolve().parent]
+        place = f"{own[-1].filename}:{own[-1].lineno}, in {own[-1].name}" if own else str(file)
+        raise UsageError(f"{place}: {type(error).__name__}: {one_line(error)}") from error
+
+
+def _as_raised(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Yield the same; what a worker raised is raised without the worker's traceback."""
+    try:
+        yield from batches
+    except UsageError as error:
+        raise UsageError(str(error).rpartition("UsageError: ")[2]) from error
+
+
+def _listed() -> str:
+    return f"functions {', '.join(FUNCTIONS)} and a number batchsz"

@@ -1,0 +1,120 @@
+"""The search over ways to train a user's file, and what is recommended."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from own_file import write_own
+
+from parashot.cli import main
+from parashot.hardware import inspect_hardware
+from parashot.questions.own import candidates as own_candidates
+from parashot.questions.own.advice import advise_own
+from parashot.questions.own.candidates import candidates
+from parashot.questions.own.measure import measure_own, own_parallel
+from parashot.questions.own.records import PLAIN, OwnResults
+from parashot.questions.own.search import better_half, halvings, steps_of_block
+from parashot.questions.ways.records import Way, WayBlock
+from parashot.records import read_rows
+from parashot.report.own import write_own_report
+from parashot.tasks.own import OwnTask
+
+
+def way(name: str, *, replicas: int = 1, workers: int = 0, precision: str = "fp32") -> Way:
+    return Way(name, "ddp" if replicas > 1 else "serial", replicas, 1, 6, workers, precision, "none")
+
+
+def blocks(name: str, step: float, noise: float = 0.001) -> list[WayBlock]:
+    """Eight rounds over two launches."""
+    return [
+        WayBlock(number // 4, number, name, 10, 10 * step * (1 + noise * (number % 3)), 0.1 * step, 2**20)
+        for number in range(8)
+    ]
+
+
+def results(seconds: dict[Way, float]) -> OwnResults:
+    finals = [block for each, step in seconds.items() for block in blocks(each.way, step)]
+    return OwnResults(tuple(seconds), (), (), tuple(finals))
+
+
+@given(
+    seconds=st.lists(st.floats(0.001, 1), min_size=1, max_size=40, unique=True), finalists=st.integers(1, 5)
+)
+def test_halving_ends_with_the_fastest(seconds: list[float], finalists: int) -> None:
+    left = [way(str(number)) for number in range(len(seconds))]
+    measured = [block for number, step in enumerate(seconds) for block in blocks(str(number), step, 0)]
+    for _ in range(halvings(len(seconds), finalists)):
+        left = better_half(left, measured, finalists)
+    fastest = sorted(range(len(seconds)), key=lambda each: seconds[each])
+    assert [int(each.way) for each in left] == fastest[:finalists]
+
+
+def test_a_block_lasts_a_quarter_of_a_second_unless_that_are_too_many_steps() -> None:
+    assert [steps_of_block(each) for each in (1.0, 0.1, 0.01, 1e-6)] == [2, 3, 25, 200]
+
+
+def test_what_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Every strategy that shares items out, with workers for each rank; on one replica only one process."""
+    monkeypatch.setattr("parashot.parallel.context.usable_cores", lambda: 2)
+    monkeypatch.setattr(own_candidates, "usable_threads", lambda: 4)
+    monkeypatch.setattr(own_candidates, "precisions", lambda device: ["fp32", "bf16"])
+    task, parallel = OwnTask(tmp_path / "file.py", 6), replace(own_parallel(), device="cpu")
+    found = candidates(task, parallel)
+    assert found.ways[0] == Way(PLAIN, "serial", 1, 2, 6, 0, "fp32", "none")
+    assert {(each.strategy, each.workers) for each in found.ways} == {
+        *(("serial", count) for count in (0, 1, 2, 4)),
+        *(("dp", count) for count in (0, 1, 2, 4)),
+        *((name, count) for name in ("ddp", "allreduce", "fsdp") for count in (0, 2, 4)),
+    }
+    assert found.skipped == []
+    lone = candidates(replace(task, batchsz=1), parallel)
+    assert {each.strategy for each in lone.ways} == {"serial"}
+    assert {each.strategy for each in lone.skipped} == {"dp", "ddp", "allreduce", "fsdp"}
+
+
+def test_the_simplest_that_is_as_good_is_recommended() -> None:
+    plain, workers, ddp = way(PLAIN), way("workers", workers=2), way("ddp", replicas=2, workers=2)
+    fast = advise_own(results({plain: 0.2, workers: 0.1, ddp: 0.0999}))
+    assert (fast.choice.choice, fast.choice.decided) == ("workers", True)
+    assert fast.sentence.startswith("Train by one process with 1 thread, 2 workers, fp32: 2.00×")
+    same = advise_own(results({plain: 0.1, workers: 0.1, ddp: 0.2}))
+    assert same.sentence.startswith("Keep one process with 1 thread, no workers, fp32: nothing was shown")
+
+
+@pytest.mark.usefixtures("standing_launch", "one_core")
+def test_a_file_is_measured_and_its_report_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With no time at all: a round of the search, and the least of the finals."""
+    monkeypatch.setattr(own_candidates, "worker_counts", lambda ranks: [0])
+    monkeypatch.setattr(own_candidates, "precisions", lambda device: ["fp32"])
+    monkeypatch.setattr("parashot.questions.own.search.BLOCK_SECONDS", 0.001)
+    parallel = replace(own_parallel(), device="cpu", replicas=2)
+    monkeypatch.setattr("parashot.questions.own.measure.own_parallel", lambda: parallel)
+    found = measure_own(write_own(tmp_path, "own_measured"), 0)
+    names = {"default", "dp-0-fp32", "ddp-0-fp32", "allreduce-0-fp32", "fsdp-0-fp32"}
+    assert {each.way for each in found.ways} == {each.way for each in found.search} == names
+    assert found.finalists[0].way == PLAIN and len(found.finalists) in {3, 4}
+    assert len(found.finals) == 8 * len(found.finalists)
+    advice = advise_own(found)
+    write_own_report(tmp_path / "report", Path("own.py"), found, advice, inspect_hardware())
+    assert read_rows(WayBlock, tmp_path / "report/finals.csv") == [*found.finals]
+    tree = json.loads((tmp_path / "report/advice.json").read_text(encoding="utf-8"))
+    assert (tree["sentence"], tree["tried"]) == (advice.sentence, 5)
+    assert tree["finalists"][0]["speedup"] == 1
+    page = (tmp_path / "report/index.html").read_text(encoding="utf-8")
+    assert "How to train own.py" in page and page.count("<tr>") == 1 + len(found.finalists) + 1 + 5
+
+
+@pytest.mark.parametrize("arguments", [["nowhere.py"], ["nowhere.py", "--budget", "0"]])
+def test_bad_usage_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code = main(["measure", *arguments])
+    except SystemExit as error:  # argparse
+        code = int(error.code or 0)
+    assert code in {1, 2}
+    assert "no such file" in (said := capsys.readouterr().err) or "between 1 and" in said
+    assert not Path("parashot-report").exists()

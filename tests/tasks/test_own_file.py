@@ -1,0 +1,128 @@
+"""A user's file as a task: it trains as a plain loop does, and what is wrong with it is said in one line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from own_file import write_own
+from small_tasks import State, alone, on_ranks
+from standing_ranks import StandingRanks
+
+from parashot.errors import UsageError
+from parashot.parallel.context import Context
+from parashot.parallel.registry import STRATEGIES, build_strategy
+from parashot.parallel.strategy import StepOptions
+from parashot.questions.own.measure import own_parallel
+from parashot.task import Plan
+from parashot.tasks.own import OwnTask, load_file, own_task
+from parashot.train.loop import train_steps
+
+SHARING = [name for name, strategy in STRATEGIES.items() if strategy.shares_items]
+STEPS = 4
+
+
+def trained(context: Context, name: str, file: Path) -> State:
+    task = own_task(file)
+    strategy = build_strategy(name, task, StepOptions(), context, own_parallel())
+    plan = strategy.plan(STEPS * task.batchsz, task.batchsz, context)
+    train_steps(
+        strategy,
+        task.batches(plan, context),
+        plan,
+        pauses=lambda done: False,
+        on_pause=lambda done, trace: True,
+    )
+    state = strategy.state_dict()
+    strategy.close()
+    return state
+
+
+def by_hand(file: Path) -> State:
+    """The same training without this project: 4 steps of 6 samples are two passes and a half over 10."""
+    module = load_file(file)
+    torch.manual_seed(0)
+    network, rows = module.network(), module.dataset()
+    optimizer = module.optimizer(network.parameters())
+    passes = [torch.randperm(10, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
+    for indices in torch.cat(passes)[: 6 * STEPS].view(STEPS, 6):
+        batch = torch.utils.data.default_collate([rows[int(index)] for index in indices])
+        optimizer.zero_grad()
+        module.loss(network, batch).backward()
+        optimizer.step()
+    return dict(network.state_dict())
+
+
+@pytest.mark.parametrize("name", SHARING)
+def test_every_strategy_trains_as_a_plain_loop_does(name: str, ranks: StandingRanks, tmp_path: Path) -> None:
+    file = write_own(tmp_path, f"own_{name}")
+    state, expected = on_ranks(ranks, name, trained, file), by_hand(file)
+    assert state.keys() == expected.keys()
+    for key, value in expected.items():
+        torch.testing.assert_close(state[key], value, rtol=0, atol=1e-10)
+
+
+def test_a_loss_for_each_item_is_as_good_as_their_mean(tmp_path: Path) -> None:
+    mean = write_own(tmp_path, "own_mean")
+    each = write_own(tmp_path, "own_each", 'batch["y"])', 'batch["y"], reduction="none")')
+    first, second = trained(alone(), "serial", mean), trained(alone(), "serial", each)
+    assert all(torch.allclose(first[key], second[key], rtol=0, atol=1e-12) for key in first)
+
+
+def test_workers_bring_the_same_batches(tmp_path: Path) -> None:
+    """Each replica's share lies in the order of the whole, and the passes are shuffled."""
+    task = own_task(write_own(tmp_path, "own_workers"))
+    whole = list(task.batches(Plan(24, 6), alone()))
+    brought = list(replace(task, workers=2).batches(Plan(24, 6), alone()))
+    assert [len(each) for each in whole] == [6, 6, 6, 6]
+    for ours, theirs in zip(whole, brought, strict=True):
+        assert torch.equal(ours.data["x"], theirs.data["x"])
+    shares = [list(task.batches(Plan(24, 6, rank, 2), alone())) for rank in range(2)]
+    together = torch.cat([part.data["x"] for pair in zip(*shares, strict=True) for part in pair])
+    assert torch.equal(together, torch.cat([each.data["x"] for each in whole]))
+    seen = {tuple(row.tolist()) for each in whole for row in each.data["x"]}
+    assert len(seen) == 10
+
+
+WRONG = {
+    "syntax": ("return Rows()", "return Rows(", "never closed"),
+    "function": ("def loss(", "def los(", "no function loss"),
+    "number": ("batchsz = 6", "batchsz = 0", "batchsz is 0"),
+    "import": ("import torch\n", "import torch, no_such_package\n", "No module named 'no_such_package'"),
+    "short": ("return 10", "return 5", "5 samples and a batch 6"),
+    "iterable": ("return Rows()", "return iter(Rows())", "__getitem__ and __len__"),
+    "sample": ("x = torch", "x = torch.no_such", r"in __getitem__: AttributeError"),
+    "axis": ('{"x": x, "y"', '{"x": x[:index], "y"', "RuntimeError"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_with_a_file_is_one_line_with_its_place(name: str, tmp_path: Path) -> None:
+    old, new, message = WRONG[name]
+    file = write_own(tmp_path, f"wrong_{name}", old, new)
+    with pytest.raises(UsageError, match=message) as caught:
+        own_task(file)
+    assert file.name in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_hidden_by_another_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such file"):
+        own_task(tmp_path / "nowhere.py")
+    with pytest.raises(UsageError, match="another module called random"):
+        own_task(write_own(tmp_path, "random"))
+
+
+def test_a_loss_of_another_shape_is_refused(tmp_path: Path) -> None:
+    file = write_own(tmp_path, "own_shape", "return F.cross", "return network(batch['x']), F.cross")
+    with pytest.raises(UsageError, match="loss returns tuple for a batch of 6"):
+        trained(alone(), "serial", file)
+
+
+def test_an_error_within_a_worker_is_the_users_own_line(tmp_path: Path) -> None:
+    file = write_own(tmp_path, "own_worker", "x = torch.sin", "x = no_such_name")
+    task = OwnTask(file, batchsz=6, workers=1)
+    with pytest.raises(UsageError, match=r"own_worker\.py:\d+, in __getitem__: NameError") as caught:
+        list(task.batches(Plan(24, 6), alone()))
+    assert "Traceback" not in str(caught.value)
