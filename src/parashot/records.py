@@ -131,6 +131,16 @@ def write_rows(path: Path, kind: type[T], rows: Iterable[T]) -> None:
         writer.writerows([getattr(row, name) for name in names] for row in rows)
 
 
+def append_row(path: Path, kind: type[T], row: T) -> None:
+    """Add one record to a CSV file, which begins with it; what is there stays whatever ends this process."""
+    names = _names(kind)
+    with path.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        if file.tell() == 0:
+            writer.writerow(names)
+        writer.writerow([getattr(row, name) for name in names])
+
+
 def read_rows(kind: type[T], path: Path) -> list[T]:
     """Read records from CSV. Raises `RecordError`."""
     try:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,9 +85,11 @@ def test_what_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_the_simplest_that_is_as_good_is_recommended() -> None:
     plain, workers, ddp = way(PLAIN), way("workers", workers=2), way("ddp", replicas=2, workers=2)
     fast = advise_own(results({plain: 0.2, workers: 0.1, ddp: 0.0999}))
+    assert fast is not None
     assert (fast.choice.choice, fast.choice.decided) == ("workers", True)
     assert fast.sentence.startswith("Train by one process with 1 thread, 2 workers, fp32: 2.00×")
     same = advise_own(results({plain: 0.1, workers: 0.1, ddp: 0.2}))
+    assert same is not None
     assert same.sentence.startswith("Keep one process with 1 thread, no workers, fp32: nothing was shown")
 
 
@@ -100,6 +107,7 @@ def test_a_file_is_measured_and_its_report_written(monkeypatch: pytest.MonkeyPat
     assert found.finalists[0].way == PLAIN and len(found.finalists) in {3, 4}
     assert len(found.finals) == 8 * len(found.finalists)
     advice = advise_own(found)
+    assert advice is not None
     write_own_report(tmp_path / "report", Path("own.py"), found, advice, inspect_hardware())
     assert read_rows(WayBlock, tmp_path / "report/finals.csv") == [*found.finals]
     tree = json.loads((tmp_path / "report/advice.json").read_text(encoding="utf-8"))
@@ -107,6 +115,33 @@ def test_a_file_is_measured_and_its_report_written(monkeypatch: pytest.MonkeyPat
     assert tree["finalists"][0]["speedup"] == 1
     page = (tmp_path / "report/index.html").read_text(encoding="utf-8")
     assert "How to train own.py" in page and page.count("<tr>") == 1 + len(found.finalists) + 1 + 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("journal", "blocks", "answered"), [("search.csv", 3, False), ("finals.csv", 9, True)]
+)
+def test_what_was_measured_before_ctrl_c_is_kept(
+    journal: str, blocks: int, answered: bool, tmp_path: Path
+) -> None:
+    """Stopped in the search there is no answer; stopped in the finals there is one, marked as such."""
+    command = [sys.executable, "-m", "parashot.cli", "measure", str(write_own(tmp_path, "own_stopped"))]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    running = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    until = time.monotonic() + 90
+    while sum(1 for each in tmp_path.glob(f"parashot-measure-*/{journal}") for _ in each.open()) <= blocks:
+        assert running.poll() is None and time.monotonic() < until
+        time.sleep(0.1)
+    os.killpg(running.pid, signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert (running.returncode, "Traceback" in said) == (130, False), said
+    report = tmp_path / "parashot-report"
+    assert len(read_rows(WayBlock, report / journal)) >= blocks
+    assert (report / "index.html").exists() == answered
+    if answered:
+        assert json.loads((report / "advice.json").read_text(encoding="utf-8"))["stopped"]
 
 
 @pytest.mark.parametrize("arguments", [["nowhere.py"], ["nowhere.py", "--budget", "0"]])

@@ -8,7 +8,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parashot.cli.arguments import Commands
+from parashot.cli.arguments import Commands, tell
 
 if TYPE_CHECKING:
     from parashot.questions.own.advice import OwnAdvice
@@ -50,11 +50,16 @@ def _run(command: argparse.Namespace) -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[OneLine()])
     results = measure_own(command.file, 60 * command.budget)
     advice, hardware = advise_own(results), inspect_hardware()
-    write_own_report(REPORT, command.file, results, advice, hardware)
-    if command.json:
+    if results.search or results.finals:
+        write_own_report(REPORT, command.file, results, advice, hardware)
+    if advice is None:
+        tell(f"stopped before there was an answer; what was timed is in {REPORT}/search.csv")
+    elif command.json:
         print(json.dumps(as_json(results, advice, hardware), indent=2, ensure_ascii=False))
     else:
         print(_text(results, advice), end="")
+    if results.stopped:
+        raise KeyboardInterrupt
 
 
 def _text(results: OwnResults, advice: OwnAdvice) -> str:

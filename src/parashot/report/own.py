@@ -55,17 +55,18 @@ SEARCH = Table[SearchRow](
 
 
 def write_own_report(
-    folder: Path, file: Path, results: OwnResults, advice: OwnAdvice, hardware: Hardware
+    folder: Path, file: Path, results: OwnResults, advice: OwnAdvice | None, hardware: Hardware
 ) -> None:
-    """Write `folder`, whole or not at all: index.html, advice.json and the blocks."""
+    """Write `folder`, whole or not at all: every block; with advice also advice.json and index.html."""
     with replacing_folder(folder) as new:
         write_rows(new / "ways.csv", Way, results.ways)
         write_rows(new / "skipped.csv", SkippedWay, results.skipped)
         write_rows(new / "search.csv", WayBlock, results.search)
         write_rows(new / "finals.csv", WayBlock, results.finals)
-        tree = as_json(results, advice, hardware)
-        write_text(new / "advice.json", json.dumps(tree, indent=2, ensure_ascii=False) + "\n")
-        write_text(new / "index.html", render_own(file, results, advice, hardware))
+        if advice is not None:
+            tree = as_json(results, advice, hardware)
+            write_text(new / "advice.json", json.dumps(tree, indent=2, ensure_ascii=False) + "\n")
+            write_text(new / "index.html", render_own(file, results, advice, hardware))
 
 
 def as_json(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> dict[str, Any]:
@@ -73,6 +74,7 @@ def as_json(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> dict[
     return {
         "sentence": advice.sentence,
         "decided": advice.choice.decided,
+        "stopped": results.stopped,
         "advised": asdict(advice.row.way),
         "finalists": [{**flat(row), "way": asdict(row.way)} for row in advice.rows],
         "tried": len(results.ways),

@@ -40,10 +40,15 @@ class OwnAdvice:
         return f"Train by {in_words(self.row.way)}: {gain}; {waits}{doubt}."
 
 
-def advise_own(results: OwnResults) -> OwnAdvice:
-    """Recommend the simplest of the finalists that is as good as the fastest."""
+def advise_own(results: OwnResults) -> OwnAdvice | None:
+    """Recommend the simplest of the finalists that is as good as the fastest.
+
+    None where it was stopped before every finalist had two blocks.
+    """
     resampling = Resampling()
     seconds = step_seconds_by_way(results.finals)
+    if not seconds or min(map(len, seconds.values())) < 2:
+        return None
     ranking = Ranking.by_time(seconds, resampling, MARGIN)
     rows = way_rows(results.finalists, results.finals, PLAIN, resampling)
     return OwnAdvice(Choice.of(ranking, _simplest_first(results.finalists)), tuple(rows))

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic
 
 from parashot.parallel.context import resolve_placement
@@ -18,7 +19,8 @@ from parashot.questions.own.candidates import candidates
 from parashot.questions.own.records import PLAIN, OwnResults
 from parashot.questions.own.search import Found, Search, search_rank, steps_of_block
 from parashot.questions.ways.measure import Training, for_ways, time_ways
-from parashot.questions.ways.records import Way
+from parashot.questions.ways.records import Way, WayBlock
+from parashot.records import read_rows
 from parashot.tasks.own import PREFETCH, OwnTask, own_task
 
 log = logging.getLogger(__name__)
@@ -48,12 +50,13 @@ class OwnTrainings:
 def measure_own(file: Path, budget_seconds: float) -> OwnResults:
     """Find the fastest way to train what `file` describes, in about `budget_seconds`.
 
-    Raises `UsageError` for a file that does not describe a training, `DeviceError` where it fails in a rank.
+    Where the user stops it, what has been measured is returned. Raises `UsageError` for a file that does not
+    describe a training, `DeviceError` where it fails in a rank.
     """
     parallel = own_parallel()
-    task, begin = own_task(file), monotonic()
+    task = own_task(file)
     listed = candidates(task, parallel)
-    ways, trainings = tuple(listed.ways), OwnTrainings(task, parallel)
+    ways = tuple(listed.ways)
     log.info(
         "%s: %d ways to train, at most %s to search them, then the best %d against the default: %s in all",
         file.name,
@@ -62,14 +65,33 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
         FINALISTS,
         span(budget_seconds),
     )
-    placement, processes = for_ways(ways, resolve_placement(parallel))
-    search = Search(ways, FINALISTS, SEARCH_SHARE * budget_seconds)
-    found = launch(search_rank, placement, processes, trainings, search)
+    with TemporaryDirectory(prefix="parashot-measure-") as name:
+        search, finals = Path(name) / "search.csv", Path(name) / "finals.csv"
+        stopped = False
+        try:
+            _measure(OwnTrainings(task, parallel), ways, budget_seconds, search, finals)
+        except KeyboardInterrupt:
+            stopped = True
+        return OwnResults(ways, tuple(listed.skipped), _blocks(search), _blocks(finals), stopped)
+
+
+def _measure(
+    trainings: OwnTrainings, ways: tuple[Way, ...], budget_seconds: float, search: Path, finals: Path
+) -> None:
+    """Search, then time the finalists; every block goes to the file `search` or `finals`."""
+    begin = monotonic()
+    placement, processes = for_ways(ways, resolve_placement(trainings.parallel))
+    plan = Search(ways, FINALISTS, SEARCH_SHARE * budget_seconds, search)
+    found = launch(search_rank, placement, processes, trainings, plan)
     assert found is not None  # this is no rank of torchrun
     finalists = (ways[0], *(each for each in found.best if each.way != PLAIN))
     left = budget_seconds - (monotonic() - begin)
-    finals = time_ways(trainings, finalists, placement, _bench(parallel, found, finalists, left), "finals")
-    return OwnResults(ways, tuple(listed.skipped), found.blocks, tuple(finals or ()))
+    bench = _bench(trainings.parallel, found, finalists, left)
+    time_ways(trainings, finalists, placement, bench, "finals", finals)
+
+
+def _blocks(journal: Path) -> tuple[WayBlock, ...]:
+    return tuple(read_rows(WayBlock, journal)) if journal.exists() else ()
 
 
 def own_parallel() -> ParallelParams:

@@ -24,13 +24,14 @@ class OwnResults:
     """What was measured of one training.
 
     search: a block of each way, then of the better half, and so on. finals: the default and the last ways,
-    in interleaved blocks over several launches; the advice is of these.
+    in interleaved blocks over several launches; the advice is of these. stopped: by the user, before the end.
     """
 
     ways: tuple[Way, ...]
     skipped: tuple[SkippedWay, ...]
     search: tuple[WayBlock, ...]
     finals: tuple[WayBlock, ...]
+    stopped: bool = False
 
     @property
     def finalists(self) -> tuple[Way, ...]:

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from statistics import median
 
@@ -27,11 +28,15 @@ MOST_STEPS = 200
 
 @dataclass(frozen=True)
 class Search:
-    """Search until `finalists` ways are left, or `seconds` are over: then the best ones so far."""
+    """Search until `finalists` ways are left, or `seconds` are over: then the best ones so far.
+
+    journal: CSV file that every block is added to.
+    """
 
     ways: tuple[Way, ...]
     finalists: int
     seconds: float
+    journal: Path
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,7 @@ class Found:
 def search_rank(context: Context, trainings: Trainings[Way], search: Search) -> Found:
     """Search on one rank; all decide alike, by the main one's clock."""
     begin = time.monotonic()
-    ready = ReadyWays(context, trainings, search.ways)
+    ready = ReadyWays(context, trainings, search.ways, search.journal)
     begun, blocks, left = time.monotonic(), list[WayBlock](), list(search.ways)
     for round_number in range(halvings(len(left), search.finalists)):
         for way in Random(round_number).sample(left, len(left)):

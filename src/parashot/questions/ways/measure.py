@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from random import Random
 from statistics import fmean
 from typing import Generic, Protocol, TypeVar
@@ -23,6 +24,7 @@ from parashot.questions.statistics import Resampling
 from parashot.questions.timed import LoadedSteps, rounds_of_launch, steps_with_loading
 from parashot.questions.ways.records import Way, WayBlock
 from parashot.questions.ways.rows import step_seconds_by_way, way_rows
+from parashot.records import append_row
 from parashot.task import Task
 
 W = TypeVar("W", bound=Way)
@@ -49,11 +51,14 @@ class Trainings(Protocol[W_contra]):
 class ReadyWays(Generic[W]):
     """Ways to train on this rank, ready to be timed; every rank makes it, and calls its methods.
 
-    Ways that differ in loading alone share one strategy object.
+    Ways that differ in loading alone share one strategy object. journal: CSV file that every block is added
+    to when it has been timed.
     """
 
-    def __init__(self, context: Context, trainings: Trainings[W], ways: Sequence[W]) -> None:
-        self.context, self.control = context, control_group(context)
+    def __init__(
+        self, context: Context, trainings: Trainings[W], ways: Sequence[W], journal: Path | None = None
+    ) -> None:
+        self.context, self.control, self.journal = context, control_group(context), journal
         self.trainings = {way.way: trainings(way) for way in ways}
         self.strategies: dict[tuple[object, ...], Strategy | None] = {}
         for way in ways:
@@ -78,7 +83,10 @@ class ReadyWays(Generic[W]):
         ranks = self.timed(way, steps)
         waiting = fmean(each.waiting_seconds for each in ranks)
         memory = sum(each.memory_bytes for each in ranks)
-        return WayBlock(launch, round_number, way.way, steps, ranks[0].seconds, waiting, memory)
+        found = WayBlock(launch, round_number, way.way, steps, ranks[0].seconds, waiting, memory)
+        if self.journal is not None and self.context.is_main:
+            append_row(self.journal, WayBlock, found)
+        return found
 
     def close(self) -> None:
         """Release threads."""
@@ -103,15 +111,16 @@ def time_ways(
     placement: Placement,
     bench: StrategyBenchParams,
     stage: str,
+    journal: Path | None = None,
 ) -> list[WayBlock] | None:
     """Time ways as `bench` says; None on every rank of torchrun but the main one.
 
-    stage: its name, for progress.
+    stage: its name, for progress. journal: of `ReadyWays`.
     """
     placement, processes = for_ways(ways, placement)
     blocks: list[WayBlock] = []
     for number in range(bench.launches):
-        found = launch(ways_rank, placement, processes, trainings, tuple(ways), bench, number, stage)
+        found = launch(ways_rank, placement, processes, trainings, tuple(ways), bench, number, stage, journal)
         if found is None:
             return None
         blocks += found
@@ -131,9 +140,10 @@ def ways_rank(
     bench: StrategyBenchParams,
     number: int,
     stage: str,
+    journal: Path | None = None,
 ) -> list[WayBlock]:
     """Time the rounds of launch `number` on one rank."""
-    ready = ReadyWays(context, trainings, ways)
+    ready = ReadyWays(context, trainings, ways, journal)
     blocks, progress = [], Progress(stage, bench.blocks, "round")
     for round_number in rounds_of_launch(bench.blocks, number, bench.launches):
         for way in Random(round_number).sample(ways, len(ways)):  # the same order on every rank
