@@ -98,7 +98,7 @@ def standing_launch(ranks: StandingRanks, monkeypatch: pytest.MonkeyPatch) -> No
             return launch(function, placement, 1, *args)
         return ranks(processes, function, *args)
 
-    measures = ("strategies.measure", "batchsz.measure", "ways.measure", "own.measure")
+    measures = ("strategies.measure", "batchsz.measure", "ways.measure", "own.measure", "own.checks")
     for module in ("train.run", *(f"questions.{each}" for each in measures)):
         monkeypatch.setattr(f"parashot.{module}.launch", call)
 

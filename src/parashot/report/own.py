@@ -75,6 +75,8 @@ def as_json(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> dict[
         "sentence": advice.sentence,
         "decided": advice.choice.decided,
         "stopped": results.stopped,
+        "warnings": [*results.warnings],
+        "gradient_differences": {each.strategy: each.difference for each in results.checks},
         "advised": asdict(advice.row.way),
         "finalists": [{**flat(row), "way": asdict(row.way)} for row in advice.rows],
         "tried": len(results.ways),

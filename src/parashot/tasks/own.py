@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
 from parashot.data.loaders import step_loader, workers_of_rank
@@ -38,13 +39,14 @@ class OwnTask(Task):
     """The training that `file` describes.
 
     Samples are read in an order that is shuffled anew in each pass, the same for every strategy, number of
-    replicas and number of workers.
+    replicas and number of workers. dropout: False switches that of the network off.
     """
 
     file: Path
     batchsz: int = 1
     workers: int = 0
     items: int = 0
+    dropout: bool = True
 
     remedy = "the loss is not finite: set a smaller learning rate"
 
@@ -53,7 +55,7 @@ class OwnTask(Task):
         with own_errors(self.file), torch.random.fork_rng(devices=[]):
             torch.manual_seed(SEED)
             network: nn.Module = load_file(self.file).network()
-        return network
+        return network if self.dropout else without_dropout(network)
 
     def batches(
         self, plan: Plan, context: Context, first: int = 0, *, in_process: bool = False
@@ -92,6 +94,16 @@ class OwnTask(Task):
         with own_errors(self.file):
             optimizer: torch.optim.Optimizer = load_file(self.file).optimizer(network.parameters())
         return optimizer
+
+
+def without_dropout(network: nn.Module) -> nn.Module:
+    """Switch dropout off in a network's layers, and in its layers of attention."""
+    for module in network.modules():
+        if isinstance(module, _DropoutNd):
+            module.p = 0.0
+        elif isinstance(getattr(module, "dropout", None), float):
+            vars(module)["dropout"] = 0.0
+    return network
 
 
 @dataclass

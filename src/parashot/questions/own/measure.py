@@ -16,6 +16,7 @@ from parashot.params import ParallelParams, StrategyBenchParams
 from parashot.parsing import parse, read_yaml
 from parashot.progress import span
 from parashot.questions.own.candidates import candidates
+from parashot.questions.own.checks import check_own
 from parashot.questions.own.records import PLAIN, OwnResults
 from parashot.questions.own.search import Found, Search, search_rank, steps_of_block
 from parashot.questions.ways.measure import Training, for_ways, time_ways
@@ -53,8 +54,8 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
     Where the user stops it, what has been measured is returned. Raises `UsageError` for a file that does not
     describe a training, `DeviceError` where it fails in a rank.
     """
-    parallel = own_parallel()
-    task = own_task(file)
+    ends = monotonic() + budget_seconds
+    task, parallel = own_task(file), own_parallel()
     listed = candidates(task, parallel)
     ways = tuple(listed.ways)
     log.info(
@@ -65,28 +66,25 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
         FINALISTS,
         span(budget_seconds),
     )
+    checked = check_own(task, parallel, ways)
     with TemporaryDirectory(prefix="parashot-measure-") as name:
-        search, finals = Path(name) / "search.csv", Path(name) / "finals.csv"
-        stopped = False
+        search, finals, stopped = Path(name) / "search.csv", Path(name) / "finals.csv", False
         try:
-            _measure(OwnTrainings(task, parallel), ways, budget_seconds, search, finals)
+            _measure(OwnTrainings(task, checked.parallel), ways, ends, search, finals)
         except KeyboardInterrupt:
             stopped = True
-        return OwnResults(ways, tuple(listed.skipped), _blocks(search), _blocks(finals), stopped)
+        timed = (_blocks(search), _blocks(finals))
+    return OwnResults(ways, tuple(listed.skipped), *timed, stopped, checked.gradients, checked.warnings)
 
 
-def _measure(
-    trainings: OwnTrainings, ways: tuple[Way, ...], budget_seconds: float, search: Path, finals: Path
-) -> None:
-    """Search, then time the finalists; every block goes to the file `search` or `finals`."""
-    begin = monotonic()
+def _measure(trainings: OwnTrainings, ways: tuple[Way, ...], ends: float, search: Path, finals: Path) -> None:
+    """Search, then time the finalists until about `ends`; every block goes to the file `search` or `finals`."""
     placement, processes = for_ways(ways, resolve_placement(trainings.parallel))
-    plan = Search(ways, FINALISTS, SEARCH_SHARE * budget_seconds, search)
+    plan = Search(ways, FINALISTS, SEARCH_SHARE * (ends - monotonic()), search)
     found = launch(search_rank, placement, processes, trainings, plan)
     assert found is not None  # this is no rank of torchrun
     finalists = (ways[0], *(each for each in found.best if each.way != PLAIN))
-    left = budget_seconds - (monotonic() - begin)
-    bench = _bench(trainings.parallel, found, finalists, left)
+    bench = _bench(trainings.parallel, found, finalists, ends - monotonic())
     time_ways(trainings, finalists, placement, bench, "finals", finals)
 
 

@@ -19,12 +19,21 @@ class SkippedWay:
     reason: str
 
 
+@record
+class GradientCheck:
+    """A strategy's gradient of the first step against that of one process, in float64."""
+
+    strategy: str
+    difference: float  # the largest of an entry, over the largest entry
+
+
 @dataclass(frozen=True)
 class OwnResults:
     """What was measured of one training.
 
     search: a block of each way, then of the better half, and so on. finals: the default and the last ways,
     in interleaved blocks over several launches; the advice is of these. stopped: by the user, before the end.
+    warnings: what the checks mean, in words.
     """
 
     ways: tuple[Way, ...]
@@ -32,6 +41,8 @@ class OwnResults:
     search: tuple[WayBlock, ...]
     finals: tuple[WayBlock, ...]
     stopped: bool = False
+    checks: tuple[GradientCheck, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def finalists(self) -> tuple[Way, ...]:
