@@ -130,7 +130,7 @@ def two_replicas(context: Context, file: Path) -> list[GradientCheck]:
 
 
 def test_a_gradient_that_is_not_that_of_one_process_is_noticed(ranks: StandingRanks, tmp_path: Path) -> None:
-    """Batch norm takes each replica's share by itself; a sum is divided by the replicas; dropout is no cause."""
+    """Batch norm takes each replica's share by itself; dropout is switched off for the comparison."""
     same = ranks(2, two_replicas, write_own(tmp_path, "own_same", "nn.Tanh()", "nn.Tanh(), nn.Dropout(0.5)"))
     assert [each.strategy for each in same] == ["ddp", "allreduce"]
     assert max(each.difference for each in same) < 1e-10

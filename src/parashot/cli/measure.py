@@ -66,10 +66,7 @@ def _text(results: OwnResults, advice: OwnAdvice) -> str:
     """The sentence, a table of the finalists, and what was left out."""
     from parashot.report.own import FINALS
 
-    notes = [
-        *results.warnings,
-        *(f"{each.strategy} was not tried: {each.reason}" for each in results.skipped),
-    ]
-    noted = "".join(f"Note: {each}\n" for each in notes)
+    skipped = (f"{each.strategy} was not tried: {each.reason}" for each in results.skipped)
+    noted = "".join(f"Note: {each}\n" for each in (*results.warnings, *skipped))
     tried = f"{len(results.ways)} ways were tried; the page: {REPORT}/index.html\n"
     return f"{advice.sentence}\n\n{FINALS.of(advice.rows).plain()}\n{noted}{tried}"

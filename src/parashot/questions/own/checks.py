@@ -35,7 +35,7 @@ class FirstStep:
 
 @dataclass(frozen=True)
 class Checked:
-    """What the checks found; warnings: what that means, in words. parallel: as it has to be for this network."""
+    """What the checks found, what that means in words, and `parallel` as this network needs it."""
 
     gradients: tuple[GradientCheck, ...]
     warnings: tuple[str, ...]

@@ -78,7 +78,7 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
 
 
 def _measure(trainings: OwnTrainings, ways: tuple[Way, ...], ends: float, search: Path, finals: Path) -> None:
-    """Search, then time the finalists until about `ends`; every block goes to the file `search` or `finals`."""
+    """Search, then time the finalists until about `ends`; blocks go to the files `search` and `finals`."""
     placement, processes = for_ways(ways, resolve_placement(trainings.parallel))
     plan = Search(ways, FINALISTS, SEARCH_SHARE * (ends - monotonic()), search)
     found = launch(search_rank, placement, processes, trainings, plan)
