@@ -23,7 +23,7 @@ from parashot.errors import UsageError
 from parashot.hardware import inspect_hardware
 from parashot.parallel.context import Context
 from parashot.questions.own import candidates as own_candidates
-from parashot.questions.own.advice import advise_own
+from parashot.questions.own.advice import advise_own, to_copy
 from parashot.questions.own.candidates import candidates
 from parashot.questions.own.checks import FirstStep, check_rank, first_step, in_words
 from parashot.questions.own.measure import measure_own, own_parallel
@@ -96,6 +96,16 @@ def test_the_simplest_that_is_as_good_is_recommended() -> None:
     same = advise_own(results({plain: 0.1, workers: 0.1, ddp: 0.2}))
     assert same is not None
     assert same.sentence.startswith("Keep one process with 1 thread, no workers, fp32: nothing was shown")
+
+
+def test_the_lines_to_copy_share_batch_and_workers_out() -> None:
+    lines = to_copy(way("ddp", replicas=2, workers=4, precision="bf16"), gpus=False)
+    assert lines[0] == "torchrun --nproc-per-node 2 YOUR_SCRIPT.py"
+    assert "batch_size=3, num_workers=2, pin_memory=False, sampler=DistributedSampler" in lines[1]
+    assert "DistributedDataParallel" in lines[2] and 'autocast("cpu", torch.bfloat16)' in lines[3]
+    assert to_copy(way(PLAIN), gpus=True) == [
+        "DataLoader(dataset, batch_size=6, num_workers=0, pin_memory=True, ...)"
+    ]
 
 
 @pytest.mark.usefixtures("standing_launch", "one_core")

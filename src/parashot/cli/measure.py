@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parashot.cli.arguments import Commands, tell
+from parashot.errors import DeviceError
 
 if TYPE_CHECKING:
     from parashot.questions.own.advice import OwnAdvice
     from parashot.questions.own.records import OwnResults
+    from parashot.records import Hardware
 
 REPORT = Path("parashot-report")
 
@@ -28,6 +30,12 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="a Python file")
     parser.add_argument("--budget", metavar="MINUTES", type=minutes, default=10.0, help="time to spend (10)")
+    parser.add_argument(
+        "--fail-below",
+        metavar="X",
+        type=float,
+        help="exit with 1 where what is recommended is not X times as fast as the default",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_run)
 
@@ -57,16 +65,20 @@ def _run(command: argparse.Namespace) -> None:
     elif command.json:
         print(json.dumps(as_json(results, advice, hardware), indent=2, ensure_ascii=False))
     else:
-        print(_text(results, advice), end="")
+        print(_text(results, advice, hardware), end="")
     if results.stopped:
         raise KeyboardInterrupt
+    if advice and command.fail_below and advice.speedup < command.fail_below:
+        raise DeviceError(f"{advice.speedup:.2f} times as fast, and --fail-below is {command.fail_below:g}")
 
 
-def _text(results: OwnResults, advice: OwnAdvice) -> str:
-    """The sentence, a table of the finalists, and what was left out."""
+def _text(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> str:
+    """The sentence, a table of the finalists, lines to copy, and what was left out."""
+    from parashot.questions.own.advice import to_copy
     from parashot.report.own import FINALS
 
     skipped = (f"{each.strategy} was not tried: {each.reason}" for each in results.skipped)
     noted = "".join(f"Note: {each}\n" for each in (*results.warnings, *skipped))
     tried = f"{len(results.ways)} ways were tried; the page: {REPORT}/index.html\n"
-    return f"{advice.sentence}\n\n{FINALS.of(advice.rows).plain()}\n{noted}{tried}"
+    lines = "".join(f"    {each}\n" for each in to_copy(advice.row.way, bool(hardware.gpus)))
+    return f"{advice.sentence}\n\n{FINALS.of(advice.rows).plain()}\n{lines}\n{noted}{tried}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from parashot.files import replacing_folder, write_text
 from parashot.questions import text
-from parashot.questions.own.advice import MARGIN, OwnAdvice, in_words
+from parashot.questions.own.advice import MARGIN, OwnAdvice, in_words, to_copy
 from parashot.questions.own.records import PLAIN, OwnResults, SkippedWay
 from parashot.questions.statistics import flat
 from parashot.questions.text import counted, listed, ratio
@@ -78,6 +78,7 @@ def as_json(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> dict[
         "warnings": [*results.warnings],
         "gradient_differences": {each.strategy: each.difference for each in results.checks},
         "advised": asdict(advice.row.way),
+        "to_copy": to_copy(advice.row.way, bool(hardware.gpus)),
         "finalists": [{**flat(row), "way": asdict(row.way)} for row in advice.rows],
         "tried": len(results.ways),
         "skipped": {each.strategy: each.reason for each in results.skipped},
@@ -96,6 +97,7 @@ def render_own(file: Path, results: OwnResults, advice: OwnAdvice, hardware: Har
         hardware=hardware,
         drawings={"finals": _drawing(results, advice)},
         tables={each.name: each for each in tables},
+        to_copy=to_copy(advice.row.way, bool(hardware.gpus)),
         launches=len({each.launch for each in results.finals}),
         margin=MARGIN,
         svg=svg,

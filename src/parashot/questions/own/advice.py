@@ -12,6 +12,9 @@ from parashot.questions.text import counted, percent, times
 from parashot.questions.ways.records import Way
 from parashot.questions.ways.rows import WayRow, step_seconds_by_way, way_rows
 
+STRATEGY_RANKS = {"serial": 1, "dp": 1}
+"""Processes of strategies that have one whatever the number of replicas; others have one for each."""
+
 MARGIN = 0.05
 """A way that takes at most so much longer is as good."""
 
@@ -27,6 +30,11 @@ class OwnAdvice:
     def row(self) -> WayRow[Way]:
         """Of the way that is recommended."""
         return next(each for each in self.rows if each.way.way == self.choice.choice)
+
+    @property
+    def speedup(self) -> float:
+        """Over the default."""
+        return self.row.speedup.value if self.row.speedup else 1.0
 
     @property
     def sentence(self) -> str:
@@ -58,6 +66,28 @@ def in_words(way: Way) -> str:
     """Strategy, workers and precision: `ddp on 2 replicas, 2 workers, bf16`."""
     workers = counted(way.workers, "worker") if way.workers else "no workers"
     return f"{way.devices}, {workers}, {way.precision}"
+
+
+def to_copy(way: Way, gpus: bool) -> list[str]:
+    """Lines of PyTorch that train in this way, each rank reading its share of a batch."""
+    ranks = STRATEGY_RANKS.get(way.strategy, way.replicas)
+    size, workers = way.batchsz // ranks, way.workers // ranks
+    loader = f"DataLoader(dataset, batch_size={size}, num_workers={workers}, pin_memory={gpus}, ...)"
+    lines = [f"torchrun --nproc-per-node {ranks} YOUR_SCRIPT.py"] if ranks > 1 else []
+    wraps = {
+        "dp": "network = torch.nn.DataParallel(network)  # on GPUs",
+        "ddp": "network = torch.nn.parallel.DistributedDataParallel(network)",
+        "fsdp": "torch.distributed.fsdp.fully_shard(network)",
+        "allreduce": f"for each in network.parameters(): torch.distributed.all_reduce(each.grad.div_({ranks}))",
+    }
+    if ranks > 1:
+        loader = loader.replace("...", "sampler=DistributedSampler(dataset)")
+    lines += [loader, *([wraps[way.strategy]] if way.strategy in wraps else [])]
+    if way.precision == "bf16":
+        lines.append(
+            f'with torch.autocast("{"cuda" if gpus else "cpu"}", torch.bfloat16):  # around the loss'
+        )
+    return lines
 
 
 def _simplest_first(ways: Sequence[Way]) -> list[str]:
