@@ -78,10 +78,9 @@ def test_what_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert found.ways[0] == Way(PLAIN, "serial", 1, 2, 6, 0, "fp32", "none")
     assert {(each.strategy, each.workers) for each in found.ways} == {
         *(("serial", count) for count in (0, 1, 2, 4)),
-        *(("dp", count) for count in (0, 1, 2, 4)),
         *((name, count) for name in ("ddp", "allreduce", "fsdp") for count in (0, 2, 4)),
     }
-    assert found.skipped == []
+    assert [each.strategy for each in found.skipped] == ["dp"] and "GPUs only" in found.skipped[0].reason
     lone = candidates(replace(task, batchsz=1), parallel)
     assert {each.strategy for each in lone.ways} == {"serial"}
     assert {each.strategy for each in lone.skipped} == {"dp", "ddp", "allreduce", "fsdp"}
@@ -117,9 +116,9 @@ def test_a_file_is_measured_and_its_report_written(monkeypatch: pytest.MonkeyPat
     parallel = replace(own_parallel(), device="cpu", replicas=2)
     monkeypatch.setattr("parashot.questions.own.measure.own_parallel", lambda: parallel)
     found = measure_own(write_own(tmp_path, "own_measured"), 0)
-    names = {"default", "dp-0-fp32", "ddp-0-fp32", "allreduce-0-fp32", "fsdp-0-fp32"}
+    names = {"default", "ddp-0-fp32", "allreduce-0-fp32", "fsdp-0-fp32"}
     assert {each.way for each in found.ways} == {each.way for each in found.search} == names
-    assert {each.strategy for each in found.checks} == {"dp", "ddp", "allreduce", "fsdp"}
+    assert {each.strategy for each in found.checks} == {"ddp", "allreduce", "fsdp"}
     assert max(each.difference for each in found.checks) < 1e-10 and found.warnings == ()
     assert found.finalists[0].way == PLAIN and len(found.finalists) in {3, 4}
     assert len(found.finals) == 8 * len(found.finalists)
@@ -128,10 +127,10 @@ def test_a_file_is_measured_and_its_report_written(monkeypatch: pytest.MonkeyPat
     write_own_report(tmp_path / "report", Path("own.py"), found, advice, inspect_hardware())
     assert read_rows(WayBlock, tmp_path / "report/finals.csv") == [*found.finals]
     tree = json.loads((tmp_path / "report/advice.json").read_text(encoding="utf-8"))
-    assert (tree["sentence"], tree["tried"]) == (advice.sentence, 5)
+    assert (tree["sentence"], tree["tried"]) == (advice.sentence, 4)
     assert tree["finalists"][0]["speedup"] == 1
     page = (tmp_path / "report/index.html").read_text(encoding="utf-8")
-    assert "How to train own.py" in page and page.count("<tr>") == 1 + len(found.finalists) + 1 + 5
+    assert "How to train own.py" in page and page.count("<tr>") == 1 + len(found.finalists) + 1 + 4
 
 
 def two_replicas(context: Context, file: Path) -> list[GradientCheck]:

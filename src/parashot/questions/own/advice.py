@@ -78,7 +78,7 @@ def to_copy(way: Way, gpus: bool) -> list[str]:
         "dp": "network = torch.nn.DataParallel(network)  # on GPUs",
         "ddp": "network = torch.nn.parallel.DistributedDataParallel(network)",
         "fsdp": "torch.distributed.fsdp.fully_shard(network)",
-        "allreduce": f"for each in network.parameters(): torch.distributed.all_reduce(each.grad.div_({ranks}))",
+        "allreduce": f"torch.distributed.all_reduce(each.grad.div_({ranks}))  # of each parameter",
     }
     if ranks > 1:
         loader = loader.replace("...", "sampler=DistributedSampler(dataset)")

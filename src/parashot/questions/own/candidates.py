@@ -38,7 +38,7 @@ def candidates(task: Task, parallel: ParallelParams) -> Candidates:
         fitted = alone if name == "serial" else placement.for_batch(task.batchsz)
         reason = unsupported_reason(
             name, task, StepOptions(), fitted, parallel, torch.cuda.device_count()
-        ) or _pointless(name, fitted)
+        ) or _useless(name, fitted)
         if reason:
             found.skipped.append(SkippedWay(name, reason))
             continue
@@ -56,8 +56,13 @@ def worker_counts(ranks: int) -> Iterator[int]:
     yield from sorted({0, ranks, max(ranks, threads // 2), max(ranks, threads)})
 
 
-def _pointless(name: str, placement: Placement) -> str:
-    return "one replica has nobody to share with" if placement.replicas == 1 and name != "serial" else ""
+def _useless(name: str, placement: Placement) -> str:
+    """Reason why nobody could act on such a recommendation, or an empty text."""
+    if name != "serial" and placement.replicas == 1:
+        return "one replica has nobody to share with"
+    if name == "dp" and placement.device_type == "cpu":
+        return "torch.nn.DataParallel spreads a batch over GPUs only"
+    return ""
 
 
 def _way(name: str, strategy: str, placement: Placement, task: Task, workers: int, precision: str) -> Way:
