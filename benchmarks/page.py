@@ -58,10 +58,14 @@ def page(results: Path) -> str:
         "of their own, timed in turn (A B C A B C …); medians with 95% intervals from resampled blocks.",
     ]
     for name in ORDER:
-        if (results / f"{name}.json").exists():
-            tree = _read(results, name)
-            about = import_module(f"benchmarks.{name}").__doc__ or ""
-            parts += [f"## {name}", about.strip(), f"*{_circumstances(tree)}*"]
+        # a benchmark of other data is saved as NAME-DATA.json
+        for number, file in enumerate([results / f"{name}.json", *sorted(results.glob(f"{name}-*.json"))]):
+            if not file.exists():
+                continue
+            tree = _read(results, file.stem)
+            if number == 0:
+                parts += [f"## {name}", (import_module(f"benchmarks.{name}").__doc__ or "").strip()]
+            parts.append(f"*{_circumstances(tree)}*")
             if name == "leaks":
                 what = ", ".join(QUANTITIES.values())
                 parts.append(f"![Of each work over its steps or restarts: {what}](pictures/{PICTURE.name})")
