@@ -61,10 +61,7 @@ class OwnTask(Task):
         self, plan: Plan, context: Context, first: int = 0, *, in_process: bool = False
     ) -> Iterator[Batch]:
         """Yield this rank's batches, by its share of the workers."""
-        module = load_file(self.file)
-        with own_errors(self.file):
-            dataset = module.dataset()
-        steps = StepsOfDataset(dataset, getattr(module, "collate", default_collate), plan, self.file)
+        steps = steps_of(self.file, plan)
         workers = workers_of_rank(
             0 if in_process else self.workers, context.local_rank, context.local_world_size
         )
@@ -159,12 +156,23 @@ def load_file(file: Path) -> ModuleType:
     return module
 
 
+@lru_cache
+def load_dataset(file: Path) -> Any:
+    """Call the user's `dataset()`, once in a process."""
+    with own_errors(file):
+        return load_file(file).dataset()
+
+
+def steps_of(file: Path, plan: Plan) -> StepsOfDataset:
+    """The user's data set as one of steps."""
+    return StepsOfDataset(
+        load_dataset(file), getattr(load_file(file), "collate", default_collate), plan, file
+    )
+
+
 def own_task(file: Path) -> OwnTask:
     """The training of a file, looked at: one step's batch is read. Raises `UsageError`."""
-    module = load_file(file)
-    task = OwnTask(file, module.batchsz)
-    with own_errors(file):
-        dataset = module.dataset()
+    task, dataset = OwnTask(file, load_file(file).batchsz), load_dataset(file)
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         raise UsageError(
             f"{file}: dataset() returns an iterable one, of which every worker and rank would read all; "
@@ -172,8 +180,7 @@ def own_task(file: Path) -> OwnTask:
         )
     if len(dataset) < task.batchsz:
         raise UsageError(f"{file}: the data set has {len(dataset)} samples and a batch {task.batchsz}")
-    plan = Plan(task.batchsz, task.batchsz)
-    batch = StepsOfDataset(dataset, getattr(module, "collate", default_collate), plan, file)[0]
+    batch = steps_of(file, Plan(task.batchsz, task.batchsz))[0]
     sizes = {len(each) if each.dim() else 0 for each in batch.tensors}
     if sizes != {task.batchsz}:
         raise UsageError(
