@@ -12,7 +12,7 @@ from tiny_data import tiny_params
 from torch import nn
 
 from parashot.model.network import build_network
-from parashot.model.norm import BatchNorm1d, BatchNorm2d, _InPlace, concatenated
+from parashot.model.norm import BatchNorm1d, BatchNorm2d
 from parashot.params import ModelParams
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
@@ -45,22 +45,6 @@ def test_without_groups_it_is_that_of_pytorch(group: int) -> None:
     ours.group = group
     assert torch.equal(ours(rows), theirs(rows))
     assert all(torch.equal(value, theirs.state_dict()[name]) for name, value in ours.state_dict().items())
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_compiled_or_not_it_is_the_same(dtype: torch.dtype) -> None:
-    """torch.compile sees other operations than what runs else; maps are bf16 under autocast."""
-    maps = torch.randn(7, 3, 4, 4, dtype=dtype).to(memory_format=torch.channels_last)
-    weight, bias = torch.randn(2, 3).unbind()
-    found = []
-    for normalise in (concatenated, _InPlace.apply):
-        inputs = [each.clone().requires_grad_() for each in (maps, weight, bias)]
-        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
-            outputs = normalise(*inputs, 3, 1e-5)
-        outputs[0].square().sum().backward()
-        found.append([*outputs, *(each.grad for each in inputs)])
-    for ours, theirs in zip(*found, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 def test_running_statistics_stay_in_full_precision() -> None:

@@ -4,19 +4,15 @@ Hoffer et al., Train Longer, Generalize Better (NeurIPS 2017), section 4: each g
 normalised by its own mean and variance. Replicas whose shares are whole groups then normalise as one device
 does, and a larger batch changes nothing in what is normalised together.
 
-m maps (images, pairs) of C channels, in g groups of consecutive maps
+m maps (images, pairs) of C channels
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
-
-Normalised = tuple[Tensor, Tensor, Tensor]
-"""Maps [m, C, ...]; mean and 1 / sqrt(variance + eps) of each group [g, C], without a graph."""
 
 
 class _GroupedNorm(_BatchNorm):
@@ -32,67 +28,28 @@ class _GroupedNorm(_BatchNorm):
         """Maps [m, C, ...] to maps of the same shape and memory order."""
         if not self.training or not 0 < self.group < len(maps):
             return super().forward(maps)
-        normalise = concatenated if torch.compiler.is_compiling() else _InPlace.apply
-        normalised, means, scales = normalise(maps, self.weight, self.bias, self.group, self.eps)
-        self._follow(means, scales, maps.shape)
-        return normalised
+        assert self.running_mean is not None and self.running_var is not None
+        groups = maps.split(self.group)
+        means = self.running_mean.new_zeros(len(groups), len(self.running_mean))
+        variances = torch.zeros_like(means)
+        normalised = [
+            # with a momentum of 1 the running statistics become those of the group
+            F.batch_norm(each, mean, variance, self.weight, self.bias, True, 1.0, self.eps)
+            for each, mean, variance in zip(groups, means, variances, strict=True)
+        ]
+        self._follow(means, variances, [len(each) for each in groups])
+        return torch.cat(normalised)
 
     @torch.no_grad()
-    def _follow(self, means: Tensor, scales: Tensor, shape: torch.Size) -> None:
+    def _follow(self, means: Tensor, variances: Tensor, sizes: list[int]) -> None:
         assert self.running_mean is not None and self.running_var is not None
         assert self.num_batches_tracked is not None
-        sizes = [min(self.group, shape[0] - first) for first in range(0, shape[0], self.group)]
-        counts = [size * shape[2:].numel() for size in sizes]
-        shares = means.new_tensor([size / shape[0] for size in sizes])[:, None]
-        unbiased = means.new_tensor([count / max(count - 1, 1) for count in counts])[:, None]
-        variances = (scales**-2 - self.eps) * unbiased
+        shares = means.new_tensor(sizes)[:, None] / sum(sizes)
         self.num_batches_tracked.add_(1)
         # without a momentum: the mean over all batches, as PyTorch's
         momentum = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
         self.running_mean.lerp_((shares * means).sum(0), momentum)
         self.running_var.lerp_((shares * variances).sum(0), momentum)
-
-
-def concatenated(maps: Tensor, weight: Tensor, bias: Tensor, group: int, eps: float) -> Normalised:
-    """Normalise each group by itself, then concatenate: what torch.compile can see through."""
-    found = [
-        torch.native_batch_norm(each, weight, bias, None, None, True, 0.0, eps) for each in maps.split(group)
-    ]
-    normalised, means, scales = zip(*found, strict=True)
-    return torch.cat(normalised), torch.stack(means), torch.stack(scales)
-
-
-class _InPlace(torch.autograd.Function):
-    """The same with each group written to its place; concatenating would copy it, forward and backward."""
-
-    @staticmethod
-    def forward(ctx: Any, maps: Tensor, weight: Tensor, bias: Tensor, group: int, eps: float) -> Normalised:
-        normalised, groups = torch.empty_like(maps), maps.split(group)
-        means = weight.new_empty(len(groups), len(weight))
-        scales = torch.empty_like(means)
-        rows = zip(groups, normalised.split(group), means.unbind(), scales.unbind(), strict=True)
-        for each, out, mean, scale in rows:
-            torch.ops.aten.native_batch_norm.out(
-                each, weight, bias, None, None, True, 0.0, eps, out=out, save_mean=mean, save_invstd=scale
-            )
-        ctx.save_for_backward(maps, weight, means, scales)
-        ctx.mark_non_differentiable(means, scales)
-        ctx.group, ctx.eps = group, eps
-        return normalised, means, scales
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        maps, weight, means, scales = ctx.saved_tensors
-        of_maps, of_weight, of_bias = torch.empty_like(maps), [], []
-        parts = (each.split(ctx.group) for each in (gradients[0], maps, of_maps))
-        for gradient, each, out, mean, scale in zip(*parts, means.unbind(), scales.unbind(), strict=True):
-            found, weights, biases = torch.ops.aten.native_batch_norm_backward(
-                gradient, each, weight, None, None, mean, scale, True, ctx.eps, [True, True, True]
-            )
-            out.copy_(found)
-            of_weight.append(weights)
-            of_bias.append(biases)
-        return of_maps, torch.stack(of_weight).sum(0), torch.stack(of_bias).sum(0), None, None
 
 
 class BatchNorm1d(_GroupedNorm, nn.BatchNorm1d):
