@@ -13,7 +13,7 @@ import torch
 
 from benchmarks import loader, scale, step
 from benchmarks.outcome import Outcome, Table, median_of
-from benchmarks.pipeline import help_seconds, watch_seconds
+from benchmarks.pipeline import help_seconds
 from benchmarks.replicas import measure_replicas
 from benchmarks.turns import rounds
 from benchmarks.workload import Workload
@@ -76,7 +76,6 @@ STEPS = (
     StepBound(Workload("conv4", 84, 15, BATCHSZ), half=3, full=1.6),
 )
 MEMORY, MEMORY_RECOMPUTED = 0.5, 0.25
-WATCHED_STEP_SECONDS = 0.005
 
 
 def run(quick: bool) -> Outcome:
@@ -150,10 +149,6 @@ def _pipeline_rows(quick: bool, raw: Raw) -> Iterator[Row]:
     seconds = help_seconds()
     raw["parashot --help"] = {"seconds": seconds}
     yield Row("parashot --help (s)", median_of(seconds), 0.5, least=False)
-    added = watch_seconds()
-    raw["parashot.watch"] = {"seconds": added}
-    share = median_of([each / WATCHED_STEP_SECONDS for each in added])
-    yield Row("parashot.watch: share of a step of 5 ms", share, 0.01, least=False)
 
 
 _PARTS: Sequence[Callable[[bool, Raw], Iterator[Row]]] = (

@@ -1,4 +1,4 @@
-"""Fixed costs before anything is computed: processes, modules, DVC's look at the whole study."""
+"""Fixed costs: processes, modules and DVC's look at the whole study; what `parashot.watch` adds to a step."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from parashot.questions.timed import in_turn
 _PYTHON = (sys.executable, "-c")
 _HELP = ("parashot", "--help")
 _WATCHED_STEPS = 100_000
+WATCHED_STEP_SECONDS, MOST_WATCHING = 0.005, 0.01
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "python -c pass": (*_PYTHON, "pass"),
@@ -36,8 +37,17 @@ def run(quick: bool) -> Outcome:
     """Time every command in turn, from outside."""
     measured = in_turn({name: _timed(*command) for name, command in COMMANDS.items()}, rounds(quick))
     rows = [(name, median_of(series)) for name, series in measured.items()]
-    table = Table("Fixed costs: a command from its start to its end", ("command", "seconds"), rows)
-    return Outcome("pipeline", [table], raw=measured, settings={"rounds": rounds(quick), "quick": quick})
+    commands = Table("Fixed costs: a command from its start to its end", ("command", "seconds"), rows)
+    added = watch_seconds()
+    share = median_of([each / WATCHED_STEP_SECONDS for each in added])
+    holds = share.value <= MOST_WATCHING
+    watched = Table(
+        "What parashot.watch adds to a step of 5 ms",
+        ("seconds", "share", "at most", "verdict"),
+        [(median_of(added), share, MOST_WATCHING, "holds" if holds else "falls short")],
+    )
+    settings = {"rounds": rounds(quick), "quick": quick, "short": [] if holds else ["parashot.watch"]}
+    return Outcome("pipeline", [commands, watched], raw={**measured, "watch": added}, settings=settings)
 
 
 def help_seconds() -> list[float]:

@@ -54,7 +54,8 @@ def test_every_part_of_the_summary_is_filled(studied: Checkout) -> None:
         assert 0 <= row["val_accuracy"] <= 1
     assert {row["batchsz"] for row in summary["batchsz"]} == {2, 4}
     grid = {(backend, workers) for backend in ("jpeg", "packed") for workers in (0, 2)}
-    assert {(row["backend"], row["workers"]) for row in summary["loading"]} == {*grid, ("resident", 0)}
+    read = [row["way"] for row in summary["loading"]]
+    assert {(way["backend"], way["workers"]) for way in read} == {*grid, ("resident", 0)}
     assert [row["way"] for row in summary["gain"]] == ["default", "advised"]
     assert summary["claims"] and all(claim["verdict"] and claim["reason"] for claim in summary["claims"])
     page = studied.read("reports/index.html")
