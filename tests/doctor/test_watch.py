@@ -54,11 +54,9 @@ def test_an_active_run_gets_the_share(tmp_path: Path, monkeypatch: pytest.Monkey
     import mlflow
 
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
-    client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
-    before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    client = mlflow.MlflowClient()
     with mlflow.start_run() as run:
         list(watch(range(5), tell=lambda line: None))
-    mlflow.set_tracking_uri(before)
     found = client.get_run(run.info.run_id).data.metrics
     assert set(found) == {"step_seconds", "waiting_share"} and 0 <= found["waiting_share"] <= 1

@@ -56,7 +56,7 @@ def test_every_part_of_the_summary_is_filled(studied: Checkout) -> None:
     grid = {(backend, workers) for backend in ("jpeg", "packed") for workers in (0, 2)}
     read = [row["way"] for row in summary["loading"]]
     assert {(way["backend"], way["workers"]) for way in read} == {*grid, ("resident", 0)}
-    assert [row["way"] for row in summary["gain"]] == ["default", "advised"]
+    assert [row["way"]["way"] for row in summary["gain"]] == ["default", "advised"]
     assert summary["claims"] and all(claim["verdict"] and claim["reason"] for claim in summary["claims"])
     page = studied.read("reports/index.html")
     assert "synthetic" in page.lower()

@@ -83,7 +83,12 @@ def _start(
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    for noisy in ("torch.distributed.elastic", "torch.distributed.launcher", "torch.multiprocessing.spawn"):
+    for noisy in (
+        "torch.distributed.elastic",
+        "torch.distributed.elastic.agent.server.api",  # has a level of its own
+        "torch.distributed.launcher",
+        "torch.multiprocessing.spawn",
+    ):
         # what they say of a failure is raised in one line below
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
     os.environ[FRESH_STORE] = "1"
@@ -145,6 +150,7 @@ def _rank(
     mend is written to `final` as well, and ends every further attempt at once.
     """
     end_with_maker()  # torch has SIGINT sent then, which some code swallows
+    signal.signal(signal.SIGINT, _interrupt_once)
     logging.basicConfig(level=verbosity, format="%(message)s", handlers=[OneLine()])
     if final.exists():
         raise DeviceError(final.read_text(encoding="utf-8"))
@@ -158,6 +164,12 @@ def _rank(
         known = isinstance(error, ParashotError | OSError)
         final.write_text(one_line(error) if known else f"{type(error).__name__}: {one_line(error)}")
         raise DeviceError(final.read_text(encoding="utf-8")) from error
+
+
+def _interrupt_once(*_: object) -> None:
+    """Interrupt this rank. The launcher, which Ctrl-C reaches as well, sends another signal while it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _message(recorded: Any) -> str:
