@@ -91,9 +91,10 @@ def to_copy(way: Way, gpus: bool) -> list[str]:
 
 
 def _simplest_first(ways: Sequence[Way]) -> list[str]:
-    """The default, then fewer replicas, fewer workers, full precision."""
+    """The default, then fewer replicas, what PyTorch wraps, fewer workers, full precision."""
 
-    def cost(way: Way) -> tuple[bool, int, int, bool]:
-        return way.way != PLAIN, way.replicas, way.workers, way.precision != "fp32"
+    def cost(way: Way) -> tuple[bool, int, bool, int, bool]:
+        by_hand = way.strategy == "allreduce"
+        return way.way != PLAIN, way.replicas, by_hand, way.workers, way.precision != "fp32"
 
     return [each.way for each in sorted(ways, key=cost)]

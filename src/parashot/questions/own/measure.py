@@ -18,7 +18,7 @@ from parashot.progress import span
 from parashot.questions.own.candidates import candidates
 from parashot.questions.own.checks import check_own
 from parashot.questions.own.records import PLAIN, OwnResults
-from parashot.questions.own.search import Found, Search, search_rank, steps_of_block
+from parashot.questions.own.search import Found, Search, better_half, search_rank, steps_of_block
 from parashot.questions.ways.measure import Training, for_ways, time_ways
 from parashot.questions.ways.records import Way, WayBlock
 from parashot.records import read_rows
@@ -83,7 +83,9 @@ def _measure(trainings: OwnTrainings, ways: tuple[Way, ...], ends: float, search
     plan = Search(ways, FINALISTS, SEARCH_SHARE * (ends - monotonic()), search)
     found = launch(search_rank, placement, processes, trainings, plan)
     assert found is not None  # this is no rank of torchrun
-    finalists = (ways[0], *(each for each in found.best if each.way != PLAIN))
+    alone = [each for each in ways if each.replicas == 1 and each.way != PLAIN]
+    simple = better_half(alone, found.blocks, 1)[:1]  # what needs no second process shall have its chance
+    finalists = tuple(dict.fromkeys((ways[0], *simple, *found.best)))
     bench = _bench(trainings.parallel, found, finalists, ends - monotonic())
     time_ways(trainings, finalists, placement, bench, "finals", finals)
 
