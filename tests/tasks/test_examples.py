@@ -1,7 +1,11 @@
-"""Each example is a training: on one batch its loss falls, and replicas begin with the same one."""
+"""Each example is a training: on one batch its loss falls, and replicas begin with the same one.
+
+Without dropout, which is random, so that every run of a test computes the same.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +23,7 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 
 
 def losses(context: Context, name: str, file: Path, steps: int) -> list[float]:
-    task = own_task(file)
+    task = replace(own_task(file), dropout=False)
     strategy = build_strategy(name, task, StepOptions(), context, own_parallel())
     plan = strategy.plan(steps * task.batchsz, task.batchsz, context)
     batches = [next(task.batches(plan, context))] * steps
@@ -42,4 +46,4 @@ def test_an_example_trains(file: Path, ranks: StandingRanks) -> None:
     found = losses(alone(), "serial", file, 6)
     assert found[-1] < found[0]
     first = on_ranks(ranks, "ddp", losses, file, 1)
-    assert first == pytest.approx(found[:1], rel=0.05)  # batch norm and dropout differ between replicas
+    assert first == pytest.approx(found[:1], rel=0.05)  # batch norm takes each share by itself
