@@ -1,17 +1,22 @@
 """dvc.yaml in a real DVC repository: which stages a turned knob or an edited file runs again.
 
-Every command is replaced by one that only writes what its stage declares, so a study takes seconds.
+Every command is replaced by one that only writes what its stage declares, so a study takes seconds. DVC rewrites
+dvc.lock after each stage, most of its time in ruamel.yaml, which keeps comments; here libyaml does it.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
+from typing import Any, TextIO
 
 import pytest
 import yaml
 from checkouts import ROOT, Checkout, copy_project, new_repository
 from dvc.repo import Repo
+from dvc.utils.serialize import _yaml
 
 from parashot.parallel.registry import STRATEGIES
 
@@ -39,6 +44,22 @@ KNOBS = {
 }
 PAGE = "src/parashot/report/page.py"
 COMPUTES_NOTHING = ("src/parashot/errors.py", "src/parashot/data/__pycache__/pack.cpython-311.pyc")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def libyaml() -> Iterator[None]:
+    """DVC reads and writes YAML by libyaml in this process."""
+
+    def parse(text: str, path: str, typ: str = "safe") -> Any:
+        return yaml.load(text, yaml.CSafeLoader) or {}
+
+    def dump(data: Any, stream: TextIO) -> None:
+        yaml.dump(json.loads(json.dumps(data)), stream, yaml.CSafeDumper, sort_keys=False)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_yaml, "parse_yaml", parse)
+        patch.setattr(_yaml, "_dump", dump)
+        yield
 
 
 @pytest.fixture(scope="module")
