@@ -1,7 +1,7 @@
 """dvc.yaml in a real DVC repository: which stages a turned knob or an edited file runs again.
 
 Every command is replaced by one that only writes what its stage declares, so a study takes seconds. DVC
-rewrites dvc.lock after each stage, most of its time in ruamel.yaml, which keeps comments; here libyaml does it.
+rewrites dvc.lock after each stage, mostly in ruamel.yaml, which keeps comments; here libyaml does it.
 """
 
 from __future__ import annotations
