@@ -37,6 +37,7 @@ class Transformer(nn.Module):
         layer = nn.TransformerEncoderLayer(WIDTH, nhead=4, dim_feedforward=4 * WIDTH, batch_first=True)
         self.layers = nn.TransformerEncoder(layer, num_layers=2)
         self.score = nn.Linear(WIDTH, len(LETTERS), bias=False)
+        nn.init.normal_(self.embed.weight, std=WIDTH**-0.5)
         self.score.weight = self.embed.weight
 
     def forward(self, characters):

@@ -112,7 +112,7 @@ def test_cores_count_siblings_once_and_memory_is_limited_by_the_group(
     files |= {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": f"{512 * MIB}\n"}
     root = _machine(tmp_path, files)
     assert hardware.usable_cores(root) == 2
-    assert hardware._usable_memory_bytes(root) == 512 * MIB
+    assert hardware.usable_memory_bytes(root) == 512 * MIB
 
 
 def test_memory_of_a_tree(monkeypatch: pytest.MonkeyPatch) -> None:

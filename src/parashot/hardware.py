@@ -33,7 +33,7 @@ def inspect_hardware() -> Hardware:
         cpu_model=_cpu_model(),
         cores=usable_cores(),
         threads=usable_threads(),
-        memory_gib=round(_usable_memory_bytes() / 2**30),
+        memory_gib=round(usable_memory_bytes() / 2**30),
         gpus=gpus,
         platform=f"{platform.system()} {platform.machine()}",
         python=platform.python_version(),
@@ -135,7 +135,7 @@ def _affinity() -> set[int]:
     return set(range(os.cpu_count() or 1))
 
 
-def _usable_memory_bytes(root: Path = ROOT) -> int:
+def usable_memory_bytes(root: Path = ROOT) -> int:
     """Return the physical memory, or the limit of this process's control group where that is lower."""
     limits = [
         int(limit[0])

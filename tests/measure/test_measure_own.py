@@ -24,19 +24,31 @@ from parashot.hardware import inspect_hardware
 from parashot.parallel.context import Context
 from parashot.questions.own import candidates as own_candidates
 from parashot.questions.own.advice import advise_own, to_copy
-from parashot.questions.own.candidates import candidates
+from parashot.questions.own.candidates import candidates, combined, refinements
 from parashot.questions.own.checks import FirstStep, check_rank, first_step, in_words
-from parashot.questions.own.measure import measure_own, own_parallel
-from parashot.questions.own.records import PLAIN, GradientCheck, OwnResults
+from parashot.questions.own.measure import OwnTrainings, measure_own, own_parallel
+from parashot.questions.own.parts import parts_rank
+from parashot.questions.own.records import (
+    DEFAULTS,
+    PLAIN,
+    GradientCheck,
+    OwnResults,
+    OwnWay,
+    SizeRow,
+    SkippedWay,
+)
+from parashot.questions.own.refine import refined
 from parashot.questions.own.search import better_half, halvings, steps_of_block
-from parashot.questions.ways.records import Way, WayBlock
+from parashot.questions.own.sizes import measure_sizes
+from parashot.questions.ways.records import WayBlock
 from parashot.records import read_rows
 from parashot.report.own import write_own_report
 from parashot.tasks.own import OwnTask, own_task
 
 
-def way(name: str, *, replicas: int = 1, workers: int = 0, precision: str = "fp32") -> Way:
-    return Way(name, "ddp" if replicas > 1 else "serial", replicas, 1, 6, workers, precision, "none")
+def way(name: str, *, replicas: int = 1, workers: int = 0, precision: str = "fp32") -> OwnWay:
+    strategy = "ddp" if replicas > 1 else "serial"
+    return OwnWay(name, strategy, replicas, 1, 6, workers, precision, **DEFAULTS)
 
 
 def blocks(name: str, step: float, noise: float = 0.001) -> list[WayBlock]:
@@ -47,9 +59,9 @@ def blocks(name: str, step: float, noise: float = 0.001) -> list[WayBlock]:
     ]
 
 
-def results(seconds: dict[Way, float]) -> OwnResults:
+def results(seconds: dict[OwnWay, float]) -> OwnResults:
     finals = [block for each, step in seconds.items() for block in blocks(each.way, step)]
-    return OwnResults(tuple(seconds), (), (), tuple(finals))
+    return OwnResults(tuple(seconds), (), (), (), tuple(finals))
 
 
 @given(
@@ -75,7 +87,7 @@ def test_what_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(own_candidates, "precisions", lambda device: ["fp32", "bf16"])
     task, parallel = OwnTask(tmp_path / "file.py", 6), replace(own_parallel(), device="cpu")
     found = candidates(task, parallel)
-    assert found.ways[0] == Way(PLAIN, "serial", 1, 2, 6, 0, "fp32", "none")
+    assert found.ways[0] == OwnWay(PLAIN, "serial", 1, 2, 6, 0, "fp32", **DEFAULTS)
     assert {(each.strategy, each.workers) for each in found.ways} == {
         *(("serial", count) for count in (0, 1, 2, 4)),
         *((name, count) for name in ("ddp", "allreduce", "fsdp") for count in (0, 2, 4)),
@@ -100,11 +112,50 @@ def test_the_simplest_that_is_as_good_is_recommended() -> None:
 def test_the_lines_to_copy_share_batch_and_workers_out() -> None:
     lines = to_copy(way("ddp", replicas=2, workers=4, precision="bf16"), gpus=False)
     assert lines[0] == "torchrun --nproc-per-node 2 YOUR_SCRIPT.py"
-    assert "batch_size=3, num_workers=2, pin_memory=False, sampler=DistributedSampler" in lines[1]
+    assert "batch_size=3, num_workers=2, prefetch_factor=2, persistent_workers=True, sampler" in lines[1]
     assert "DistributedDataParallel" in lines[2] and 'autocast("cpu", torch.bfloat16)' in lines[3]
-    assert to_copy(way(PLAIN), gpus=True) == [
-        "DataLoader(dataset, batch_size=6, num_workers=0, pin_memory=True, ...)"
-    ]
+    assert to_copy(way(PLAIN), gpus=True) == ["DataLoader(dataset, batch_size=6, num_workers=0, ...)"]
+    all_on = replace(way("all", precision="fp16"), channels_last=True, fused=True, compile="default")
+    text = "\n".join(to_copy(replace(all_on, pin_memory=True), gpus=True))
+    for part in (
+        "channels_last",
+        "fused=True",
+        "network.compile",
+        "pin_memory=True",
+        "float16",
+        "GradScaler",
+    ):
+        assert part in text
+
+
+def test_only_what_could_help_is_changed_and_what_helps_is_taken_together(tmp_path: Path) -> None:
+    rows = own_task(write_own(tmp_path, "own_refined", "RMSprop(parameters, lr=0.05)", "SGD(parameters)"))
+    found = refinements(way("best", workers=2), rows, "cpu", compiling=False)
+    assert [(each.fused, each.prefetch) for each in found] == [(True, 2), (False, 4)]
+    assert refinements(replace(way("best"), strategy="fsdp"), rows, "cpu", compiling=True) == []
+    images = own_task(write_own(tmp_path, "own_images", "nn.Tanh()", "nn.Tanh(), nn.Conv2d(1, 1, 1)"))
+    (changed,) = refinements(way("best"), images, "cpu", compiling=False)
+    assert changed == replace(way("best-channels_last"), channels_last=True)
+    timed = [*blocks("best", 0.1), *blocks(found[0].way, 0.09), *blocks(found[1].way, 0.0999)]
+    assert refined(way("best", workers=2), found, timed) == found[0]
+    both = combined(way("best", workers=2), found)
+    assert (both.fused, both.prefetch, both.workers) == (True, 4, 2)
+    assert combined(way("best"), []) == way("best")
+
+
+def test_a_step_has_its_parts_and_a_batch_grows_as_far_as_there_are_samples(tmp_path: Path) -> None:
+    file = write_own(tmp_path, "own_parts", "batchsz = 6", "batchsz = 3")
+    trainings = OwnTrainings(own_task(file), own_parallel())
+    three = replace(way("serial"), batchsz=3)
+    (parts,) = parts_rank(alone(), trainings, [three])
+    shares = [parts.forward, parts.backward, parts.optimizer, parts.exchange, parts.idle]
+    assert sum(shares) == pytest.approx(1) and min(shares[:3]) > 0 and parts.exchange == 0
+    sizes: list[SizeRow] = []
+    reason = measure_sizes(trainings, three, 10, alone().placement, time.monotonic() + 600, sizes.append)
+    assert [each.batchsz for each in sizes] == [3, 6] and "10 samples" in reason
+    assert all(each.seconds_per_step > 0 and each.memory_bytes > 2**20 for each in sizes)
+    late = measure_sizes(trainings, three, 10, alone().placement, time.monotonic(), sizes.append)
+    assert len(sizes) == 2 and "no time" in late
 
 
 @pytest.mark.usefixtures("standing_launch", "one_core")
@@ -128,12 +179,14 @@ def test_a_file_is_measured_and_its_report_written(monkeypatch: pytest.MonkeyPat
     assert read_rows(WayBlock, tmp_path / "report/finals.csv") == [*found.finals]
     tree = json.loads((tmp_path / "report/advice.json").read_text(encoding="utf-8"))
     assert (tree["sentence"], tree["tried"]) == (advice.sentence, 4)
+    assert {each.way for each in found.parts} == {PLAIN, advice.choice.choice} == {*tree["parts"]}
+    assert tree["batch_sizes"] == [] and "no time" in tree["no_larger"]
     assert tree["finalists"][0]["speedup"] == 1
     page = (tmp_path / "report/index.html").read_text(encoding="utf-8")
-    assert "How to train own.py" in page and page.count("<tr>") == 1 + len(found.finalists) + 1 + 4
+    assert "How to train own.py" in page
 
 
-def two_replicas(context: Context, file: Path) -> list[GradientCheck]:
+def two_replicas(context: Context, file: Path) -> list[GradientCheck | SkippedWay]:
     ways = [way("ddp", replicas=2), replace(way("allreduce", replicas=2), strategy="allreduce")]
     return check_rank(context, own_task(file), own_parallel(), ways)
 

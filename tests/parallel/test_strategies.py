@@ -10,13 +10,24 @@ from dataclasses import replace
 
 import pytest
 import torch
-from small_tasks import TOLERANCE, State, alone, assert_equal, build_relation, episode_batch, on_ranks
+from small_tasks import (
+    NOWHERE,
+    TOLERANCE,
+    State,
+    alone,
+    assert_equal,
+    build_relation,
+    episode_batch,
+    on_ranks,
+)
 from standing_ranks import StandingRanks
+from tiny_data import tiny_params
 from torch import distributed as dist
 
 from parashot.parallel.context import Context
 from parashot.parallel.exchange import same_on_all_ranks
-from parashot.parallel.registry import STRATEGIES
+from parashot.parallel.registry import STRATEGIES, build_strategy
+from parashot.parallel.strategy import StepOptions
 from parashot.parsing import Value
 from parashot.tasks.relation import RelationTask
 
@@ -190,6 +201,20 @@ def test_half_precision_trains_in_every_thread() -> None:
     losses, sound, *_ = trained(alone(2), "dp", {"train.precision": "bf16"})
     assert losses[-1] < losses[1]
     assert sound
+
+
+def test_fp16_trains_and_leaves_out_a_step_that_overflows() -> None:
+    task, options = RelationTask(tiny_params(), NOWHERE), StepOptions(precision="fp16")
+    strategy = build_strategy("serial", task, options, alone(), tiny_params().parallel)
+    batch = episode_batch(strategy, 2, "float32")
+    before = strategy.state_dict()
+    strategy.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**60)
+    assert strategy.step(batch)[2] == 0
+    names = [name for name, _ in strategy.network.named_parameters()]
+    assert all(torch.equal(strategy.state_dict()[name], before[name]) for name in names)
+    strategy.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8)
+    losses = [float(strategy.step(batch)[0]) for _ in range(8)]
+    assert losses[-1] < losses[0]
 
 
 def test_scores_stay_in_full_precision_where_the_network_computes_in_half() -> None:

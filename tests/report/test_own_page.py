@@ -10,18 +10,27 @@ from browser import WIDTHS, barriers, needs_browser, opened
 from study_builder import HARDWARE
 
 from parashot.questions.own.advice import advise_own
-from parashot.questions.own.records import PLAIN, GradientCheck, OwnResults, SkippedWay
-from parashot.questions.ways.records import Way, WayBlock
+from parashot.questions.own.records import (
+    DEFAULTS,
+    PLAIN,
+    GradientCheck,
+    OwnResults,
+    OwnWay,
+    SizeRow,
+    SkippedWay,
+    StepParts,
+)
+from parashot.questions.ways.records import WayBlock
 from parashot.report.own import write_own_report
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 WAYS = {
-    Way(PLAIN, "serial", 1, 2, 64, 0, "fp32", "none"): 0.2,
-    Way("serial-2-bf16", "serial", 1, 2, 64, 2, "bf16", "none"): 0.1,
-    Way("ddp-2-bf16", "ddp", 2, 1, 64, 2, "bf16", "none"): 0.08,
-    Way("fsdp-2-bf16", "fsdp", 2, 1, 64, 2, "bf16", "none"): 0.12,
+    OwnWay(PLAIN, "serial", 1, 2, 64, 0, "fp32", **DEFAULTS): 0.2,
+    OwnWay("serial-2-bf16", "serial", 1, 2, 64, 2, "bf16", **DEFAULTS): 0.1,
+    OwnWay("ddp-2-bf16", "ddp", 2, 1, 64, 2, "bf16", **DEFAULTS): 0.08,
+    OwnWay("fsdp-2-bf16", "fsdp", 2, 1, 64, 2, "bf16", **DEFAULTS): 0.12,
 }
 
 
@@ -35,7 +44,19 @@ def page_of_own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     search = tuple(each for each in finals if each.round == 0)
     skipped = (SkippedWay("dp", "torch.nn.DataParallel spreads a batch over GPUs only"),)
     checks, warnings = (GradientCheck("ddp", 0.03),), ("the gradient by ddp is not that of one process",)
-    results = OwnResults(tuple(WAYS), skipped, search, finals, True, checks, warnings)
+    results = OwnResults(
+        tuple(WAYS),
+        skipped,
+        search,
+        refining=(),
+        finals=finals,
+        parts=(StepParts("ddp-2-bf16", 0.3, 0.5, 0.05, 0.1, 0.05),),
+        sizes=(SizeRow(64, 0.08, 2**30, 3.0), SizeRow(128, 0.15, 2**31, 4.0)),
+        no_larger="the data set has 200 samples",
+        stopped=True,
+        checks=checks,
+        warnings=warnings,
+    )
     advice = advise_own(results)
     assert advice is not None
     folder = tmp_path_factory.mktemp("own") / "report"
@@ -52,6 +73,8 @@ def test_the_page_answers_and_has_no_barriers(
     assert page.locator("h1").inner_text() == "How to train a <file>.py"
     assert page.locator(".answer").inner_text().startswith("Train by ddp on 2 replicas, 2 workers, bf16: 2.5")
     assert page.locator("[role=note]").count() == 3
+    assert page.locator("section[aria-labelledby=parts] tbody tr").count() == 1
+    assert page.locator("section[aria-labelledby=sizes] tbody tr").count() == 2
     assert (watched.complaints, barriers(page)) == ([], [])
     assert [each for each in watched.requests if not each.startswith("data:")] == [page.url]
     page.close()

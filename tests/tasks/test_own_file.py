@@ -71,6 +71,19 @@ def test_a_loss_for_each_item_is_as_good_as_their_mean(tmp_path: Path) -> None:
     assert all(torch.allclose(first[key], second[key], rtol=0, atol=1e-12) for key in first)
 
 
+def test_a_fused_optimizer_and_another_memory_order_train_the_same(tmp_path: Path) -> None:
+    file = write_own(tmp_path, "own_fused", "RMSprop(parameters, lr=0.05)", "Adam(parameters, lr=0.05)")
+    states = []
+    for fused, options in ((False, StepOptions()), (True, StepOptions(channels_last=False))):
+        task = replace(own_task(file), fused=fused)
+        strategy = build_strategy("serial", task, options, alone(), own_parallel())
+        for batch in task.batches(Plan(12, 6), alone()):
+            strategy.step(batch)
+        states.append(strategy.state_dict())
+    for key, value in states[0].items():
+        torch.testing.assert_close(states[1][key], value, rtol=0, atol=1e-12)
+
+
 def test_workers_bring_the_same_batches(tmp_path: Path) -> None:
     """Each replica's share lies in the order of the whole, and the passes are shuffled."""
     task = own_task(write_own(tmp_path, "own_workers"))

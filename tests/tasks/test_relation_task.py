@@ -62,8 +62,8 @@ def test_the_loss_is_the_one_that_is_named(name: str) -> None:
 
 
 def test_what_is_still_open_is_full_precision_and_not_compiled() -> None:
-    for precision, half in (("auto", False), ("fp32", False), ("bf16", True)):
-        assert step_options(tiny_params({"train.precision": precision}).train).bfloat16 is half
+    for precision, computed in (("auto", "fp32"), ("fp32", "fp32"), ("bf16", "bf16")):
+        assert step_options(tiny_params({"train.precision": precision}).train).precision == computed
     assert step_options(tiny_params({"train.compile": "auto"}).train).compile == "none"
 
 

@@ -75,10 +75,16 @@ def _run(command: argparse.Namespace) -> None:
 def _text(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> str:
     """The sentence, a table of the finalists, lines to copy, and what was left out."""
     from parashot.questions.own.advice import to_copy
-    from parashot.report.own import FINALS
+    from parashot.report.own import FINALS, PARTS, SIZES, parts_rows
 
     skipped = (f"{each.strategy} was not tried: {each.reason}" for each in results.skipped)
     noted = "".join(f"Note: {each}\n" for each in (*results.warnings, *skipped))
     tried = f"{len(results.ways)} ways were tried; the page: {REPORT}/index.html\n"
     lines = "".join(f"    {each}\n" for each in to_copy(advice.row.way, bool(hardware.gpus)))
-    return f"{advice.sentence}\n\n{FINALS.of(advice.rows).plain()}\n{lines}\n{noted}{tried}"
+    tables = [
+        FINALS.of(advice.rows).plain(),
+        lines,
+        PARTS.of(parts_rows(results, advice)).plain() if results.parts else "",
+        SIZES.of(results.sizes).plain() if results.sizes else "",
+    ]
+    return "\n".join([f"{advice.sentence}\n", *filter(None, tables), f"{noted}{tried}"])

@@ -18,18 +18,26 @@ from parashot.task import Batch, even_share
 def step_loader(
     dataset: Dataset[Batch], steps: Sequence[int], workers: int, prefetch: int, device: torch.device
 ) -> Iterator[Batch]:
-    """Iterate over `steps` of `dataset`, whose item s is this rank's batch of step s, in the host's memory.
+    """Iterate over `steps` of `dataset`, whose item s is this rank's batch of step s.
 
-    On a GPU the batches arrive there, one ahead of computing. Workers start by forkserver; what they import
-    is imported once.
+    On a GPU the batches arrive there, one ahead of computing.
     """
-    if workers == 0:
-        batches: Iterator[Batch] = (dataset[step] for step in steps)
-        if device.type == "cuda":
-            batches = (batch.pin_memory() for batch in batches)
-    else:
-        batches = _by_workers(dataset, steps, workers, prefetch, device)
-    return cuda_prefetch(batches, device) if device.type == "cuda" else batches
+    on_gpu = device.type == "cuda"
+    batches = host_batches(dataset, steps, workers, prefetch, pin_memory=on_gpu)
+    return cuda_prefetch(batches, device) if on_gpu else batches
+
+
+def host_batches(
+    dataset: Dataset[Batch], steps: Sequence[int], workers: int, prefetch: int, *, pin_memory: bool
+) -> Iterator[Batch]:
+    """Iterate over `steps` of `dataset` in the host's memory.
+
+    Workers start by forkserver; what they import is imported once. prefetch: batches that each has ready.
+    """
+    if workers:
+        return _by_workers(dataset, steps, workers, prefetch, pin_memory)
+    batches = (dataset[step] for step in steps)
+    return (batch.pin_memory() for batch in batches) if pin_memory else batches
 
 
 def workers_of_rank(workers: int, local_rank: int, local_world_size: int) -> int:
@@ -64,7 +72,7 @@ def _arrived(batch: Batch, copied: torch.cuda.Event) -> Batch:
 
 
 def _by_workers(
-    dataset: Dataset[Batch], steps: Sequence[int], workers: int, prefetch: int, device: torch.device
+    dataset: Dataset[Batch], steps: Sequence[int], workers: int, prefetch: int, pin_memory: bool
 ) -> Iterator[Batch]:
     context = multiprocessing.get_context("forkserver")
     # the server imports once what this process has imported; else every worker would
@@ -80,7 +88,7 @@ def _by_workers(
                 num_workers=workers,
                 prefetch_factor=prefetch,
                 multiprocessing_context=context,
-                pin_memory=device.type == "cuda",
+                pin_memory=pin_memory,
                 worker_init_fn=_worker_begins,
             )
         )

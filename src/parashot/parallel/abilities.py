@@ -18,8 +18,7 @@ COMPILERS = {"cpu": ("g++", "clang++"), "cuda": ("gcc", "clang")}
 
 def check_options(options: StepOptions, device_type: str) -> None:
     """Raise `DeviceError` where a device of this type (cpu | cuda) cannot compute such steps."""
-    precision = "bf16" if options.bfloat16 else "fp32"
-    _check("train.precision", precision, precisions(device_type), device_type)
+    _check("train.precision", options.precision, precisions(device_type), device_type)
     _check("train.compile", options.compile, compile_modes(device_type), device_type)
 
 

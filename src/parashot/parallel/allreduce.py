@@ -38,7 +38,7 @@ class Allreduce(ReplicaStrategy):
 
     def forward_backward(self, batch: Batch) -> torch.Tensor:
         loss, sums = weighted_loss(self.model(batch.data), self.task, batch)
-        loss.backward()
+        self.scaler.scale(loss).backward()
         if self.exchanging:
             self.exchange()
         return sums

@@ -61,7 +61,8 @@ class Ddp(ReplicaStrategy):
 
     def forward_backward(self, batch: Batch) -> torch.Tensor:
         loss, sums = weighted_loss(self.wrapped(batch.data), self.task, batch)
-        (loss * self.context.world_size).backward()  # DDP divides the sum of gradients by the world size
+        # DDP divides the sum of gradients by the world size
+        self.scaler.scale(loss * self.context.world_size).backward()
         return sums
 
     @contextmanager

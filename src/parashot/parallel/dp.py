@@ -67,10 +67,13 @@ class Dp(Strategy):
         return self.engine.forward_backward(batch, self._loss)
 
     def _loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        if not self.params.loss_in_replica:
-            return weighted_loss(outputs, self.task, batch)
-        losses, metrics = outputs.unbind(-1)
-        return losses.sum() / batch.total, torch.stack([losses.detach().sum(), metrics.detach().sum()])
+        if self.params.loss_in_replica:
+            losses, metrics = outputs.unbind(-1)
+            loss = losses.sum() / batch.total
+            sums = torch.stack([losses.detach().sum(), metrics.detach().sum()])
+        else:
+            loss, sums = weighted_loss(outputs, self.task, batch)
+        return self.scaler.scale(loss), sums
 
     @property
     def transport(self) -> object:

@@ -29,7 +29,7 @@ def build_strategy(
 def step_options(train: TrainParams) -> StepOptions:
     """How params say a step is computed; what is still `auto` is fp32 and not compiled."""
     return StepOptions(
-        bfloat16=train.precision == "bf16",
+        precision="bf16" if train.precision == "bf16" else "fp32",
         accumulate=train.accumulate,
         skip_nonfinite=train.on_nonfinite == "skip",
         compile=train.compile if train.compile in {"default", "reduce-overhead"} else "none",

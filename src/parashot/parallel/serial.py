@@ -22,5 +22,5 @@ class Serial(Strategy):
 
     def forward_backward(self, batch: Batch) -> torch.Tensor:
         loss, sums = weighted_loss(self.model(batch.data), self.task, batch)
-        loss.backward()
+        self.scaler.scale(loss).backward()
         return sums

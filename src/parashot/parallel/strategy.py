@@ -9,8 +9,8 @@ items: each replica's part is weighted by its share, so a batchsz that the repli
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -26,20 +26,25 @@ Network = TypeVar("Network", bound=nn.Module)
 EXCHANGE = "exchange:"
 """Prefix, in the profiler, of what a strategy copies by hand in this process."""
 
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""Precisions that autocast computes in."""
+
 
 @dataclass(frozen=True)
 class StepOptions:
     """How a step is computed, alike for every strategy.
 
-    bfloat16: autocast to it. accumulate: parts a step is computed in, one after another. skip_nonfinite: a
-    step whose gradient holds NaN or infinity leaves the network as it was. compile: mode of torch.compile,
-    or `none`.
+    precision: fp32; bf16 or fp16 by autocast, fp16 with a gradient scaler; tf32 for the matrix products of a
+    GPU. accumulate: parts a step is computed in, one after another. skip_nonfinite: a step whose gradient
+    holds NaN or infinity leaves the network as it was. compile: mode of torch.compile, or `none`.
+    channels_last: memory order of convolution weights, and so of the maps between them.
     """
 
-    bfloat16: bool = False
+    precision: str = "fp32"
     accumulate: int = 1
     skip_nonfinite: bool = False
     compile: str = "none"
+    channels_last: bool = True
 
 
 class TaskModule(nn.Module):
@@ -87,6 +92,7 @@ class Strategy(ABC):
         self.network = self.place(network.to(context.device))
         self.model = TaskModule(self.network, task, options)
         self.optimizer = task.optimizer(self.network)
+        self.scaler = torch.amp.GradScaler(context.device.type, enabled=options.precision == "fp16")
 
     @staticmethod
     @abstractmethod
@@ -107,7 +113,7 @@ class Strategy(ABC):
 
     def place(self, network: nn.Module) -> nn.Module:
         """Keep this rank's part of `network`, which lies on this rank's device."""
-        return channels_last(network)
+        return channels_last(network) if self.options.channels_last else network
 
     @abstractmethod
     def forward_backward(self, batch: Batch) -> torch.Tensor:
@@ -127,16 +133,20 @@ class Strategy(ABC):
         statistics = [each.clone() for each in self.network.buffers()] if skips else []
         self.optimizer.zero_grad(set_to_none=True)
         *parts, last = batch.to(self.context.device).parts(self.options.accumulate)
-        with self.accumulating():
-            sums = [self.forward_backward(part) for part in parts]
-        sums.append(self.forward_backward(last))
+        with matrix_products(self.options):
+            with self.accumulating():
+                sums = [self.forward_backward(part) for part in parts]
+            sums.append(self.forward_backward(last))
         total = torch.stack(sums).sum(0)
-        nonfinite = any_nonfinite(self.gradients()).to(total)
+        self.scaler.unscale_(self.optimizer)
+        # the scaler leaves out a step that overflows in fp16, as it is meant to
+        nonfinite = any_nonfinite(self.gradients()).to(total) * (not self.scaler.is_enabled())
         if skips and self.on_any_rank(nonfinite):
             for each, value in zip(self.network.buffers(), statistics, strict=True):
                 each.copy_(value)
         else:
-            self.optimizer.step()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
             if self.task.averages_buffers and self.exchanging:
                 self.average_buffers(len(batch) * batch.weight / batch.total)
         return torch.cat([total, nonfinite[None]])
@@ -202,10 +212,23 @@ class Strategy(ABC):
 
 def autocast(options: StepOptions, device_type: str) -> AbstractContextManager[None]:
     """Precision to compute in, for the thread that enters it (DataParallel has several)."""
+    dtype = AUTOCAST.get(options.precision)
     context: AbstractContextManager[None] = torch.autocast(
-        device_type, torch.bfloat16, enabled=options.bfloat16
+        device_type, dtype or torch.bfloat16, enabled=dtype is not None
     )
     return context
+
+
+@contextmanager
+def matrix_products(options: StepOptions) -> Iterator[None]:
+    """Let a GPU round the inputs of matrix products to TF32 where the options say so."""
+    before = torch.get_float32_matmul_precision()
+    if options.precision == "tf32":
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def channels_last(network: Network) -> Network:

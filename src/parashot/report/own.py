@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from parashot.files import replacing_folder, write_text
 from parashot.questions import text
-from parashot.questions.own.advice import MARGIN, OwnAdvice, in_words, to_copy
-from parashot.questions.own.records import PLAIN, OwnResults, SkippedWay
+from parashot.questions.own.advice import MARGIN, OwnAdvice, to_copy
+from parashot.questions.own.records import PLAIN, OwnResults, OwnWay, SizeRow, SkippedWay, StepParts
 from parashot.questions.statistics import flat
 from parashot.questions.text import counted, listed, ratio
-from parashot.questions.ways.records import Way, WayBlock
+from parashot.questions.ways.records import WayBlock
 from parashot.questions.ways.rows import WayRow, step_seconds_by_way
 from parashot.records import Hardware, write_rows
 from parashot.report.canvas import Drawing, svg
@@ -27,16 +28,28 @@ from parashot.templates import render
 class SearchRow:
     """A way in the search."""
 
-    way: Way
+    way: OwnWay
     blocks: int
     seconds_per_step: float
 
 
-FINALS = Table[WayRow[Way]](
+@dataclass(frozen=True)
+class PartsRow:
+    """A way, and the shares of its step by name."""
+
+    way: OwnWay
+    shares: dict[str, float]
+
+    def share(self, name: str) -> float:
+        """One of them."""
+        return self.shares[name]
+
+
+FINALS = Table[WayRow[OwnWay]](
     "finals",
     "The default and the best ways found, timed in turn; speedup is over the default",
     (
-        Column("way", lambda row: in_words(row.way), number=False),
+        Column("way", lambda row: str(row.way), number=False),
         Column("seconds per step", lambda row: row.seconds_per_step, text.number),
         Column("speedup", lambda row: row.speedup, lambda value: f"{ratio(value)}×"),
         Column("waiting for data", lambda row: row.waiting, text.percent),
@@ -47,9 +60,32 @@ SEARCH = Table[SearchRow](
     "search",
     "All ways, the fastest of those that were tried longest first",
     (
-        Column("way", lambda row: in_words(row.way), number=False),
+        Column("way", lambda row: str(row.way), number=False),
         Column("blocks", lambda row: row.blocks),
         Column("seconds per step", lambda row: row.seconds_per_step, text.number),
+    ),
+)
+
+
+PARTS = Table[PartsRow](
+    "parts",
+    "Shares of a step: by the clock what waits for data, the rest by the profiler",
+    (
+        Column("way", lambda row: str(row.way), number=False),
+        *(
+            Column(name, partial(PartsRow.share, name=name), text.percent)
+            for name in ("data", "forward", "backward", "exchange", "optimizer", "idle")
+        ),
+    ),
+)
+SIZES = Table[SizeRow](
+    "sizes",
+    "Larger batches in the way that is recommended, each by a run of its own",
+    (
+        Column("batch size", lambda row: row.batchsz),
+        Column("seconds per step", lambda row: row.seconds_per_step, text.number),
+        Column("samples per second", lambda row: row.samples_per_second, text.number),
+        Column("memory", lambda row: row.memory_bytes, text.size),
     ),
 )
 
@@ -59,10 +95,13 @@ def write_own_report(
 ) -> None:
     """Write `folder`, whole or not at all: every block; with advice also advice.json and index.html."""
     with replacing_folder(folder) as new:
-        write_rows(new / "ways.csv", Way, results.ways)
+        write_rows(new / "ways.csv", OwnWay, results.ways)
         write_rows(new / "skipped.csv", SkippedWay, results.skipped)
         write_rows(new / "search.csv", WayBlock, results.search)
+        write_rows(new / "refining.csv", WayBlock, results.refining)
         write_rows(new / "finals.csv", WayBlock, results.finals)
+        write_rows(new / "parts.csv", StepParts, results.parts)
+        write_rows(new / "sizes.csv", SizeRow, results.sizes)
         if advice is not None:
             tree = as_json(results, advice, hardware)
             write_text(new / "advice.json", json.dumps(tree, indent=2, ensure_ascii=False) + "\n")
@@ -80,6 +119,11 @@ def as_json(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> dict[
         "advised": asdict(advice.row.way),
         "to_copy": to_copy(advice.row.way, bool(hardware.gpus)),
         "finalists": [{**flat(row), "way": asdict(row.way)} for row in advice.rows],
+        "parts": {row.way.way: row.shares for row in parts_rows(results, advice)},
+        "batch_sizes": [
+            {**asdict(each), "samples_per_second": each.samples_per_second} for each in results.sizes
+        ],
+        "no_larger": results.no_larger,
         "tried": len(results.ways),
         "skipped": {each.strategy: each.reason for each in results.skipped},
         "hardware": asdict(hardware),
@@ -88,7 +132,12 @@ def as_json(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> dict[
 
 def render_own(file: Path, results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> str:
     """Render the page; nothing in it is fetched from anywhere."""
-    tables = (FINALS.of(advice.rows), SEARCH.of(search_rows(results)))
+    tables = (
+        FINALS.of(advice.rows),
+        SEARCH.of(search_rows(results)),
+        PARTS.of(parts_rows(results, advice)),
+        SIZES.of(results.sizes),
+    )
     return render(
         "report/own.html.j2",
         file=file.name,
@@ -107,7 +156,8 @@ def render_own(file: Path, results: OwnResults, advice: OwnAdvice, hardware: Har
 
 def search_rows(results: OwnResults) -> list[SearchRow]:
     """A row for each way: those that were left longest first, the fastest of them first."""
-    seconds = {way: list(series.values()) for way, series in step_seconds_by_way(results.search).items()}
+    blocks = (*results.search, *(replace(each, launch=1) for each in results.refining))
+    seconds = {way: list(series.values()) for way, series in step_seconds_by_way(blocks).items()}
     rows = [
         SearchRow(way, len(seconds[way.way]), median(seconds[way.way]))
         for way in results.ways
@@ -116,10 +166,22 @@ def search_rows(results: OwnResults) -> list[SearchRow]:
     return sorted(rows, key=lambda row: (-row.blocks, row.seconds_per_step))
 
 
+def parts_rows(results: OwnResults, advice: OwnAdvice) -> list[PartsRow]:
+    """Shares of a step with its loading: what does not wait for data is shared out as the profiler saw it."""
+    rows = []
+    timed = {row.way.way: row for row in advice.rows}
+    for parts in results.parts:
+        row = timed[parts.way]
+        waiting = row.waiting.value
+        shares = {name: share * (1 - waiting) for name, share in asdict(parts).items() if name != "way"}
+        rows.append(PartsRow(row.way, {"data": waiting, **shares}))
+    return rows
+
+
 def _drawing(results: OwnResults, advice: OwnAdvice) -> Drawing | None:
     """The finalists' speedups; None where only the default was left."""
     seconds = step_seconds_by_way(results.finals)
-    group = f"Over {in_words(results.ways[0])}"
+    group = f"Over {results.ways[0]}"
     choices = [
         Choice(
             group,
@@ -144,7 +206,7 @@ def _drawing(results: OwnResults, advice: OwnAdvice) -> Drawing | None:
     )
 
 
-def _short(way: Way) -> str:
+def _short(way: OwnWay) -> str:
     """Words for an axis."""
     workers = counted(way.workers, "worker") if way.workers else "no workers"
     return f"{way.strategy} × {way.replicas}, {workers}, {way.precision}"

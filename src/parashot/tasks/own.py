@@ -22,15 +22,12 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
-from parashot.data.loaders import step_loader, workers_of_rank
+from parashot.data.loaders import host_batches, workers_of_rank
 from parashot.errors import ParashotError, UsageError, one_line
 from parashot.parallel.context import Context
 from parashot.task import Batch, Plan, Task
 
 FUNCTIONS = ("network", "dataset", "loss", "optimizer")
-PREFETCH = 2
-"""Batches that a worker has ready, as by default in PyTorch."""
-
 SEED = 0
 
 
@@ -39,12 +36,17 @@ class OwnTask(Task):
     """The training that `file` describes.
 
     Samples are read in an order that is shuffled anew in each pass, the same for every strategy, number of
-    replicas and number of workers. dropout: False switches that of the network off.
+    replicas and number of workers. workers, prefetch, pin_memory: of its DataLoader, the workers of the whole
+    machine. fused: whether the optimizer updates all parameters by one kernel. dropout: False switches that
+    of the network off.
     """
 
     file: Path
     batchsz: int = 1
     workers: int = 0
+    prefetch: int = 2
+    pin_memory: bool = False
+    fused: bool = False
     items: int = 0
     dropout: bool = True
 
@@ -65,7 +67,9 @@ class OwnTask(Task):
         workers = workers_of_rank(
             0 if in_process else self.workers, context.local_rank, context.local_world_size
         )
-        return _as_raised(step_loader(steps, range(first, plan.steps), workers, PREFETCH, context.device))
+        numbers = range(first, plan.steps)
+        batches = host_batches(steps, numbers, workers, self.prefetch, pin_memory=self.pin_memory)
+        return _as_raised(batches)
 
     def forward(self, network: nn.Module, data: Any) -> Tensor:
         """Loss of each item [b]; where the user's loss is a mean, that mean for each.
@@ -90,6 +94,9 @@ class OwnTask(Task):
         """Build the user's optimizer."""
         with own_errors(self.file):
             optimizer: torch.optim.Optimizer = load_file(self.file).optimizer(network.parameters())
+        if self.fused:
+            for group in optimizer.param_groups:
+                group["fused"] = True
         return optimizer
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from parashot.parallel.strategy import AUTOCAST
 from parashot.questions.advice import Choice
-from parashot.questions.own.records import PLAIN, OwnResults
+from parashot.questions.own.records import DEFAULTS, PLAIN, OwnResults, OwnWay
 from parashot.questions.statistics import Ranking, Resampling
-from parashot.questions.text import counted, percent, times
-from parashot.questions.ways.records import Way
+from parashot.questions.text import percent, times
 from parashot.questions.ways.rows import WayRow, step_seconds_by_way, way_rows
 
 STRATEGY_RANKS = {"serial": 1, "dp": 1}
@@ -24,10 +24,10 @@ class OwnAdvice:
     """The way that is recommended, how sure that is, and a row for each finalist."""
 
     choice: Choice[str]
-    rows: tuple[WayRow[Way], ...]
+    rows: tuple[WayRow[OwnWay], ...]
 
     @property
-    def row(self) -> WayRow[Way]:
+    def row(self) -> WayRow[OwnWay]:
         """Of the way that is recommended."""
         return next(each for each in self.rows if each.way.way == self.choice.choice)
 
@@ -40,12 +40,12 @@ class OwnAdvice:
     def sentence(self) -> str:
         """The recommendation."""
         if self.choice.choice == PLAIN:
-            return f"Keep {in_words(self.row.way)}: {self.choice.doubt or self.choice.gains_nothing}."
+            return f"Keep {self.row.way}: {self.choice.doubt or self.choice.gains_nothing}."
         assert self.row.speedup is not None
-        gain = f"{times(self.row.speedup)} as fast as the default, {in_words(self.rows[0].way)}"
+        gain = f"{times(self.row.speedup)} as fast as the default, {self.rows[0].way}"
         waits = f"a step waits {percent(self.row.waiting.value, 0)} of its time for data"
         doubt = f"; {self.choice.doubt}" if self.choice.doubt else ""
-        return f"Train by {in_words(self.row.way)}: {gain}; {waits}{doubt}."
+        return f"Train by {self.row.way}: {gain}; {waits}{doubt}."
 
 
 def advise_own(results: OwnResults) -> OwnAdvice | None:
@@ -62,39 +62,56 @@ def advise_own(results: OwnResults) -> OwnAdvice | None:
     return OwnAdvice(Choice.of(ranking, _simplest_first(results.finalists)), tuple(rows))
 
 
-def in_words(way: Way) -> str:
-    """Strategy, workers and precision: `ddp on 2 replicas, 2 workers, bf16`."""
-    workers = counted(way.workers, "worker") if way.workers else "no workers"
-    return f"{way.devices}, {workers}, {way.precision}"
-
-
-def to_copy(way: Way, gpus: bool) -> list[str]:
+def to_copy(way: OwnWay, gpus: bool) -> list[str]:
     """Lines of PyTorch that train in this way, each rank reading its share of a batch."""
     ranks = STRATEGY_RANKS.get(way.strategy, way.replicas)
-    size, workers = way.batchsz // ranks, way.workers // ranks
-    loader = f"DataLoader(dataset, batch_size={size}, num_workers={workers}, pin_memory={gpus}, ...)"
-    lines = [f"torchrun --nproc-per-node {ranks} YOUR_SCRIPT.py"] if ranks > 1 else []
     wraps = {
         "dp": "network = torch.nn.DataParallel(network)  # on GPUs",
         "ddp": "network = torch.nn.parallel.DistributedDataParallel(network)",
         "fsdp": "torch.distributed.fsdp.fully_shard(network)",
         "allreduce": f"torch.distributed.all_reduce(each.grad.div_({ranks}))  # of each parameter",
     }
-    if ranks > 1:
-        loader = loader.replace("...", "sampler=DistributedSampler(dataset)")
-    lines += [loader, *([wraps[way.strategy]] if way.strategy in wraps else [])]
-    if way.precision == "bf16":
-        lines.append(
-            f'with torch.autocast("{"cuda" if gpus else "cpu"}", torch.bfloat16):  # around the loss'
-        )
+    lines = {
+        f"torchrun --nproc-per-node {ranks} YOUR_SCRIPT.py": ranks > 1,
+        _loader(way, ranks): True,
+        "network = network.to(memory_format=torch.channels_last)": way.channels_last,
+        f"network.compile(mode={way.compile!r})": way.compile != DEFAULTS["compile"],
+        wraps.get(way.strategy, ""): way.strategy in wraps,
+        "optimizer = YOUR_OPTIMIZER(..., fused=True)": way.fused,
+    }
+    return [*(line for line, applies in lines.items() if applies), *_precision(way, gpus)]
+
+
+def _loader(way: OwnWay, ranks: int) -> str:
+    """The call of `DataLoader`, of one rank."""
+    arguments = [f"batch_size={way.batchsz // ranks}", f"num_workers={way.workers // ranks}"]
+    if way.workers:
+        arguments += [f"prefetch_factor={way.prefetch}", "persistent_workers=True"]
+    if way.pin_memory:
+        arguments.append("pin_memory=True")
+    arguments.append("sampler=DistributedSampler(dataset)" if ranks > 1 else "...")
+    return f"DataLoader(dataset, {', '.join(arguments)})"
+
+
+def _precision(way: OwnWay, gpus: bool) -> list[str]:
+    """Lines that set the precision; none for fp32."""
+    if way.precision == "tf32":
+        return ['torch.set_float32_matmul_precision("high")']
+    if way.precision not in AUTOCAST:
+        return []
+    device = "cuda" if gpus else "cpu"
+    lines = [f'with torch.autocast("{device}", {AUTOCAST[way.precision]}):  # around the loss']
+    if way.precision == "fp16":
+        lines.append(f'scaler = torch.amp.GradScaler("{device}")  # for backward and step')
     return lines
 
 
-def _simplest_first(ways: Sequence[Way]) -> list[str]:
-    """The default, then fewer replicas, what PyTorch wraps, fewer workers, full precision."""
+def _simplest_first(ways: Sequence[OwnWay]) -> list[str]:
+    """The default, then fewer replicas, what PyTorch wraps, fewer changes, fewer workers, full precision."""
 
-    def cost(way: Way) -> tuple[bool, int, bool, int, bool]:
-        by_hand = way.strategy == "allreduce"
-        return way.way != PLAIN, way.replicas, by_hand, way.workers, way.precision != "fp32"
+    def cost(way: OwnWay) -> tuple[bool, int, bool, int, int, bool]:
+        changes = len(way.extras) + (way.prefetch != DEFAULTS["prefetch"])
+        by_hand, rounded = way.strategy == "allreduce", way.precision != "fp32"
+        return way.way != PLAIN, way.replicas, by_hand, changes, way.workers, rounded
 
     return [each.way for each in sorted(ways, key=cost)]

@@ -1,20 +1,19 @@
-"""Ways to train that are tried: strategies that can run here × loader workers × precisions."""
+"""Ways to train that are tried: strategies that can run here × workers × precisions, then refinements."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from parashot.hardware import usable_threads
-from parashot.parallel.abilities import precisions
+from parashot.parallel.abilities import compile_modes, precisions
 from parashot.parallel.context import Placement, resolve_placement
 from parashot.parallel.registry import STRATEGIES, unsupported_reason
 from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams
-from parashot.questions.own.records import PLAIN, SkippedWay
-from parashot.questions.ways.records import Way
+from parashot.questions.own.records import DEFAULTS, PLAIN, OwnWay, SkippedWay
 from parashot.task import Task
 
 
@@ -22,14 +21,14 @@ from parashot.task import Task
 class Candidates:
     """Ways to try, the default first, and strategies that are not."""
 
-    ways: list[Way]
+    ways: list[OwnWay]
     skipped: list[SkippedWay] = field(default_factory=list)
 
 
 def candidates(task: Task, parallel: ParallelParams) -> Candidates:
     """List the ways to train `task` on this machine. Strategies that cut the network up are left out."""
     placement = resolve_placement(parallel)
-    able = precisions(placement.device_type)
+    able = own_precisions(placement.device_type)
     alone = placement.on_all_cores()
     found = Candidates([_way(PLAIN, "serial", alone, task, 0, "fp32")])
     for name, strategy in STRATEGIES.items():
@@ -44,7 +43,8 @@ def candidates(task: Task, parallel: ParallelParams) -> Candidates:
             continue
         for workers in worker_counts(strategy.processes(fitted.replicas)):
             for precision in able:
-                if (name, workers, precision) != ("serial", 0, "fp32"):  # the default
+                plain = (name, workers, precision) == ("serial", 0, "fp32")
+                if not plain and (name, precision) != ("fsdp", "fp16"):  # a sharded gradient has no scaler
                     way = f"{name}-{workers}-{precision}"
                     found.ways.append(_way(way, name, fitted, task, workers, precision))
     return found
@@ -56,6 +56,51 @@ def worker_counts(ranks: int) -> Iterator[int]:
     yield from sorted({0, ranks, max(ranks, threads // 2), max(ranks, threads)})
 
 
+def own_precisions(device_type: str) -> list[str]:
+    """Precisions the device computes in, fp32 first."""
+    able = [str(each) for each in precisions(device_type)]
+    if device_type == "cuda":
+        able += ["fp16"]
+        if torch.cuda.get_device_capability()[0] >= 8:
+            able.insert(1, "tf32")
+    return able
+
+
+def refinements(way: OwnWay, task: Task, device_type: str, *, compiling: bool) -> list[OwnWay]:
+    """The same way with one thing changed: what could help this network, and this strategy allows."""
+    found = []
+    if way.strategy != "fsdp":  # it shares weights out in plain memory, and so the optimizer's work
+        network = task.network()
+        if any(each.dim() == 4 for each in network.parameters()):
+            found.append(renamed(way, channels_last=True))
+        if "fused" in task.optimizer(network).defaults:
+            found.append(renamed(way, fused=True))
+    if way.workers:
+        if device_type == "cuda":
+            found.append(renamed(way, pin_memory=True))
+        found.append(renamed(way, prefetch=2 * way.prefetch))
+    if compiling and STRATEGIES[way.strategy].compiles and "default" in compile_modes(device_type):
+        found.append(renamed(way, compile="default"))
+    return found
+
+
+def combined(way: OwnWay, changed: Sequence[OwnWay]) -> OwnWay:
+    """`way` with all that is changed in any of `changed`."""
+    changes = {
+        name: value
+        for each in changed
+        for name in DEFAULTS
+        if (value := getattr(each, name)) != getattr(way, name)
+    }
+    return renamed(way, **changes) if changes else way
+
+
+def renamed(way: OwnWay, **changes: object) -> OwnWay:
+    """`way` with changes, which its name tells as well."""
+    said = [name if value is True else f"{name}-{value}" for name, value in changes.items()]
+    return replace(way, way="-".join([way.way, *said]), **changes)  # type: ignore[arg-type]
+
+
 def _useless(name: str, placement: Placement) -> str:
     """Reason why nobody could act on such a recommendation, or an empty text."""
     if name != "serial" and placement.replicas == 1:
@@ -65,8 +110,8 @@ def _useless(name: str, placement: Placement) -> str:
     return ""
 
 
-def _way(name: str, strategy: str, placement: Placement, task: Task, workers: int, precision: str) -> Way:
-    return Way(
+def _way(name: str, strategy: str, placement: Placement, task: Task, workers: int, precision: str) -> OwnWay:
+    return OwnWay(
         way=name,
         strategy=strategy,
         replicas=placement.replicas,
@@ -74,5 +119,5 @@ def _way(name: str, strategy: str, placement: Placement, task: Task, workers: in
         batchsz=task.batchsz,
         workers=workers,
         precision=precision,
-        compile="none",
+        **DEFAULTS,
     )

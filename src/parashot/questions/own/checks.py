@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from parashot.errors import UsageError
+from parashot.errors import PeerError, UsageError, one_line
 from parashot.parallel.context import Context, control_group, resolve_placement, wait_for_all
+from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.launch import launch
 from parashot.parallel.registry import STRATEGIES, build_strategy
 from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams
-from parashot.questions.own.records import GradientCheck
+from parashot.questions.own.records import GradientCheck, SkippedWay
 from parashot.questions.strategies.equality import base_gradient, difference, gradient
 from parashot.questions.ways.measure import for_ways
 from parashot.questions.ways.records import Way
@@ -35,9 +36,13 @@ class FirstStep:
 
 @dataclass(frozen=True)
 class Checked:
-    """What the checks found, what that means in words, and `parallel` as this network needs it."""
+    """What the checks found, what that means in words, and `parallel` as this network needs it.
+
+    skipped: strategies that cannot train this network.
+    """
 
     gradients: tuple[GradientCheck, ...]
+    skipped: tuple[SkippedWay, ...]
     warnings: tuple[str, ...]
     parallel: ParallelParams
 
@@ -49,8 +54,10 @@ def check_own(task: OwnTask, parallel: ParallelParams, ways: Sequence[Way]) -> C
     assert first is not None  # this is no rank of torchrun
     if first.unused:
         parallel = replace(parallel, ddp=replace(parallel.ddp, find_unused_parameters=True))
-    gradients = launch(check_rank, placement, processes, task, parallel, tuple(ways)) or []
-    return Checked(tuple(gradients), tuple(in_words(first, gradients)), parallel)
+    found = launch(check_rank, placement, processes, task, parallel, tuple(ways)) or []
+    gradients = tuple(each for each in found if isinstance(each, GradientCheck))
+    skipped = tuple(each for each in found if isinstance(each, SkippedWay))
+    return Checked(gradients, skipped, tuple(in_words(first, gradients)), parallel)
 
 
 def first_step(context: Context, task: OwnTask, parallel: ParallelParams) -> FirstStep:
@@ -73,19 +80,29 @@ def first_step(context: Context, task: OwnTask, parallel: ParallelParams) -> Fir
 
 def check_rank(
     context: Context, task: OwnTask, parallel: ParallelParams, ways: Sequence[Way]
-) -> list[GradientCheck]:
-    """Compare the gradient of each strategy with that of one process, in float64 and without dropout."""
+) -> list[GradientCheck | SkippedWay]:
+    """Compare the gradient of each strategy with that of one process, in float64 and without dropout.
+
+    A strategy that raises an error, on all ranks alike, is skipped.
+    """
     torch.set_num_threads(context.placement.threads_per_replica)
     control, exact = control_group(context), replace(task, dropout=False)
     base = base_gradient("serial", exact, context.alone(), parallel) if context.is_main else {}
-    found = []
+    found: list[GradientCheck | SkippedWay] = []
     for way in {each.strategy: each for each in ways if each.strategy != "serial"}.values():
         wait_for_all(control)
-        mine = context.taking_part(STRATEGIES[way.strategy].processes(way.replicas))
+        mine, reason = context.taking_part(STRATEGIES[way.strategy].processes(way.replicas)), ""
         if mine is not None:
-            moved = gradient(way.strategy, exact, mine, parallel)
-            if context.is_main:
-                found.append(GradientCheck(way.strategy, difference(moved, base)))
+            try:
+                moved = gradient(way.strategy, exact, mine, parallel)
+            except PeerError:
+                raise
+            except Exception as error:
+                reason = one_line(error)
+        if reason := next(filter(None, from_all_ranks(reason, context, control)), ""):
+            found.append(SkippedWay(way.strategy, reason))
+        elif context.is_main:
+            found.append(GradientCheck(way.strategy, difference(moved, base)))
     return found
 
 

@@ -1,35 +1,47 @@
-"""Measure which way to train is fastest: a search, then the best ways against the default one."""
+"""Measure which way to train is fastest: search, refine, then the best ways against the default one.
+
+Then, in the way that is recommended: where a step's time goes, and larger batches.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 
-from parashot.parallel.context import resolve_placement
+from parashot.parallel.context import Placement, resolve_placement
 from parashot.parallel.launch import launch
 from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams, StrategyBenchParams
 from parashot.parsing import parse, read_yaml
 from parashot.progress import span
-from parashot.questions.own.candidates import candidates
+from parashot.questions.own.advice import advise_own
+from parashot.questions.own.candidates import candidates, refinements
 from parashot.questions.own.checks import check_own
-from parashot.questions.own.records import PLAIN, OwnResults
+from parashot.questions.own.parts import parts_rank
+from parashot.questions.own.records import PLAIN, OwnResults, OwnWay, SizeRow, StepParts
+from parashot.questions.own.refine import refined
 from parashot.questions.own.search import Found, Search, better_half, search_rank, steps_of_block
+from parashot.questions.own.sizes import measure_sizes
 from parashot.questions.ways.measure import Training, for_ways, time_ways
-from parashot.questions.ways.records import Way, WayBlock
+from parashot.questions.ways.records import WayBlock
 from parashot.records import read_rows
-from parashot.tasks.own import PREFETCH, OwnTask, own_task
+from parashot.tasks.own import OwnTask, load_dataset, own_task
 
 log = logging.getLogger(__name__)
 
 FINALISTS = 3
-SEARCH_SHARE = 0.5
-"""Share of the budget that the search may take."""
+SEARCH_SHARE, REFINE_SHARE, FINALS_SHARE = 0.4, 0.15, 0.3
+"""Shares of the budget; the rest is for batch sizes."""
 
+COMPILING_SECONDS = 300.0
+"""The least budget in which torch.compile is tried: it takes a minute or two."""
+
+REFINE_ROUNDS = 7
 LEAST_ROUNDS, MOST_ROUNDS = 8, 24
 
 
@@ -40,12 +52,18 @@ class OwnTrainings:
     task: OwnTask
     parallel: ParallelParams
 
-    def __call__(self, way: Way) -> Training:
-        """Return the task with the workers of a way."""
-        options = StepOptions(bfloat16=way.precision == "bf16", compile=way.compile)
-        return Training(
-            replace(self.task, workers=way.workers), options, self.parallel, PREFETCH * way.workers
+    def __call__(self, way: OwnWay) -> Training:
+        """Return the task as it is loaded and computed in a way."""
+        task = replace(
+            self.task,
+            batchsz=way.batchsz,
+            workers=way.workers,
+            prefetch=way.prefetch,
+            pin_memory=way.pin_memory,
+            fused=way.fused,
         )
+        options = StepOptions(precision=way.precision, compile=way.compile, channels_last=way.channels_last)
+        return Training(task, options, self.parallel, way.prefetch * way.workers)
 
 
 def measure_own(file: Path, budget_seconds: float) -> OwnResults:
@@ -54,57 +72,147 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
     Where the user stops it, what has been measured is returned. Raises `UsageError` for a file that does not
     describe a training, `DeviceError` where it fails in a rank.
     """
-    ends = monotonic() + budget_seconds
+    begin = monotonic()
     task, parallel = own_task(file), own_parallel()
     listed = candidates(task, parallel)
-    ways = tuple(listed.ways)
     log.info(
-        "%s: %d ways to train, at most %s to search them, then the best %d against the default: %s in all",
+        "%s: %d ways to train. At most %s to search them, %s to refine the best, %s to time the last ones "
+        "against the default, and larger batches in what is left of %s",
         file.name,
-        len(ways),
-        span(SEARCH_SHARE * budget_seconds),
-        FINALISTS,
+        len(listed.ways),
+        *(span(share * budget_seconds) for share in (SEARCH_SHARE, REFINE_SHARE, FINALS_SHARE)),
         span(budget_seconds),
     )
-    checked = check_own(task, parallel, ways)
+    checked = check_own(task, parallel, listed.ways)
+    failing = {each.strategy for each in checked.skipped}
+    ways = [each for each in listed.ways if each.strategy not in failing]
     with TemporaryDirectory(prefix="parashot-measure-") as name:
-        search, finals, stopped = Path(name) / "search.csv", Path(name) / "finals.csv", False
-        try:
-            _measure(OwnTrainings(task, checked.parallel), ways, ends, search, finals)
-        except KeyboardInterrupt:
-            stopped = True
-        timed = (_blocks(search), _blocks(finals))
-    return OwnResults(ways, tuple(listed.skipped), *timed, stopped, checked.gradients, checked.warnings)
+        trainings = OwnTrainings(task, checked.parallel)
+        measurement = Measurement(trainings, begin, budget_seconds, Path(name), ways)
+        with _kept_where_stopped(measurement):
+            measurement.run()
+        return replace(
+            measurement.results(),
+            skipped=(*listed.skipped, *checked.skipped),
+            checks=checked.gradients,
+            warnings=checked.warnings,
+        )
 
 
-def _measure(trainings: OwnTrainings, ways: tuple[Way, ...], ends: float, search: Path, finals: Path) -> None:
-    """Search, then time the finalists until about `ends`; blocks go to the files `search` and `finals`."""
-    placement, processes = for_ways(ways, resolve_placement(trainings.parallel))
-    plan = Search(ways, FINALISTS, SEARCH_SHARE * (ends - monotonic()), search)
-    found = launch(search_rank, placement, processes, trainings, plan)
-    assert found is not None  # this is no rank of torchrun
-    alone = [each for each in ways if each.replicas == 1 and each.way != PLAIN]
-    simple = better_half(alone, found.blocks, 1)[:1]  # what needs no second process shall have its chance
-    finalists = tuple(dict.fromkeys((ways[0], *simple, *found.best)))
-    bench = _bench(trainings.parallel, found, finalists, ends - monotonic())
-    time_ways(trainings, finalists, placement, bench, "finals", finals)
+@dataclass
+class Measurement:
+    """The measurement of one training; `ways` grows while it is refined."""
+
+    trainings: OwnTrainings
+    begin: float
+    budget_seconds: float
+    folder: Path
+    ways: list[OwnWay]
+    parts: list[StepParts] = field(default_factory=list)
+    sizes: list[SizeRow] = field(default_factory=list)
+    no_larger: str = ""
+    stopped: bool = False
+
+    def run(self) -> None:
+        """Measure all of it."""
+        found = self.search()
+        finalists = self.refine(found)
+        self.finals(found, finalists)
+        self.look_closer()
+
+    def search(self) -> Found:
+        """Search the ways for the best few."""
+        seconds = self._until(SEARCH_SHARE) - monotonic()
+        plan = Search(tuple(self.ways), FINALISTS, seconds, self.folder / "search.csv")
+        placement, processes = for_ways(self.ways, self.placement)
+        found = launch(search_rank, placement, processes, self.trainings, plan)
+        assert found is not None  # this is no rank of torchrun
+        return found
+
+    def refine(self, found: Found) -> list[OwnWay]:
+        """Improve the best way found; return the ways for the finals, the default first."""
+        best = found.best[0]
+        compiling = self.budget_seconds >= COMPILING_SECONDS
+        changed = refinements(best, self.trainings.task, self.placement.device_type, compiling=compiling)
+        seconds = self._until(SEARCH_SHARE + REFINE_SHARE) - monotonic()
+        affordable = int(seconds / (REFINE_ROUNDS * found.block_seconds)) - 1
+        changed = changed[: max(0, affordable)]
+        alone = [each for each in self.ways if each.replicas == 1 and each.way != PLAIN]
+        simple = better_half(alone, found.blocks, 1)[:1]  # what needs no second process shall have its chance
+        finalists = [self.ways[0], *simple, *found.best]
+        if changed:
+            self.ways += changed
+            bench = replace(self.trainings.parallel.bench, launches=1, blocks=REFINE_ROUNDS)
+            self._time([best, *changed], bench, "refining", found)
+            better = refined(best, changed, self._blocks("refining"))
+            self.ways.append(better)
+            finalists.append(better)
+        self.ways = list({each.way: each for each in self.ways}.values())
+        return list({each.way: each for each in finalists}.values())
+
+    def finals(self, found: Found, finalists: Sequence[OwnWay]) -> None:
+        """Time the last ways against the default; as many rounds as there is time for."""
+        seconds = self._until(SEARCH_SHARE + REFINE_SHARE + FINALS_SHARE) - monotonic()
+        rounds = int(seconds / (found.block_seconds * len(finalists)))
+        bench = replace(self.trainings.parallel.bench, blocks=max(LEAST_ROUNDS, min(MOST_ROUNDS, rounds)))
+        self._time(finalists, bench, "finals", found)
+
+    def look_closer(self) -> None:
+        """In the way that is recommended: where a step's time goes, and larger batches."""
+        advice = advise_own(self.results())
+        if advice is None:
+            return
+        chosen = advice.row.way
+        ways = list({each.way: each for each in (self.ways[0], chosen)}.values())
+        placement, processes = for_ways(ways, self.placement)
+        self.parts = launch(parts_rank, placement, processes, self.trainings, ways) or []
+        samples = len(load_dataset(self.trainings.task.file))
+        self.no_larger = measure_sizes(
+            self.trainings, chosen, samples, self.placement, self._until(1.0), self.sizes.append
+        )
+
+    def results(self) -> OwnResults:
+        """What has been measured so far."""
+        return OwnResults(
+            tuple(self.ways),
+            (),
+            self._blocks("search"),
+            self._blocks("refining"),
+            self._blocks("finals"),
+            parts=tuple(self.parts),
+            sizes=tuple(self.sizes),
+            no_larger=self.no_larger,
+            stopped=self.stopped,
+        )
+
+    @property
+    def placement(self) -> Placement:
+        """Replicas on this machine."""
+        return resolve_placement(self.trainings.parallel)
+
+    def _time(self, ways: Sequence[OwnWay], bench: StrategyBenchParams, name: str, found: Found) -> None:
+        """Time ways in turn; blocks go to the file NAME.csv, and are long enough for the fastest way."""
+        fastest = min(each.seconds / each.steps for each in found.blocks)
+        bench = replace(bench, steps=steps_of_block(fastest))
+        time_ways(self.trainings, ways, self.placement, bench, name, self.folder / f"{name}.csv")
+
+    def _blocks(self, name: str) -> tuple[WayBlock, ...]:
+        journal = self.folder / f"{name}.csv"
+        return tuple(read_rows(WayBlock, journal)) if journal.exists() else ()
+
+    def _until(self, share: float) -> float:
+        """When such a share of the budget is over."""
+        return self.begin + share * self.budget_seconds
 
 
-def _blocks(journal: Path) -> tuple[WayBlock, ...]:
-    return tuple(read_rows(WayBlock, journal)) if journal.exists() else ()
+@contextmanager
+def _kept_where_stopped(measurement: Measurement) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        measurement.stopped = True
 
 
 def own_parallel() -> ParallelParams:
     """How strategies train a user's file."""
     return parse(ParallelParams, read_yaml(Path(__file__).with_name("settings.yaml")), "parallel")
-
-
-def _bench(
-    parallel: ParallelParams, found: Found, finalists: Sequence[Way], seconds: float
-) -> StrategyBenchParams:
-    """Rounds of the finals: as many as there is time for, of blocks long enough for the fastest way."""
-    names = {each.way for each in finalists}
-    fastest = min(each.seconds / each.steps for each in found.blocks if each.way in names)
-    rounds = int(seconds / (found.block_seconds * len(finalists)))
-    blocks = max(LEAST_ROUNDS, min(MOST_ROUNDS, rounds))
-    return replace(parallel.bench, blocks=blocks, steps=steps_of_block(fastest))

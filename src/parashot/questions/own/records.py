@@ -2,13 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from parashot.questions.text import counted
 from parashot.questions.ways.records import Way, WayBlock
 from parashot.records import record
 
+DEFAULTS: Mapping[str, Any] = {
+    "prefetch": 2,
+    "pin_memory": False,
+    "channels_last": False,
+    "fused": False,
+    "compile": "none",
+}
+
 PLAIN = "default"
 """Name of the way that people take by default: one process on all cores or one GPU, no workers, fp32."""
+
+
+@record
+class OwnWay(Way):
+    """A way to train a user's own network; the fields of `DEFAULTS` are as PyTorch has them by default."""
+
+    prefetch: int  # batches that each worker has ready
+    pin_memory: bool
+    channels_last: bool
+    fused: bool  # the optimizer's update of all parameters by one kernel
+
+    def __str__(self) -> str:
+        return ", ".join([self.devices, self.loading, self.precision, *self.extras])
+
+    @property
+    def loading(self) -> str:
+        """Its DataLoader in words."""
+        if not self.workers:
+            return "no workers"
+        ahead = "" if self.prefetch == DEFAULTS["prefetch"] else f" with {self.prefetch} batches each"
+        return f"{counted(self.workers, 'worker')}{ahead}"
+
+    @property
+    def extras(self) -> list[str]:
+        """What is switched on."""
+        named = {
+            "pinned memory": self.pin_memory,
+            "channels_last": self.channels_last,
+            "fused optimizer": self.fused,
+            "compiled": self.compile != DEFAULTS["compile"],
+        }
+        return [name for name, is_on in named.items() if is_on]
+
+    @property
+    def trained_as(self) -> tuple[object, ...]:
+        """All but the loading."""
+        return *super().trained_as, self.channels_last, self.fused
 
 
 @record
@@ -27,25 +75,58 @@ class GradientCheck:
     difference: float  # the largest of an entry, over the largest entry
 
 
+@record
+class StepParts:
+    """Where a step of a way spends its time, as the profiler saw it, loading left out: shares of it."""
+
+    way: str
+    forward: float
+    backward: float
+    optimizer: float
+    exchange: float  # what is waited for; fully_shard's gathering of weights is within
+    idle: float  # a device without work
+
+
+@record
+class SizeRow:
+    """A batch size in the way that is recommended."""
+
+    batchsz: int  # samples per step, over all replicas
+    seconds_per_step: float
+    memory_bytes: int  # at most, of all processes; on GPUs of the first GPU
+    took_seconds: float  # to measure it
+
+    @property
+    def samples_per_second(self) -> float:
+        """Of training."""
+        return self.batchsz / self.seconds_per_step
+
+
 @dataclass(frozen=True)
 class OwnResults:
     """What was measured of one training.
 
-    search: a block of each way, then of the better half, and so on. finals: the default and the last ways,
-    in interleaved blocks over several launches; the advice is of these. stopped: by the user, before the end.
-    warnings: what the checks mean, in words.
+    search: a block of each way, then of the better half, and so on. refining: the best of them as it is and
+    with one thing changed. finals: the default and the last ways, in interleaved blocks over several
+    launches; the advice is of these. parts: of a step by default and as recommended. sizes: of a batch, and
+    no_larger: why larger ones were not tried. stopped: by the user, before the end. warnings: what the checks
+    mean, in words.
     """
 
-    ways: tuple[Way, ...]
+    ways: tuple[OwnWay, ...]
     skipped: tuple[SkippedWay, ...]
     search: tuple[WayBlock, ...]
+    refining: tuple[WayBlock, ...]
     finals: tuple[WayBlock, ...]
+    parts: tuple[StepParts, ...] = ()
+    sizes: tuple[SizeRow, ...] = ()
+    no_larger: str = ""
     stopped: bool = False
     checks: tuple[GradientCheck, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
-    def finalists(self) -> tuple[Way, ...]:
+    def finalists(self) -> tuple[OwnWay, ...]:
         """The ways of the finals, the default first."""
         names = {each.way for each in self.finals}
         return tuple(each for each in self.ways if each.way in names)

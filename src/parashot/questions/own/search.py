@@ -17,8 +17,9 @@ from statistics import median
 from parashot.parallel.context import Context
 from parashot.parallel.exchange import from_all_ranks
 from parashot.progress import passing
+from parashot.questions.own.records import OwnWay
 from parashot.questions.ways.measure import ReadyWays, Trainings
-from parashot.questions.ways.records import Way, WayBlock
+from parashot.questions.ways.records import WayBlock
 
 BLOCK_SECONDS = 0.25
 """The least that a block lasts: as the loader's in the study."""
@@ -33,7 +34,7 @@ class Search:
     journal: CSV file that every block is added to.
     """
 
-    ways: tuple[Way, ...]
+    ways: tuple[OwnWay, ...]
     finalists: int
     seconds: float
     journal: Path
@@ -44,11 +45,11 @@ class Found:
     """Blocks of a search, the best ways, and the seconds that a block takes with its loader's start."""
 
     blocks: tuple[WayBlock, ...]
-    best: tuple[Way, ...]
+    best: tuple[OwnWay, ...]
     block_seconds: float
 
 
-def search_rank(context: Context, trainings: Trainings[Way], search: Search) -> Found:
+def search_rank(context: Context, trainings: Trainings[OwnWay], search: Search) -> Found:
     """Search on one rank; all decide alike, by the main one's clock."""
     begin = time.monotonic()
     ready = ReadyWays(context, trainings, search.ways, search.journal)
@@ -72,7 +73,7 @@ def halvings(ways: int, finalists: int) -> int:
     return max(1, math.ceil(math.log2(ways / finalists)))
 
 
-def better_half(left: Sequence[Way], blocks: Sequence[WayBlock], least: int) -> list[Way]:
+def better_half(left: Sequence[OwnWay], blocks: Sequence[WayBlock], least: int) -> list[OwnWay]:
     """The faster half of the ways, but `least` of them, the fastest first."""
     seconds = {
         way.way: median(each.seconds / each.steps for each in blocks if each.way == way.way) for way in left

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -35,8 +36,25 @@ class Shares(NamedTuple):
     idle: float
 
 
+class Timeline(NamedTuple):
+    """When steps ran, messages were under way, and something was computed."""
+
+    steps: list[Span]
+    messages: list[Span]
+    computing: list[Span]
+
+
 def profile_shares(timed: TimedStrategy) -> list[Shares]:
-    """Do a few steps under the profiler, after one that is left out. Every rank of the strategy calls it."""
+    """Shares of a few steps. Every rank of the strategy calls it."""
+    return shares_of(profiled_events(timed))[1:]
+
+
+def profiled_events(timed: TimedStrategy) -> list[FunctionEvent]:
+    """Do a few steps under the profiler, the first of which is to be left out.
+
+    Every rank of the strategy calls it.
+    """
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it would tell of every start and stop
     torch.set_num_threads(timed.threads)
     context = timed.strategy.context
     activities = [ProfilerActivity.CPU]
@@ -48,30 +66,33 @@ def profile_shares(timed: TimedStrategy) -> list[Shares]:
             with record_function(_STEP):
                 timed.strategy.step(timed.batches[number % len(timed.batches)])
                 synchronise(context)
-    events = profiled.events()
-    return shares_of(events if events is not None else [])[1:]
+    return list(profiled.events() or [])
 
 
-def shares_of(events: Iterable[FunctionEvent]) -> list[Shares]:
-    """Shares of each step among `events`, in the order of the steps.
+def shares_of(events: Sequence[FunctionEvent]) -> list[Shares]:
+    """Shares of each step among `events`, in the order of the steps."""
+    steps, messages, computing = timeline(events)
+    return [_shares(step, messages, computing) for step in steps]
+
+
+def timeline(events: Sequence[FunctionEvent]) -> Timeline:
+    """Order `events`.
 
     On GPUs messages are NCCL's kernels and computing is all others; on a CPU messages are what gloo's threads
     do, or DataParallel's copies, and computing is every other operator.
     """
-    events = list(events)
     host = [each for each in events if each.device_type == DeviceType.CPU]
     # What was annotated on the host stands on the device too, from its first kernel to its last: no work.
     device = [each for each in events if each.device_type == DeviceType.CUDA and not each.is_user_annotation]
-    steps = _spans(each for each in host if each.name == _STEP)
+    steps = spans_of(each for each in host if each.name == _STEP)
     if device:
-        messages = _spans(each for each in device if "nccl" in each.name.lower())
-        computing = _spans(each for each in device if "nccl" not in each.name.lower())
+        messages = spans_of(each for each in device if "nccl" in each.name.lower())
+        computing = spans_of(each for each in device if "nccl" not in each.name.lower())
     else:
-        messages = _spans(each for each in host if each.name.startswith(("gloo:", "nccl:", EXCHANGE)))
-        computing = _spans(each for each in host if each.name.startswith("aten::"))
-    by_hand = _spans(each for each in host if each.name.startswith(EXCHANGE))
-    computing = without(computing, by_hand)
-    return [_shares(step, messages, computing) for step in steps]
+        messages = spans_of(each for each in host if each.name.startswith(("gloo:", "nccl:", EXCHANGE)))
+        computing = spans_of(each for each in host if each.name.startswith("aten::"))
+    by_hand = spans_of(each for each in host if each.name.startswith(EXCHANGE))
+    return Timeline(steps, messages, without(computing, by_hand))
 
 
 def merge_shares(
@@ -94,7 +115,7 @@ def _shares(step: Span, messages: Sequence[Span], computing: Sequence[Span]) -> 
     return Shares(whole / 1e6, exposed / whole, hidden / whole, max(0.0, idle / whole))
 
 
-def _spans(events: Iterable[FunctionEvent]) -> list[Span]:
+def spans_of(events: Iterable[FunctionEvent]) -> list[Span]:
     return merged((float(each.time_range.start), float(each.time_range.end)) for each in events)
 
 

@@ -69,9 +69,13 @@ class ReadyWays(Generic[W]):
             way.way: self.timed(way, 1)[0].seconds for way in sorted(ways, key=lambda each: -each.workers)
         }
 
+    def wait(self) -> None:
+        """Wait for all ranks, those that sleep included."""
+        wait_for_all(self.control)
+
     def timed(self, way: W, steps: int) -> list[LoadedSteps]:
         """Train so many steps; of each rank that takes part in it. The others sleep."""
-        wait_for_all(self.control)
+        self.wait()
         strategy, training, found = self.strategies[way.trained_as], self.trainings[way.way], None
         if strategy is not None:
             threads, in_advance = way.threads_per_replica, training.in_advance
