@@ -16,26 +16,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from own_file import write_own
 from small_tasks import alone
-from standing_ranks import StandingRanks
 
 from parashot.cli import main
-from parashot.errors import UsageError
 from parashot.hardware import inspect_hardware
-from parashot.parallel.context import Context
 from parashot.questions.own import candidates as own_candidates
 from parashot.questions.own.advice import advise_own, to_copy
 from parashot.questions.own.candidates import candidates, combined, refinements
-from parashot.questions.own.checks import FirstStep, check_rank, first_step, in_words
 from parashot.questions.own.measure import OwnTrainings, measure_own, own_parallel
 from parashot.questions.own.parts import parts_rank
 from parashot.questions.own.records import (
     DEFAULTS,
     PLAIN,
-    GradientCheck,
     OwnResults,
     OwnWay,
     SizeRow,
-    SkippedWay,
 )
 from parashot.questions.own.refine import refined
 from parashot.questions.own.search import better_half, halvings, steps_of_block
@@ -184,36 +178,6 @@ def test_a_file_is_measured_and_its_report_written(monkeypatch: pytest.MonkeyPat
     assert tree["finalists"][0]["speedup"] == 1
     page = (tmp_path / "report/index.html").read_text(encoding="utf-8")
     assert "How to train own.py" in page
-
-
-def two_replicas(context: Context, file: Path) -> list[GradientCheck | SkippedWay]:
-    ways = [way("ddp", replicas=2), replace(way("allreduce", replicas=2), strategy="allreduce")]
-    return check_rank(context, own_task(file), own_parallel(), ways)
-
-
-def test_a_gradient_that_is_not_that_of_one_process_is_noticed(ranks: StandingRanks, tmp_path: Path) -> None:
-    """Batch norm takes each replica's share by itself; dropout is switched off for the comparison."""
-    same = ranks(2, two_replicas, write_own(tmp_path, "own_same", "nn.Tanh()", "nn.Tanh(), nn.Dropout(0.5)"))
-    assert [each.strategy for each in same] == ["ddp", "allreduce"]
-    assert max(each.difference for each in same) < 1e-10
-    norm = ranks(2, two_replicas, write_own(tmp_path, "own_norm", "nn.Tanh()", "nn.BatchNorm1d(8)"))
-    assert min(each.difference for each in norm) > 1e-3
-    assert in_words(FirstStep((), False), same) == []
-    assert "SyncBatchNorm" in in_words(FirstStep((), True), norm)[0]
-    assert "no mean" in in_words(FirstStep((), False), norm)[0]
-
-
-def test_parameters_without_a_gradient_and_a_loss_that_is_no_number_are_named(tmp_path: Path) -> None:
-    unused = "nn.ModuleDict({'used': nn.Linear(4, 3), 'idle': nn.Linear(4, 3)}).double()"
-    built = "nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)).double()"
-    file = write_own(tmp_path, "own_unused", built, unused)
-    file.write_text(file.read_text().replace("network(batch", "network['used'](batch"))
-    first = first_step(alone(), own_task(file), own_parallel())
-    assert first == FirstStep(("idle.weight", "idle.bias"), False)
-    assert "idle.weight" in in_words(first, [])[0] and "find_unused_parameters" in in_words(first, [])[0]
-    infinite = write_own(tmp_path, "own_infinite", "return F.cross", "return 1e400 * F.cross")
-    with pytest.raises(UsageError, match="NaN or infinity in the first step"):
-        first_step(alone(), own_task(infinite), own_parallel())
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 
 
 def losses(context: Context, name: str, file: Path, steps: int) -> list[float]:
-    task = replace(own_task(file), dropout=False)
+    task = replace(own_task(file), random=False)
     strategy = build_strategy(name, task, StepOptions(), context, own_parallel())
     plan = strategy.plan(steps * task.batchsz, task.batchsz, context)
     batches = [next(task.batches(plan, context))] * steps

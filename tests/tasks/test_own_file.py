@@ -91,11 +91,11 @@ def test_workers_bring_the_same_batches(tmp_path: Path) -> None:
     brought = list(replace(task, workers=2).batches(Plan(24, 6), alone()))
     assert [len(each) for each in whole] == [6, 6, 6, 6]
     for ours, theirs in zip(whole, brought, strict=True):
-        assert torch.equal(ours.data["x"], theirs.data["x"])
+        assert torch.equal(ours.data[1]["x"], theirs.data[1]["x"])
     shares = [list(task.batches(Plan(24, 6, rank, 2), alone())) for rank in range(2)]
-    together = torch.cat([part.data["x"] for pair in zip(*shares, strict=True) for part in pair])
-    assert torch.equal(together, torch.cat([each.data["x"] for each in whole]))
-    seen = {tuple(row.tolist()) for each in whole for row in each.data["x"]}
+    together = torch.cat([part.data[1]["x"] for pair in zip(*shares, strict=True) for part in pair])
+    assert torch.equal(together, torch.cat([each.data[1]["x"] for each in whole]))
+    seen = {tuple(row.tolist()) for each in whole for row in each.data[1]["x"]}
     assert len(seen) == 10
 
 
@@ -108,6 +108,26 @@ WRONG = {
     "iterable": ("return Rows()", "return iter(Rows())", "__getitem__ and __len__"),
     "sample": ("x = torch", "x = torch.no_such", r"in __getitem__: AttributeError"),
     "axis": ('{"x": x, "y"', '{"x": x[:index], "y"', "RuntimeError"),
+    "lambda": (
+        "return Rows()",
+        "rows = Rows(); rows.transforms = [abs, lambda x: x]; return rows",
+        r"dataset\(\)\.transforms\[1\]: a lambda cannot be sent to a worker",
+    ),
+    "open": (
+        "return Rows()",
+        "rows = Rows(); rows.file = open(__file__); return rows",
+        r"dataset\(\)\.file: TextIOWrapper cannot be sent to a worker",
+    ),
+    "collate": (
+        "def dataset():",
+        "collate = lambda samples: samples\n\n\ndef dataset():",
+        "collate: a lambda cannot be sent to a worker",
+    ),
+    "batch": (
+        "def dataset():",
+        "def collate(samples):\n    return {'rows': samples, 'way': lambda x: x}\n\n\ndef dataset():",
+        r"a batch\['way'\]: a lambda cannot be sent to a worker",
+    ),
 }
 
 
@@ -139,3 +159,93 @@ def test_an_error_within_a_worker_is_the_users_own_line(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"own_worker\.py:\d+, in __getitem__: NameError") as caught:
         list(task.batches(Plan(24, 6), alone()))
     assert "Traceback" not in str(caught.value)
+
+
+def test_what_can_be_sent_to_a_worker_is_not_refused(tmp_path: Path) -> None:
+    """A class may leave out what cannot be pickled, and memory may be shared."""
+    file = write_own(
+        tmp_path,
+        "own_sent",
+        "return Rows()",
+        "rows = Kept(); rows.file = open(__file__); rows.shared = torch.zeros(3).share_memory_(); "
+        "rows.array = multiprocessing.get_context('forkserver').Array('d', 3); return rows",
+    )
+    kept = "class Kept(Rows):\n    def __getstate__(self):\n        return {**vars(self), 'file': None}\n\n\n"
+    text = (
+        file.read_text()
+        .replace("def dataset", f"{kept}def dataset")
+        .replace("import torch\n", "import multiprocessing, torch\n")
+    )
+    file.write_text(text)
+    (batch,) = replace(own_task(file), workers=1).batches(Plan(6, 6), alone())
+    assert len(batch) == 6
+
+
+OBJECTS = """
+from collections import UserDict, namedtuple
+from dataclasses import dataclass
+
+Pair = namedtuple("Pair", "x y")
+
+
+@dataclass
+class Record:
+    x: torch.Tensor
+    y: torch.Tensor
+    note: str = "a batch"
+
+    def __getitem__(self, name):
+        return getattr(self, name)
+
+
+class Encoding(UserDict):
+    def to(self, device):
+        return self
+
+
+def collate(samples):
+    together = torch.utils.data.default_collate(samples)
+    return MADE
+
+
+def dataset"""
+MADE = {
+    "dataclass": "Record(**together)",
+    "mapping": "Encoding(together)",
+    "nested": '{"first": [Record(**together), 1], "x": together["x"], "y": together["y"]}',
+    "columns": '{"x": together["x"].T.contiguous(), "y": together["y"]}',
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_batches_may_be_objects_and_have_their_samples_along_any_axis(
+    name: str, ranks: StandingRanks, tmp_path: Path
+) -> None:
+    file = write_own(tmp_path, f"own_{name}", "\ndef dataset", OBJECTS.replace("MADE", MADE[name]))
+    if name == "columns":
+        file.write_text(file.read_text().replace('network(batch["x"])', 'network(batch["x"].T)'))
+    task, expected = own_task(file), by_hand(write_own(tmp_path, f"own_{name}_by_hand"))
+    assert not task.cuttable
+    batch = next(replace(task, workers=1).batches(Plan(6, 6), alone()))
+    assert [each.dtype for each in batch.tensors[1:3]] == [torch.float64, torch.int64] and len(batch) == 6
+    halved = batch.map(lambda each: each / 2)
+    assert torch.equal(halved.tensors[1], batch.tensors[1] / 2)
+    for strategy in ("serial", "ddp"):
+        state = on_ranks(ranks, strategy, trained, file)
+        for key, value in expected.items():
+            torch.testing.assert_close(state[key], value, rtol=0, atol=1e-10)
+
+
+def test_a_batch_of_plain_tensors_is_handed_on_as_it_is(tmp_path: Path) -> None:
+    plain = write_own(tmp_path, "own_plain")
+    named = write_own(tmp_path, "own_named", "\ndef dataset", OBJECTS.replace("MADE", "Pair(**together)"))
+    for file, kind in ((plain, "dict"), (named, "Pair")):
+        task = own_task(file)
+        (batch,) = task.batches(Plan(6, 6), alone())
+        assert task.cuttable and type(batch.data[1]).__name__ == kind
+
+
+def test_a_network_that_does_not_fit_is_said_so(tmp_path: Path) -> None:
+    file = write_own(tmp_path, "own_large", "nn.Linear(4, 8)", "nn.Linear(4, 1 << 44)")
+    with pytest.raises(UsageError, match=r"in network: the memory is full; set a smaller batchsz"):
+        trained(alone(), "serial", file)

@@ -205,6 +205,7 @@ def process_context(placement: Placement) -> Iterator[Context]:
     process ends, and peers must not fail before the error is recorded.
     """
     keep_freed_memory()
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler would tell of every start and stop
     torch.set_num_threads(placement.threads_per_replica)
     if not joined_by_torchrun():
         try:

@@ -7,25 +7,32 @@ number `batchsz`; `collate(samples)` is optional. It imports nothing of this pac
 from __future__ import annotations
 
 import importlib
+import random
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
 from parashot.data.loaders import host_batches, workers_of_rank
 from parashot.errors import ParashotError, UsageError, one_line
 from parashot.parallel.context import Context
 from parashot.task import Batch, Plan, Task
+from parashot.tasks.packed import pack, unpack
+from parashot.tasks.sending import cannot_be_sent
+
+T = TypeVar("T")
 
 FUNCTIONS = ("network", "dataset", "loss", "optimizer")
 SEED = 0
@@ -36,9 +43,11 @@ class OwnTask(Task):
     """The training that `file` describes.
 
     Samples are read in an order that is shuffled anew in each pass, the same for every strategy, number of
-    replicas and number of workers. workers, prefetch, pin_memory: of its DataLoader, the workers of the whole
-    machine. fused: whether the optimizer updates all parameters by one kernel. dropout: False switches that
-    of the network off.
+    replicas and number of workers. A batch is a pair: indices of the samples [b], and what the user's loss
+    gets. workers, prefetch, pin_memory: of its DataLoader, the workers of the whole machine. fused: whether
+    the optimizer updates all parameters by one kernel. cuttable: whether a batch can be cut into batches of
+    fewer samples. random: False switches dropout of the network off, and reads each sample with random
+    numbers of its own.
     """
 
     file: Path
@@ -48,7 +57,8 @@ class OwnTask(Task):
     pin_memory: bool = False
     fused: bool = False
     items: int = 0
-    dropout: bool = True
+    cuttable: bool = True
+    random: bool = True
 
     remedy = "the loss is not finite: set a smaller learning rate"
 
@@ -57,28 +67,29 @@ class OwnTask(Task):
         with own_errors(self.file), torch.random.fork_rng(devices=[]):
             torch.manual_seed(SEED)
             network: nn.Module = load_file(self.file).network()
-        return network if self.dropout else without_dropout(network)
+        return network if self.random else without_dropout(network)
 
     def batches(
         self, plan: Plan, context: Context, first: int = 0, *, in_process: bool = False
     ) -> Iterator[Batch]:
         """Yield this rank's batches, by its share of the workers."""
-        steps = steps_of(self.file, plan)
+        steps = steps_of(self.file, plan, self.random)
         workers = workers_of_rank(
             0 if in_process else self.workers, context.local_rank, context.local_world_size
         )
         numbers = range(first, plan.steps)
         batches = host_batches(steps, numbers, workers, self.prefetch, pin_memory=self.pin_memory)
-        return _as_raised(batches)
+        return as_raised(batches)
 
     def forward(self, network: nn.Module, data: Any) -> Tensor:
         """Loss of each item [b]; where the user's loss is a mean, that mean for each.
 
         Raises `UsageError` where it is neither.
         """
-        items = len(Batch(data, 0))
+        indices, samples = data
+        items = len(indices)
         with own_errors(self.file):
-            losses: Tensor = load_file(self.file).loss(network, data)
+            losses: Tensor = load_file(self.file).loss(network, unpack(samples))
         if not isinstance(losses, Tensor) or losses.shape not in {(), (items,)}:
             found = f"shape {[*losses.shape]}" if isinstance(losses, Tensor) else type(losses).__name__
             raise UsageError(
@@ -118,20 +129,52 @@ class StepsOfDataset(Dataset[Batch]):
     collate: Any
     plan: Plan
     file: Path
+    random: bool = True
 
     def __getitem__(self, step: int) -> Batch:
         """Read and collate the samples of one step. Raises `UsageError` for an error in the user's code."""
         with own_errors(self.file):
-            indices = [self._index(item) for item in self.plan.reads(step)]
-            if hasattr(self.dataset, "__getitems__"):
-                samples = self.dataset.__getitems__(indices)
-            else:
-                samples = [self.dataset[index] for index in indices]
-            return Batch(self.collate(samples), self.plan.total(step), self.plan.weight(step))
+            indices = self.indices(step)
+            data = torch.tensor(indices), pack(self.collated(indices))
+            return Batch(data, self.plan.total(step), self.plan.weight(step))
+
+    def indices(self, step: int) -> list[int]:
+        """The samples of this rank in one step."""
+        return [self._index(item) for item in self.plan.reads(step)]
+
+    def collated(self, indices: Sequence[int]) -> Any:
+        """Read samples, and collate them as the user does."""
+        if self.random:
+            return self.collate(self._read(indices))
+        samples = []
+        for index in indices:
+            with seeded(index):
+                samples += self._read([index])
+        return self.collate(samples)
+
+    def _read(self, indices: Sequence[int]) -> Any:
+        if hasattr(self.dataset, "__getitems__"):
+            return self.dataset.__getitems__(indices)
+        return [self.dataset[index] for index in indices]
 
     def _index(self, item: int) -> int:
         epoch, place = divmod(item, len(self.dataset))
         return int(_order(len(self.dataset), epoch)[place])
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed what draws random numbers, PyTorch, NumPy and Python; afterwards they go on as before."""
+    numpy_state, state = np.random.get_state(), random.getstate()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        np.random.seed(seed)
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            np.random.set_state(numpy_state)
+            random.setstate(state)
 
 
 @lru_cache(maxsize=2)
@@ -170,11 +213,10 @@ def load_dataset(file: Path) -> Any:
         return load_file(file).dataset()
 
 
-def steps_of(file: Path, plan: Plan) -> StepsOfDataset:
+def steps_of(file: Path, plan: Plan, random: bool = True) -> StepsOfDataset:
     """The user's data set as one of steps."""
-    return StepsOfDataset(
-        load_dataset(file), getattr(load_file(file), "collate", default_collate), plan, file
-    )
+    collate = getattr(load_file(file), "collate", default_collate)
+    return StepsOfDataset(load_dataset(file), collate, plan, file, random)
 
 
 def own_task(file: Path) -> OwnTask:
@@ -182,19 +224,20 @@ def own_task(file: Path) -> OwnTask:
     task, dataset = OwnTask(file, load_file(file).batchsz), load_dataset(file)
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         raise UsageError(
-            f"{file}: dataset() returns an iterable one, of which every worker and rank would read all; "
-            "return one with __getitem__ and __len__"
+            f"{file}: dataset() returns an iterable one, whose own code has to share it out over workers and "
+            "ranks, so that ways would not see the same samples; return one with __getitem__ and __len__"
         )
     if len(dataset) < task.batchsz:
         raise UsageError(f"{file}: the data set has {len(dataset)} samples and a batch {task.batchsz}")
-    batch = steps_of(file, Plan(task.batchsz, task.batchsz))[0]
-    sizes = {len(each) if each.dim() else 0 for each in batch.tensors}
-    if sizes != {task.batchsz}:
-        raise UsageError(
-            f"{file}: a batch of {task.batchsz} samples holds tensors of {sorted(sizes) or 'no'} items; "
-            "all must have their samples along the first axis"
-        )
-    return task
+    steps = steps_of(file, Plan(task.batchsz, task.batchsz))
+    with own_errors(file):
+        batch = steps.collated(steps.indices(0))
+    for thing, name in ((dataset, "dataset()"), (steps.collate, "collate"), (batch, "a batch")):
+        if fault := cannot_be_sent(thing, name):
+            raise UsageError(f"{file}: {fault}")
+    leaves = tree_leaves(batch)
+    cuttable = all(isinstance(each, Tensor) and [*each.shape[:1]] == [task.batchsz] for each in leaves)
+    return replace(task, cuttable=cuttable)
 
 
 @contextmanager
@@ -210,13 +253,26 @@ def own_errors(file: Path) -> Iterator[None]:
         frames = traceback.extract_tb(error.__traceback__)
         own = [each for each in frames if Path(each.filename).resolve().parent == file.resolve().parent]
         place = f"{own[-1].filename}:{own[-1].lineno}, in {own[-1].name}" if own else str(file)
-        raise UsageError(f"{place}: {type(error).__name__}: {one_line(error)}") from error
+        raise UsageError(f"{place}: {_in_words(error)}") from error
 
 
-def _as_raised(batches: Iterator[Batch]) -> Iterator[Batch]:
+def _in_words(error: Exception) -> str:
+    """Class and message of an error, or what to do."""
+    message = one_line(error)
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+        return (
+            "the memory is full; set a smaller batchsz or take a smaller network (one that a device cannot "
+            "hold needs torch.distributed.fsdp.fully_shard, which is not measured without one process)"
+        )
+    if "backward through the graph a second time" in message:
+        return "the loss goes back into the graph of an earlier step; detach() what is kept between steps"
+    return f"{type(error).__name__}: {message}"
+
+
+def as_raised(items: Iterator[T]) -> Iterator[T]:
     """Yield the same; what a worker raised is raised without the worker's traceback."""
     try:
-        yield from batches
+        yield from items
     except UsageError as error:
         raise UsageError(str(error).rpartition("UsageError: ")[2]) from error
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from parashot.parallel.strategy import AUTOCAST
 from parashot.questions.advice import Choice
 from parashot.questions.own.records import DEFAULTS, PLAIN, OwnResults, OwnWay
 from parashot.questions.statistics import Ranking, Resampling
@@ -14,6 +13,9 @@ from parashot.questions.ways.rows import WayRow, step_seconds_by_way, way_rows
 
 STRATEGY_RANKS = {"serial": 1, "dp": 1}
 """Processes of strategies that have one whatever the number of replicas; others have one for each."""
+
+DTYPES = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
+"""What autocast is told."""
 
 MARGIN = 0.05
 """A way that takes at most so much longer is as good."""
@@ -97,10 +99,10 @@ def _precision(way: OwnWay, gpus: bool) -> list[str]:
     """Lines that set the precision; none for fp32."""
     if way.precision == "tf32":
         return ['torch.set_float32_matmul_precision("high")']
-    if way.precision not in AUTOCAST:
+    if way.precision not in DTYPES:
         return []
     device = "cuda" if gpus else "cpu"
-    lines = [f'with torch.autocast("{device}", {AUTOCAST[way.precision]}):  # around the loss']
+    lines = [f'with torch.autocast("{device}", {DTYPES[way.precision]}):  # around the loss']
     if way.precision == "fp16":
         lines.append(f'scaler = torch.amp.GradScaler("{device}")  # for backward and step')
     return lines

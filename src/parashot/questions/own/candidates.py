@@ -15,6 +15,7 @@ from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams
 from parashot.questions.own.records import DEFAULTS, PLAIN, OwnWay, SkippedWay
 from parashot.task import Task
+from parashot.tasks.own import OwnTask
 
 
 @dataclass
@@ -25,7 +26,7 @@ class Candidates:
     skipped: list[SkippedWay] = field(default_factory=list)
 
 
-def candidates(task: Task, parallel: ParallelParams) -> Candidates:
+def candidates(task: OwnTask, parallel: ParallelParams) -> Candidates:
     """List the ways to train `task` on this machine. Strategies that cut the network up are left out."""
     placement = resolve_placement(parallel)
     able = own_precisions(placement.device_type)
@@ -37,7 +38,7 @@ def candidates(task: Task, parallel: ParallelParams) -> Candidates:
         fitted = alone if name == "serial" else placement.for_batch(task.batchsz)
         reason = unsupported_reason(
             name, task, StepOptions(), fitted, parallel, torch.cuda.device_count()
-        ) or _useless(name, fitted)
+        ) or _useless(name, fitted, task)
         if reason:
             found.skipped.append(SkippedWay(name, reason))
             continue
@@ -101,12 +102,14 @@ def renamed(way: OwnWay, **changes: object) -> OwnWay:
     return replace(way, way="-".join([way.way, *said]), **changes)  # type: ignore[arg-type]
 
 
-def _useless(name: str, placement: Placement) -> str:
+def _useless(name: str, placement: Placement, task: OwnTask) -> str:
     """Reason why nobody could act on such a recommendation, or an empty text."""
     if name != "serial" and placement.replicas == 1:
         return "one replica has nobody to share with"
     if name == "dp" and placement.device_type == "cpu":
         return "torch.nn.DataParallel spreads a batch over GPUs only"
+    if name == "dp" and not task.cuttable:
+        return "torch.nn.DataParallel cuts batches, and in these not all tensors have a row for each sample"
     return ""
 
 

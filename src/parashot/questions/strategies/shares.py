@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -54,7 +53,6 @@ def profiled_events(timed: TimedStrategy) -> list[FunctionEvent]:
 
     Every rank of the strategy calls it.
     """
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it would tell of every start and stop
     torch.set_num_threads(timed.threads)
     context = timed.strategy.context
     activities = [ProfilerActivity.CPU]

@@ -1,0 +1,70 @@
+"""Batches of any class: their tensors apart from the rest, so that they can be moved and pinned.
+
+Most batches need none of this: PyTorch's trees know tuples, lists, dicts and named tuples. Dataclasses,
+`BatchEncoding` of transformers or `Batch` of torch_geometric they do not.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from torch.utils._pytree import register_pytree_node, tree_leaves
+
+PLAIN = (Tensor, str, bytes, int, float, complex, type(None), np.ndarray, np.generic)
+"""Classes of leaves that hold no tensors, beside tensors."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Tensors of an object, and the object pickled without them; a node of PyTorch's trees."""
+
+    tensors: list[Tensor]
+    rest: bytes
+
+
+register_pytree_node(
+    Packed,
+    lambda packed: (packed.tensors, packed.rest),
+    lambda tensors, rest: Packed(list(tensors), rest),
+    serialized_type_name="parashot.Packed",
+)
+
+
+def pack(data: Any) -> Any:
+    """Pack a batch that holds objects of other classes; return any other one as it is."""
+    if all(isinstance(leaf, PLAIN) for leaf in tree_leaves(data)):
+        return data
+    tensors, rest = list[Tensor](), BytesIO()
+    _WithoutTensors(rest, tensors).dump(data)
+    return Packed(tensors, rest.getvalue())
+
+
+def unpack(data: Any) -> Any:
+    """Undo `pack`, with the tensors as they are now."""
+    return _WithTensors(BytesIO(data.rest), data.tensors).load() if isinstance(data, Packed) else data
+
+
+class _WithoutTensors(pickle.Pickler):
+    def __init__(self, file: BytesIO, tensors: list[Tensor]) -> None:
+        super().__init__(file)
+        self.tensors = tensors
+
+    def persistent_id(self, obj: Any) -> int | None:
+        if not isinstance(obj, Tensor):
+            return None
+        self.tensors.append(obj)
+        return len(self.tensors) - 1
+
+
+class _WithTensors(pickle.Unpickler):
+    def __init__(self, file: BytesIO, tensors: list[Tensor]) -> None:
+        super().__init__(file)
+        self.tensors = tensors
+
+    def persistent_load(self, pid: int) -> Tensor:
+        return self.tensors[pid]
