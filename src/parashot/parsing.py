@@ -60,6 +60,11 @@ def read_yaml(path: Path) -> object:
     except (OSError, UnicodeDecodeError) as error:
         reason = one_line(error)
         raise ParamsError(f"{path}: cannot be read ({reason}); try `git checkout {path.name}`") from error
+    return parse_yaml(text, path.name)
+
+
+def parse_yaml(text: str, name: str) -> object:
+    """Return YAML as plain data; `name` is that of its file, for the message. Raises `ParamsError`."""
     try:
         return yaml.load(text, Loader=_Loader)
     except Exception as error:
@@ -67,7 +72,7 @@ def read_yaml(path: Path) -> object:
         where, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         line = f" at line {where.line + 1}" if where else ""
         reason = f" ({problem})" if problem else ""
-        raise ParamsError(f"{path.name}: not valid YAML{line}{reason}; correct it there") from error
+        raise ParamsError(f"{name}: not valid YAML{line}{reason}; correct it there") from error
 
 
 class _Loader(yaml.SafeLoader):

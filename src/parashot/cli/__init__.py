@@ -6,10 +6,22 @@ import argparse
 from collections.abc import Sequence
 from importlib import metadata
 
-from parashot.cli import advise, classify, clean, doctor, evaluate, measure, predict, recipe, summary, sweep
+from parashot.cli import (
+    advise,
+    classify,
+    clean,
+    doctor,
+    evaluate,
+    init,
+    measure,
+    predict,
+    recipe,
+    summary,
+    sweep,
+)
 from parashot.command import guarded
 
-COMMANDS = (doctor, recipe, summary, advise, measure, predict, sweep, evaluate, classify, clean)
+COMMANDS = (doctor, recipe, summary, advise, measure, init, predict, sweep, evaluate, classify, clean)
 """In the order of `--help`; each adds its parser, whose default `run` takes the parsed command line."""
 
 

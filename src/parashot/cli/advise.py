@@ -1,13 +1,15 @@
-"""`parashot advise`: what to use on this machine, by what the study in this folder measured."""
+"""`parashot advise`: what to use on this machine, by what was measured in this folder."""
 
 from __future__ import annotations
 
 import argparse
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parashot.cli.arguments import PARAMS, Commands, study_here
+from parashot.cli.arguments import PARAMS, Commands, is_study, study_here
+from parashot.cli.own_advice import advise_own
 
 if TYPE_CHECKING:
     from parashot.questions.study import Study
@@ -20,21 +22,37 @@ def add_parser(commands: Commands) -> None:
         "advise",
         help="recommend strategy, loader, batch size and precision for this machine",
         description="Recommend a strategy, loader, batch size and precision from the measurements of the "
-        "study in this folder, with the gain and the certainty of each.",
+        "study in this folder, with the gain and the certainty of each; or the way to train that "
+        "`parashot measure` found here.",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--apply", action="store_true", help="write the advised settings into params.yaml")
+    parser.add_argument(
+        "--apply",
+        metavar="FILE",
+        nargs="?",
+        type=Path,
+        const=PARAMS,
+        help=f"write the advised settings into FILE ({PARAMS})",
+    )
     parser.set_defaults(run=_run)
 
 
 def _run(command: argparse.Namespace) -> None:
+    if is_study():
+        _advise(command)
+    else:
+        advise_own(command.apply, as_json=command.json)
+
+
+def _advise(command: argparse.Namespace) -> None:
+    """Print what the study here says, and apply it where that was asked for."""
     from parashot.hardware import inspect_hardware
     from parashot.knobs import arguments, write_settings
 
     study, here = study_here(), inspect_hardware()
     notes = _notes(study, here)
     if command.apply:
-        write_settings(PARAMS, study.settings)
+        write_settings(command.apply, study.settings)
     if command.json:
         tree = {
             "answer": study.answer,
@@ -50,7 +68,7 @@ def _run(command: argparse.Namespace) -> None:
         if study.settings:
             print(f"\nset by  dvc exp run {' '.join(arguments(study.settings))}")
         if command.apply:
-            print(f"written into {PARAMS}; `dvc repro` follows it")
+            print(f"written into {command.apply}; `dvc repro` follows it")
         print("".join(f"\nNote: {note}\n" for note in notes), end="")
 
 

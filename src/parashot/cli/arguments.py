@@ -39,6 +39,14 @@ def add_counts(parser: argparse.ArgumentParser, counts: Iterable[tuple[str, int,
         )
 
 
+def is_study() -> bool:
+    """Whether this folder is that of a study, by a section that no other project's params.yaml has."""
+    from parashot.parsing import read_yaml
+
+    tree = read_yaml(PARAMS) if PARAMS.exists() else None
+    return isinstance(tree, dict) and "batchsz_study" in tree
+
+
 def study_here() -> Study:
     """Return the analysis of the study in this folder. Raises `RecordError` where nothing was measured."""
     from parashot.params import load_params

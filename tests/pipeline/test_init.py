@@ -1,0 +1,199 @@
+"""`parashot init` in a DVC project of one's own, and `parashot advise` on what its stage measured."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from checkouts import Checkout, new_repository, stages_run
+from own_file import write_own
+
+from parashot.cli import main
+from parashot.hardware import inspect_hardware
+from parashot.questions.own.advice import advise_own
+from parashot.questions.own.candidates import candidates
+from parashot.questions.own.measure import own_parallel
+from parashot.questions.own.records import OwnResults
+from parashot.questions.ways.records import WayBlock
+from parashot.records import Hardware
+from parashot.report.own import write_own_report
+from parashot.tasks.own import OwnTask
+
+PIPELINE = """\
+# mine
+stages:
+    # makes b
+    prepare:
+        cmd: cp a.txt b.txt
+        deps: [a.txt]  # by hand
+        outs: [b.txt]
+
+# --- pictures
+plots: []
+"""
+PARAMS = "lr: 0.1  # of Adam\nsizes: [1,\n  2]"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
+    """A git and DVC repository with a file to measure."""
+    monkeypatch.chdir(tmp_path)
+    write_own(tmp_path, "own_train")
+    (tmp_path / "params.yaml").write_text("{}")
+    checkout = new_repository(tmp_path)
+    checkout.run("dvc", "init", "--quiet")
+    (tmp_path / "params.yaml").unlink()
+    return checkout
+
+
+def write_report(folder: Path, hardware: Hardware) -> str:
+    """As if one way had been twice as fast as the default; return its name."""
+    listed = candidates(OwnTask(folder / "own_train.py", 6), own_parallel()).ways
+    default, fast = listed[0], replace(listed[1], way="fast", workers=3)
+    blocks = tuple(
+        WayBlock(number // 4, number, way.way, 5, seconds * (1 + 0.01 * (number % 3)), 0.01, 2**20)
+        for way, seconds in ((default, 2.0), (fast, 1.0))
+        for number in range(8)
+    )
+    results = OwnResults(ways=(default, fast), skipped=(), search=blocks[:2], refining=(), finals=blocks)
+    write_own_report(folder / "parashot-report", Path("own_train.py"), results, advise_own(results), hardware)
+    return fast.way
+
+
+def test_a_project_without_any_files_of_dvc(project: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
+    """DVC takes the stage; its outputs are all files of a report; the budget is that of params.yaml."""
+    assert main(["init", str(project.root / "own_train.py")]) == 0
+    said = capsys.readouterr().out
+    assert "dvc repro measure" in said and "parashot advise --apply" in said
+    assert project.run("dvc", "stage", "list", "--name-only").stdout.split() == ["measure"]
+    write_report(project.root, inspect_hardware())
+    project.run("dvc", "commit", "--force", "--quiet")
+    assert "up to date" in project.run("dvc", "status").stdout
+    lock = yaml.safe_load(project.read("dvc.lock"))["stages"]["measure"]
+    assert lock["cmd"] == "parashot measure own_train.py --budget 10"
+    assert [each["path"] for each in lock["deps"]] == ["own_train.py"]
+    assert {Path(each["path"]) for each in lock["outs"]} == {
+        each.relative_to(project.root) for each in (project.root / "parashot-report").iterdir()
+    }
+    project.turn("measure.budget=20")
+    assert json.loads(project.run("dvc", "status", "--json").stdout)["measure"]
+
+
+def test_what_is_there_stays(project: Checkout) -> None:
+    """Stage and sections are added; without them the files are what they were, to the byte."""
+    (project.root / "dvc.yaml").write_text(PIPELINE)
+    (project.root / "params.yaml").write_text(PARAMS)
+    assert main(["init", "own_train.py"]) == 0
+    stage = project.read("dvc.yaml").partition("    # The fastest")[2].partition("    # makes b")[0]
+    assert project.read("dvc.yaml").replace(f"    # The fastest{stage}", "") == PIPELINE
+    assert 15 < stage.count("\n") < 30
+    assert project.read("params.yaml").startswith(f"{PARAMS}\n")
+    tree = yaml.safe_load(project.read("params.yaml"))
+    assert tree.keys() == {"lr", "sizes", "measure", "training"}
+    chosen = {key: tree["training"][key] for key in ("strategy", "replicas", "workers", "precision")}
+    assert chosen == {"strategy": "serial", "replicas": 1, "workers": 0, "precision": "fp32"}
+    names = project.run("dvc", "stage", "list", "--name-only").stdout.split()
+    assert sorted(names) == ["measure", "prepare"]
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "params", "file", "said"),
+    [
+        ("stages:\n  measure:\n    cmd: mine\n", "", "own_train.py", "a stage measure already"),
+        ("stages: {a: {cmd: b}}\n", "", "own_train.py", "dvc.yaml: braces"),
+        ("stages: [a]\n", "", "own_train.py", "no section of stages"),
+        ("", "{lr: 0.1}\n", "own_train.py", "params.yaml: braces"),
+        ("", "- 1\n", "own_train.py", "params.yaml: not a file of sections"),
+        ("", "a: [\n", "own_train.py", "params.yaml: not valid YAML"),
+        ("", "batchsz_study: {}\n", "own_train.py", "that of a study"),
+        ("", "", "nowhere.py", "nowhere.py: no such file"),
+    ],
+)
+def test_what_cannot_be_added_changes_nothing(
+    pipeline: str,
+    params: str,
+    file: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".dvc").mkdir()
+    write_own(tmp_path, "own_train")
+    (tmp_path / "dvc.yaml").write_text(pipeline)
+    (tmp_path / "params.yaml").write_text(params)
+    before = sorted(tmp_path.iterdir())
+    assert main(["init", file]) == 1
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+    texts = [(tmp_path / name).read_text() for name in ("dvc.yaml", "params.yaml")]
+    assert (texts, sorted(tmp_path.iterdir())) == ([pipeline, params], before)
+
+
+def test_no_dvc_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_own(tmp_path, "own_train")
+    assert main(["init", "own_train.py"]) == 1
+    assert "dvc init" in capsys.readouterr().err
+    assert [each.name for each in tmp_path.iterdir()] == ["own_train.py"]
+
+
+def test_advice_is_applied_and_comments_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_own(tmp_path, "own_train")
+    write_report(tmp_path, inspect_hardware())
+    advice = json.loads((tmp_path / "parashot-report/advice.json").read_text())
+    (tmp_path / "params.yaml").write_text("lr: 0.1 # mine\ntraining: # how\n  workers: 0 # many\n  lr: 1\n")
+    (tmp_path / "other.yaml").write_text("lr: 0.1\n")
+    assert main(["advise"]) == 0
+    assert capsys.readouterr().out == f"{advice['sentence']}\n"
+    assert "workers: 0 # many" in (tmp_path / "params.yaml").read_text()
+    assert main(["advise", "--json", "--apply"]) == 0
+    assert json.loads(capsys.readouterr().out) == advice
+    text = (tmp_path / "params.yaml").read_text()
+    assert text.startswith("lr: 0.1 # mine\ntraining: # how\n  workers: 3 # many\n  lr: 1\n")
+    settings = {key: value for key, value in advice["advised"].items() if key not in {"way", "batchsz"}}
+    assert yaml.safe_load(text)["training"] == {"lr": 1, **settings}
+    assert main(["advise", "--apply", "other.yaml"]) == 0
+    assert yaml.safe_load((tmp_path / "other.yaml").read_text()) == {"lr": 0.1, "training": settings}
+
+
+def test_advice_of_another_machine_or_of_none_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["advise"]) == 1
+    assert "parashot measure FILE" in capsys.readouterr().err
+    write_own(tmp_path, "own_train")
+    write_report(tmp_path, replace(inspect_hardware(), cores=128))
+    assert main(["advise"]) == 0
+    assert "another machine" in capsys.readouterr().out
+    assert main(["advise", "--apply"]) == 1
+    assert "params.yaml: cannot be read" in capsys.readouterr().err
+    (tmp_path / "parashot-report/advice.json").write_text("[]")
+    assert main(["advise"]) == 1
+    assert "advice.json" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_dvc_measures(project: Checkout) -> None:
+    """Over an older report; then all is up to date, and the advice can be applied."""
+    assert main(["init", "own_train.py"]) == 0
+    write_report(project.root, inspect_hardware())
+    project.turn("measure.budget=1")
+    project.commit()
+    assert stages_run(project.run("dvc", "repro", "measure").stdout) == {"measure"}
+    assert "up to date" in project.run("dvc", "status").stdout
+    advised = json.loads(project.read("parashot-report/advice.json"))["advised"]
+    project.run("parashot", "advise", "--apply")
+    assert yaml.safe_load(project.read("params.yaml"))["training"].items() <= advised.items()
+    assert "up to date" in project.run("dvc", "status").stdout
+    assert "parashot-report/advice.json" in project.run("dvc", "metrics", "show", "--json").stdout
