@@ -8,6 +8,9 @@ from collections.abc import Callable
 
 from parashot.errors import ParashotError, one_line
 
+OF_STUDY = {"hydra", "ruamel", "safetensors"}
+"""Libraries that extra `study` brings, and that are imported where they are used."""
+
 
 def guarded(run: Callable[[], object]) -> int:
     """Call `run` and return the exit status; an error that the user can mend becomes one line on stderr."""
@@ -23,7 +26,7 @@ def guarded(run: Callable[[], object]) -> int:
     except (ParashotError, OSError) as error:
         print(f"error: {one_line(error)}", file=sys.stderr)
         return 1
-    except (RuntimeError, MemoryError) as error:
+    except (RuntimeError, MemoryError, ModuleNotFoundError) as error:
         if (advice := _advice(error)) is None:
             raise
         print(f"error: {advice}", file=sys.stderr)
@@ -33,6 +36,10 @@ def guarded(run: Callable[[], object]) -> int:
 
 def _advice(error: Exception) -> str | None:
     """Return advice for the errors of Python and torch that the user can mend, else None."""
+    if isinstance(error, ModuleNotFoundError):
+        library = (error.name or "").partition(".")[0]
+        missing = f'{library} is not installed; pip install "parashot[study]"'
+        return missing if library in OF_STUDY else None
     smaller = "set a smaller train.batchsz, episode.k_query or model.image_size"
     if type(error).__name__ == "OutOfMemoryError":
         return f"the GPU's memory is full; {smaller}"

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
@@ -240,6 +239,8 @@ class Task(ABC):
 
     def save(self, path: Path, state: Mapping[str, Tensor]) -> None:
         """Write the whole network's plain `state` as a model file, by default of safetensors."""
+        from safetensors.torch import save_file
+
         save_file({name: value.contiguous() for name, value in state.items()}, path)
 
     def layer_cut(self) -> LayerCut | None:

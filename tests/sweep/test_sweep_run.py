@@ -177,7 +177,7 @@ def test_what_cannot_run_is_said_before_anything_starts(
 
 def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    message = r"Ray is not installed; run `pip install -e '\.\[sweep\]'`"
+    message = r'Ray is not installed; pip install "parashot\[sweep\]"'
     with pytest.raises(DeviceError, match=message), connected(Nodes()):
         pass
 

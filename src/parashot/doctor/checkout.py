@@ -70,7 +70,7 @@ def cache(doctor: str) -> Check:
     """Check how DVC's cache and the checkout share a file, by what `dvc doctor` prints."""
     found = re.search(r"^Cache types: (\w.*)$", doctor, re.MULTILINE)
     if "DVC version" not in doctor:
-        fix = "run `make setup`"
+        fix = "`make setup`, or pip install 'parashot[study]'"
         return Check("DVC", "`python -m dvc` does not run", "no stage runs", "problem", fix)
     if found is None:
         return Check("DVC", "no cache yet", "the first `dvc repro` makes it")

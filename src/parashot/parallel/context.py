@@ -212,7 +212,7 @@ def process_context(placement: Placement) -> Iterator[Context]:
             yield Context(0, 1, 0, 1, placement)
         finally:
             if dist.is_initialized():
-                dist.destroy_process_group()
+                _leave()
         return
     context = Context(
         rank=int(os.environ["RANK"]),
@@ -225,6 +225,17 @@ def process_context(placement: Placement) -> Iterator[Context]:
         torch.cuda.set_device(context.device)
     _join(context)
     yield context
+    _leave()
+
+
+def _leave() -> None:
+    """Destroy the process group.
+
+    Before 2.8 torch waits there for gloo's threads, and keeps the lock of Python that a thread needs to
+    release its last tensor: neither would ever end. See https://github.com/pytorch/pytorch/pull/154976.
+    """
+    if torch.__version__ < "2.8":
+        time.sleep(0.2)  # in which the threads release it
     dist.destroy_process_group()
 
 

@@ -33,6 +33,8 @@ class Fsdp(ShardedStrategy):
 
     @staticmethod
     def unsupported_reason(placement: Placement, task: Task, params: Any) -> str:
+        if placement.device_type == "cpu" and not hasattr(torch.cpu.Stream, "record_event"):
+            return f"fsdp runs on GPUs only in torch {torch.__version__}; install a newer one"
         return "" if placement.replicas > 1 else "fsdp shards parameters over 2 or more devices, 1 is here"
 
     def in_words(self) -> str:

@@ -52,7 +52,7 @@ def connected(nodes: Nodes) -> Iterator[Callable[[Any], Any] | None]:
     try:
         import ray
     except ImportError as error:
-        raise DeviceError("Ray is not installed; run `pip install -e '.[sweep]'`") from error
+        raise DeviceError('Ray is not installed; pip install "parashot[sweep]"') from error
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         if nodes.address is None:

@@ -60,7 +60,7 @@ def opened(store: Store, *, wait: bool = True) -> Iterator[Experiment]:
         from sqlalchemy.exc import SQLAlchemyError
     except ImportError as error:
         raise TrackingError(
-            f"mlflow cannot be imported ({error}); install it, or publish elsewhere"
+            f'mlflow cannot be imported ({error}); pip install "parashot[mlflow]", or publish elsewhere'
         ) from error
     for name in ("mlflow", "alembic", "urllib3"):  # they tell of tables made, and of errors that they raise
         logging.getLogger(name).setLevel(logging.CRITICAL)
