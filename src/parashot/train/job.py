@@ -104,7 +104,7 @@ def pretraining_job(
         stage="pretrain",
         task=task,
         strategy="serial",
-        options=StepOptions(precision=params.train.precision),
+        options=StepOptions(precision=step_options(params.train).precision),
         parallel=params.parallel,
         out=out,
         validate_every=params.pretrain.validate_every * task.epoch_steps,
