@@ -78,7 +78,8 @@ def _text(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> str:
     from parashot.report.own import FINALS, PARTS, SIZES, parts_rows
 
     skipped = (f"{each.strategy} was not tried: {each.reason}" for each in results.skipped)
-    noted = "".join(f"Note: {each}\n" for each in (*results.warnings, *skipped))
+    larger = [f"larger batches were not tried: {results.no_larger}"] if results.no_larger else []
+    noted = "".join(f"Note: {each}\n" for each in (*results.warnings, *larger, *skipped))
     tried = f"{len(results.ways)} ways were tried; the page: {REPORT}/index.html\n"
     lines = "".join(f"    {each}\n" for each in to_copy(advice.row.way, bool(hardware.gpus)))
     tables = [
