@@ -14,7 +14,7 @@ from parashot.questions import text
 from parashot.questions.own.advice import MARGIN, OwnAdvice, to_copy
 from parashot.questions.own.records import PLAIN, OwnResults, OwnWay, SizeRow, SkippedWay, StepParts
 from parashot.questions.statistics import flat
-from parashot.questions.text import counted, listed, ratio
+from parashot.questions.text import listed, ratio
 from parashot.questions.ways.records import WayBlock
 from parashot.questions.ways.rows import WayRow, step_seconds_by_way
 from parashot.records import Hardware, write_rows
@@ -181,7 +181,7 @@ def parts_rows(results: OwnResults, advice: OwnAdvice) -> list[PartsRow]:
 def _drawing(results: OwnResults, advice: OwnAdvice) -> Drawing | None:
     """The finalists' speedups; None where only the default was left."""
     seconds = step_seconds_by_way(results.finals)
-    group = f"Over {results.ways[0]}"
+    group = "Over the default"
     choices = [
         Choice(
             group,
@@ -208,5 +208,4 @@ def _drawing(results: OwnResults, advice: OwnAdvice) -> Drawing | None:
 
 def _short(way: OwnWay) -> str:
     """Words for an axis."""
-    workers = counted(way.workers, "worker") if way.workers else "no workers"
-    return f"{way.strategy} × {way.replicas}, {workers}, {way.precision}"
+    return ", ".join([f"{way.strategy} × {way.replicas}", way.loading, way.precision, *way.extras])
