@@ -222,9 +222,11 @@ def autocast(options: StepOptions, device_type: str) -> AbstractContextManager[N
 @contextmanager
 def matrix_products(options: StepOptions) -> Iterator[None]:
     """Let a GPU round the inputs of matrix products to TF32 where the options say so."""
+    if options.precision != "tf32":
+        yield  # the process's own setting stands
+        return
     before = torch.get_float32_matmul_precision()
-    if options.precision == "tf32":
-        torch.set_float32_matmul_precision("high")
+    torch.set_float32_matmul_precision("high")
     try:
         yield
     finally:

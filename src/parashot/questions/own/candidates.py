@@ -99,6 +99,7 @@ def combined(way: OwnWay, changed: Sequence[OwnWay]) -> OwnWay:
 def renamed(way: OwnWay, **changes: object) -> OwnWay:
     """`way` with changes, which its name tells as well."""
     said = [name if value is True else f"{name}-{value}" for name, value in changes.items()]
+    # the type checker cannot tell which field each change is of; the record checks them
     return replace(way, way="-".join([way.way, *said]), **changes)  # type: ignore[arg-type]
 
 
