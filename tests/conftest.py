@@ -26,10 +26,12 @@ settings.load_profile("parashot")
 WITH_RANKS = ("tests/parallel/", "tests/measure/", "tests/train/")
 """Folders of tests that call the same standing ranks."""
 
-WITH_STUDY = tuple(f"tests/pipeline/test_{each}.py" for each in ("study", "kills", "docs_commands"))
+WITH_STUDY = tuple(
+    f"tests/pipeline/test_{each}.py" for each in ("study", "study_benchmarks", "kills", "docs_commands")
+)
 """Files of tests that share one study of their own."""
 
-LONGEST_FIRST = ("tests/pipeline/test_study.py", *WITH_RANKS, "tests/pipeline/", "tests/benchmarks/")
+LONGEST_FIRST = ("tests/pipeline/test_study", *WITH_RANKS, "tests/pipeline/", "tests/benchmarks/")
 """Where tests begin that take long, so that no worker is left alone with them at the end."""
 
 SLOW = (
@@ -70,6 +72,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return "study" if nodeid.startswith(WITH_STUDY) else nodeid.split("::", 1)[0]
 
     return ByFile(config, log)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let the study, which takes longest of all, go before the other tests where cores are few."""
+    if not item.nodeid.startswith(WITH_STUDY) and os.nice(0) == 0:
+        os.nice(5)
 
 
 @pytest.fixture(scope="session")

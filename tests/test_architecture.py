@@ -50,6 +50,7 @@ COMPUTE_NOTHING = {
     "errors",
     "files",
     "knobs",
+    "forkserver",
     "lifetime",
     "params",
     "parsing",

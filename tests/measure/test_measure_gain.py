@@ -10,43 +10,11 @@ from tiny_data import tiny_params
 
 from parashot.parallel.registry import build_strategy
 from parashot.parallel.strategy import StepOptions, Strategy
-from parashot.parsing import Value
 from parashot.questions.gain.measure import bench_gain
 from parashot.questions.timed import rounds_of_launch, steps_with_loading
 from parashot.questions.ways.records import EpisodeWay, WayBlock
-from parashot.records import Provenance, read_json, read_rows, read_runs
+from parashot.records import Provenance, read_rows
 from parashot.task import Batch
-
-SETTINGS: dict[str, Value] = {
-    "train.batchsz": 4,
-    "augment.flip": True,  # left out: jpeg cannot have it
-    "parallel.bench.blocks": 7,
-    "parallel.bench.launches": 2,
-    "parallel.bench.steps": 2,
-    "parallel.bench.warmup_steps": 1,
-}
-WAYS = (
-    EpisodeWay("default", "serial", 1, 1, 4, 0, "fp32", "none", "jpeg", "concat"),
-    EpisodeWay("advised", "ddp", 2, 1, 4, 2, "fp32", "none", "packed", "split"),
-)
-
-
-@pytest.mark.usefixtures("standing_launch", "one_core")
-def test_both_ways_train_as_many_episodes_in_every_round(tiny_packed: Path, tmp_path: Path) -> None:
-    bench_gain(tiny_params(SETTINGS), tiny_packed, WAYS, tmp_path, Provenance({"seed": "3"}))
-    assert tuple(read_rows(EpisodeWay, tmp_path / "ways.csv")) == WAYS
-    blocks = read_rows(WayBlock, tmp_path / "blocks.csv")
-    assert sorted((each.round, each.way) for each in blocks) == [
-        (number, way) for number in range(7) for way in ("advised", "default")
-    ]
-    assert {each.launch for each in blocks} == {0, 1}
-    assert {each.steps for each in blocks} == {2}
-    assert all(0 <= each.waiting_seconds < each.seconds for each in blocks)
-    metrics = read_json(tmp_path / "metrics.json")
-    assert metrics["default"]["speedup"] == 1 and metrics["advised"]["speedup"] > 0
-    parent, *children = read_runs(tmp_path / "records.jsonl")
-    assert (parent.stage, parent.artifacts) == ("gain", ("ways.csv", "blocks.csv"))
-    assert [each.params["strategy"] for each in children] == ["serial", "ddp"]
 
 
 def test_without_advice_there_is_nothing_to_measure(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 
@@ -11,6 +9,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from parashot.errors import DeviceError, one_line
+from parashot.forkserver import fork_server
 from parashot.lifetime import end_with_maker
 from parashot.task import Batch, even_share
 
@@ -74,9 +73,6 @@ def _arrived(batch: Batch, copied: torch.cuda.Event) -> Batch:
 def _by_workers(
     dataset: Dataset[Batch], steps: Sequence[int], workers: int, prefetch: int, pin_memory: bool
 ) -> Iterator[Batch]:
-    context = multiprocessing.get_context("forkserver")
-    # the server imports once what this process has imported; else every worker would
-    context.set_forkserver_preload([name for name in sys.modules if name.partition(".")[0] == "parashot"])
     with warnings.catch_warnings():
         # more workers than cores is what is measured here
         warnings.filterwarnings("ignore", message="This DataLoader will create")
@@ -87,7 +83,7 @@ def _by_workers(
                 batch_size=None,
                 num_workers=workers,
                 prefetch_factor=prefetch,
-                multiprocessing_context=context,
+                multiprocessing_context=fork_server(),
                 pin_memory=pin_memory,
                 worker_init_fn=_worker_begins,
             )
