@@ -81,7 +81,7 @@ def tags() -> dict[str, str]:
         "dvc.experiment": os.environ.get("DVC_EXP_NAME", ""),
         "git.commit": git("rev-parse", "HEAD"),
         "git.dirty": str(bool(git("status", "--porcelain", "--untracked-files=no", "--", *CODE))).lower(),
-        "hardware": f"{machine.cpu_model}, {machine.threads} threads; {', '.join(machine.gpus) or 'no GPU'}",
+        "hardware": str(machine),
     }
 
 
@@ -109,4 +109,4 @@ def scratch() -> Path:
 
 def store(settings: Params) -> Store:
     """Return MLflow's store: the user's own, else beside the code, where a plain `mlflow ui` finds it."""
-    return Store(root(), settings.tracking.experiment, os.environ.get("MLFLOW_TRACKING_URI"))
+    return Store.of_environment(root(), settings.tracking.experiment)

@@ -108,6 +108,9 @@ class Hardware:
     torch: str
     cuda: str | None
 
+    def __str__(self) -> str:
+        return f"{self.cpu_model}, {self.threads} threads; {', '.join(self.gpus) or 'no GPU'}"
+
 
 # --- reading and writing --------------------------------------------------------------------------
 

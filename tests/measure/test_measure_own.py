@@ -12,12 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from faulty_server import refusing_address
 from hypothesis import given
 from hypothesis import strategies as st
 from own_file import write_own
 from small_tasks import alone
+from tracked import Checkout
 
 from parashot.cli import main
+from parashot.cli.measure import REPORT, publish_own
 from parashot.hardware import inspect_hardware
 from parashot.questions.own import candidates as own_candidates
 from parashot.questions.own.advice import advise_own, to_copy
@@ -30,6 +33,7 @@ from parashot.questions.own.records import (
     OwnResults,
     OwnWay,
     SizeRow,
+    SkippedWay,
 )
 from parashot.questions.own.refine import refined
 from parashot.questions.own.search import better_half, halvings, steps_of_block
@@ -38,6 +42,7 @@ from parashot.questions.ways.records import WayBlock
 from parashot.records import read_rows
 from parashot.report.own import write_own_report
 from parashot.tasks.own import OwnTask, own_task
+from parashot.tracking import Store
 
 
 def way(name: str, *, replicas: int = 1, workers: int = 0, precision: str = "fp32") -> OwnWay:
@@ -55,7 +60,7 @@ def blocks(name: str, step: float, noise: float = 0.001) -> list[WayBlock]:
 
 def results(seconds: dict[OwnWay, float]) -> OwnResults:
     finals = [block for each, step in seconds.items() for block in blocks(each.way, step)]
-    return OwnResults(tuple(seconds), (), (), (), tuple(finals))
+    return OwnResults(tuple(seconds), (), tuple(finals), (), tuple(finals))
 
 
 @given(
@@ -206,6 +211,44 @@ def test_what_was_measured_before_ctrl_c_is_kept(
     assert (report / "index.html").exists() == answered
     if answered:
         assert json.loads((report / "advice.json").read_text(encoding="utf-8"))["stopped"]
+
+
+def test_the_finalists_are_runs_below_one_with_the_recommendation(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was skipped is a tag; a store that fails costs no result."""
+    monkeypatch.chdir(checkout.root)
+    two, fails = way("ddp-2", replicas=2, workers=2), SkippedWay("fsdp", "shares parameters")
+    found = replace(results({way(PLAIN): 0.2, two: 0.1}), skipped=(fails,))
+    advice, hardware = advise_own(found), inspect_hardware()
+    assert advice is not None
+    write_own_report(REPORT, Path("own.py"), found, advice, hardware)
+    publish_own(Path("own.py"), found, advice, hardware)
+    checkout.store = Store(checkout.root, "parashot measure")
+    runs = checkout.runs()
+    above = runs.pop("own.py")
+    assert above.data.tags["skipped.fsdp"] == "shares parameters"
+    assert (above.data.params["way"], above.data.params["workers"]) == ("ddp-2", "2")
+    assert above.data.metrics["speedup"] == pytest.approx(advice.speedup)
+    assert "index.html" in {each.path for each in checkout.client.list_artifacts(above.info.run_id)}
+    assert set(runs) == {"own.py: default", "own.py: ddp-2"}
+    assert {each.data.tags["mlflow.parentRunId"] for each in runs.values()} == {above.info.run_id}
+    assert len(checkout.points("own.py: ddp-2", "seconds_per_step_block")) == 8
+
+
+def test_a_store_that_fails_is_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", refusing_address())
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    found = results({way(PLAIN): 0.2, way("ddp-2", replicas=2): 0.1})
+    advice, hardware = advise_own(found), inspect_hardware()
+    assert advice is not None
+    write_own_report(REPORT, Path("own.py"), found, advice, hardware)
+    publish_own(Path("own.py"), found, advice, hardware)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: MLflow at") and line.endswith("all of them are in parashot-report/")
 
 
 @pytest.mark.parametrize("arguments", [["nowhere.py"], ["nowhere.py", "--budget", "0"]])

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parashot.cli.arguments import Commands, tell
-from parashot.errors import DeviceError
+from parashot.errors import DeviceError, TrackingError
 
 if TYPE_CHECKING:
     from parashot.questions.own.advice import OwnAdvice
@@ -60,6 +61,8 @@ def _run(command: argparse.Namespace) -> None:
     advice, hardware = advise_own(results), inspect_hardware()
     if results.search or results.finals:
         write_own_report(REPORT, command.file, results, advice, hardware)
+        if advice is not None:
+            publish_own(command.file, results, advice, hardware)
     if advice is None:
         tell(f"stopped before there was an answer; what was timed is in {REPORT}/search.csv")
     elif command.json:
@@ -70,6 +73,28 @@ def _run(command: argparse.Namespace) -> None:
         raise KeyboardInterrupt
     if advice and command.fail_below and advice.speedup < command.fail_below:
         raise DeviceError(f"{advice.speedup:.2f} times as fast, and --fail-below is {command.fail_below:g}")
+
+
+def publish_own(file: Path, results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> None:
+    """Bring the finalists into MLflow, where there is one, below a run with the recommendation."""
+    from parashot.questions.runs import numbers
+    from parashot.tracking import Store, Study, mlflow_is_installed, publish
+
+    if not mlflow_is_installed():
+        return
+    skipped = {f"skipped.{each.strategy}": each.reason for each in results.skipped}
+    study = Study(
+        name=file.name,
+        params={key: str(value) for key, value in asdict(advice.row.way).items()},
+        tags={"advice": advice.sentence, "hardware": str(hardware), **skipped},
+        metrics=numbers(advice.row),
+        artifacts=[each for each in sorted(REPORT.iterdir()) if each.suffix != ".jsonl"],
+    )
+    store = Store.of_environment(Path.cwd(), "parashot measure", f"all of them are in {REPORT}/")
+    try:
+        publish(store, study, [REPORT])
+    except TrackingError as error:
+        tell(f"warning: {error}")
 
 
 def _text(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> str:

@@ -110,9 +110,10 @@ class Stage:
             ),
             artifacts=artifacts,
         )
-        return [parent, *(self._child(each, parent.uuid) for each in settings)]
+        return [parent, *(self.child(each, parent.uuid) for each in settings)]
 
-    def _child(self, setting: Setting, parent: str) -> Run:
+    def child(self, setting: Setting, parent: str | None = None) -> Run:
+        """Make the run of one setting; parent: uuid of the run above it."""
         blocks = [
             Metric(f"{key}_block", float(value), step, self.start_ms)
             for key, values in setting.series.items()

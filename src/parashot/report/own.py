@@ -13,15 +13,18 @@ from parashot.files import replacing_folder, write_text
 from parashot.questions import text
 from parashot.questions.own.advice import MARGIN, OwnAdvice, to_copy
 from parashot.questions.own.records import PLAIN, OwnResults, OwnWay, SizeRow, SkippedWay, StepParts
+from parashot.questions.runs import Stage
 from parashot.questions.statistics import flat
 from parashot.questions.text import listed, ratio
 from parashot.questions.ways.records import WayBlock
-from parashot.questions.ways.rows import WayRow, step_seconds_by_way
-from parashot.records import Hardware, write_rows
+from parashot.questions.ways.rows import WayRow, step_seconds_by_way, way_settings
+from parashot.records import Hardware, Provenance, Run, write_rows, write_runs
 from parashot.report.canvas import Drawing, svg
 from parashot.report.figures.overview import Choice, draw_choices, round_ratios
 from parashot.report.tables import Column, Table
 from parashot.templates import render
+
+RUNS = "records.jsonl"
 
 
 @dataclass(frozen=True)
@@ -103,9 +106,17 @@ def write_own_report(
         write_rows(new / "parts.csv", StepParts, results.parts)
         write_rows(new / "sizes.csv", SizeRow, results.sizes)
         if advice is not None:
+            write_runs(new / RUNS, own_runs(file, results))
             tree = as_json(results, advice, hardware)
             write_text(new / "advice.json", json.dumps(tree, indent=2, ensure_ascii=False) + "\n")
             write_text(new / "index.html", render_own(file, results, advice, hardware))
+
+
+def own_runs(file: Path, results: OwnResults) -> list[Run]:
+    """A run for MLflow of each finalist."""
+    stage = Stage(file.name, "measure", Provenance())
+    settings = way_settings(results.finalists, results.finals, PLAIN, "")
+    return [stage.child(each) for each in settings]
 
 
 def as_json(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def _trained(trial: Trial, fetch: Callable[[Any], Any]) -> Files:
     tags = {
         "sweep": trial.name,
         "host": platform.node(),
-        "hardware": f"{machine.cpu_model}, {machine.threads} threads; {', '.join(machine.gpus) or 'no GPU'}",
+        "hardware": str(machine),
         "code": trial.code,
     }
     with own_cores(shelf, trial.cpus), tempfile.TemporaryDirectory(prefix="run-", dir=shelf) as folder:

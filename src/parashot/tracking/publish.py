@@ -43,12 +43,14 @@ class Published:
     closed_as_killed: int = 0
 
 
-def publish(store: Store, study: Study, folders: Iterable[Path], load_model: ModelLoader) -> Published:
+def publish(
+    store: Store, study: Study, folders: Iterable[Path], load_model: ModelLoader | None = None
+) -> Published:
     """Bring every run of every folder's records.jsonl into MLflow, under the run of the study.
 
-    `load_model` reads the file that `Run.model` names. Runs of this experiment whose process has gone are
-    closed as killed. Raises `TrackingError` where MLflow cannot be told, `RecordError` for records that are
-    missing; a later call brings in what is not there yet.
+    `load_model` reads the file that `Run.model` names; without it no model is saved. Runs of this experiment
+    whose process has gone are closed as killed. Raises `TrackingError` where MLflow cannot be told,
+    `RecordError` for records that are missing; a later call brings in what is not there yet.
     """
     records = [(folder, run) for folder in folders for run in read_runs(folder / "records.jsonl")]
     records.sort(key=lambda each: each[1].parent is not None)  # parents first
@@ -67,7 +69,7 @@ def publish(store: Store, study: Study, folders: Iterable[Path], load_model: Mod
             experiment.write(run)
             for artifact in run.artifacts:
                 experiment.attach(run.uuid, folder / artifact, Path(artifact).parent)
-            if run.model is not None:
+            if run.model is not None and load_model is not None:
                 experiment.attach_model(run.uuid, load_model(folder / run.model))
             experiment.close(run)
         if is_new:

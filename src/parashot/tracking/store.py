@@ -10,10 +10,17 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from parashot.errors import TrackingError, one_line
 from parashot.tracking.experiment import Experiment
+
+
+def mlflow_is_installed() -> bool:
+    """Whether there is any MLflow to tell: it is optional."""
+    return find_spec("mlflow") is not None
+
 
 _SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -31,11 +38,20 @@ _LOCKED_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Store:
-    """Place of MLflow's store: `root/mlflow.db` and `root/mlruns`, or the user's own `uri`."""
+    """Place of MLflow's store: `root/mlflow.db` and `root/mlruns`, or the user's own `uri`.
+
+    kept: where the results are that a store which fails is not told.
+    """
 
     root: Path
     experiment: str
     uri: str | None = None
+    kept: str = "the next `dvc repro` publishes what is missing"
+
+    @classmethod
+    def of_environment(cls, root: Path, experiment: str, kept: str = kept) -> Store:
+        """Return the store that MLFLOW_TRACKING_URI names, the one in `root` where it names none."""
+        return cls(root, experiment, os.environ.get("MLFLOW_TRACKING_URI"), kept)
 
     @property
     def artifacts(self) -> str | None:
@@ -89,8 +105,7 @@ def opened(store: Store, *, wait: bool = True) -> Iterator[Experiment]:
         if store.uri is None:
             advice = "if that does not pass, delete mlflow.db and mlruns"
         raise TrackingError(
-            f"MLflow at {uri} failed: {reason}; {advice}. "
-            "No result is lost, the next `dvc repro` publishes what is missing"
+            f"MLflow at {uri} failed: {reason}; {advice}. No result is lost, {store.kept}"
         ) from error
 
 

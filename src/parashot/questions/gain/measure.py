@@ -9,8 +9,8 @@ from parashot.params import Params
 from parashot.questions.gain.records import USUAL
 from parashot.questions.runs import Stage
 from parashot.questions.ways.episodes import time_episode_ways
-from parashot.questions.ways.measure import way_settings
 from parashot.questions.ways.records import EpisodeWay, WayBlock
+from parashot.questions.ways.rows import way_settings
 from parashot.records import Provenance
 
 

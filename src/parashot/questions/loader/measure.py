@@ -28,8 +28,8 @@ from parashot.questions.loader.training import ways_of_loading
 from parashot.questions.runs import Setting, Stage, Table
 from parashot.questions.statistics import Resampling
 from parashot.questions.ways.episodes import read_by, time_episode_ways
-from parashot.questions.ways.measure import way_settings
 from parashot.questions.ways.records import PLAIN_LOADER, EpisodeWay, WayBlock
+from parashot.questions.ways.rows import way_settings
 from parashot.records import Provenance
 from parashot.task import Batch, Plan
 from parashot.tasks.relation import RelationTask

@@ -6,7 +6,7 @@ Ways of a round run in random order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -19,11 +19,8 @@ from parashot.parallel.registry import STRATEGIES, build_strategy
 from parashot.parallel.strategy import StepOptions, Strategy
 from parashot.params import ParallelParams, StrategyBenchParams
 from parashot.progress import Progress
-from parashot.questions.runs import Setting
-from parashot.questions.statistics import Resampling
 from parashot.questions.timed import LoadedSteps, rounds_of_launch, steps_with_loading
 from parashot.questions.ways.records import Way, WayBlock
-from parashot.questions.ways.rows import step_seconds_by_way, way_rows
 from parashot.records import append_row
 from parashot.task import Task
 
@@ -156,13 +153,3 @@ def ways_rank(
             progress(round_number + 1)
     ready.close()
     return blocks
-
-
-def way_settings(ways: Sequence[W], blocks: Sequence[WayBlock], base: str, prefix: str) -> list[Setting]:
-    """One setting for each way, named after it."""
-    seconds, settings = step_seconds_by_way(blocks), []
-    for row in way_rows(ways, blocks, base, Resampling()):
-        options = {name: value for name, value in asdict(row.way).items() if name != "way"}
-        series = {"seconds_per_step": list(seconds[row.way.way].values())}
-        settings.append(Setting(f"{prefix}{row.way.way}", options, row, series))
-    return settings

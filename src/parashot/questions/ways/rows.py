@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Generic, TypeVar
 
 from parashot.errors import RecordError
+from parashot.questions.runs import Setting
 from parashot.questions.statistics import Interval, Resampling, Rounds, median_interval, paired_ratio
 from parashot.questions.ways.records import Way, WayBlock
 
@@ -34,6 +35,16 @@ def way_rows(
     seconds = step_seconds_by_way(blocks)
     own = {way.way: [each for each in blocks if each.way == way.way] for way in ways}
     return [_row(way, own[way.way], seconds, seconds.get(base), resampling) for way in ways]
+
+
+def way_settings(ways: Sequence[W], blocks: Sequence[WayBlock], base: str, prefix: str) -> list[Setting]:
+    """One setting for each way, named after it."""
+    seconds, settings = step_seconds_by_way(blocks), []
+    for row in way_rows(ways, blocks, base, Resampling()):
+        options = {name: value for name, value in asdict(row.way).items() if name != "way"}
+        series = {"seconds_per_step": list(seconds[row.way.way].values())}
+        settings.append(Setting(f"{prefix}{row.way.way}", options, row, series))
+    return settings
 
 
 def step_seconds_by_way(blocks: Iterable[WayBlock]) -> dict[str, dict[tuple[int, int], float]]:

@@ -1,0 +1,106 @@
+"""The search of `parashot measure` against the full grid of ways, on two of the examples.
+
+All ways are timed in rounds first, the search runs ten times, and then all ways are timed again: a way's time
+is the median over both, so that a machine whose speed drifts harms neither side. Of each search two figures
+count: how much longer than the fastest way its first choice takes, and how much longer the fastest of its
+finalists, between which the finals of a measurement decide.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+from benchmarks.checkout import ROOT
+from benchmarks.outcome import Cell, Outcome, Table
+from parashot.parallel.context import resolve_placement
+from parashot.parallel.launch import launch
+from parashot.params import ParallelParams
+from parashot.progress import passing
+from parashot.questions.own.candidates import candidates
+from parashot.questions.own.checks import check_own
+from parashot.questions.own.measure import FINALISTS, OwnTrainings, own_parallel
+from parashot.questions.own.records import OwnWay
+from parashot.questions.own.search import Found, Search, search_rank, steps_of_block
+from parashot.questions.ways.measure import for_ways, time_ways
+from parashot.questions.ways.rows import step_seconds_by_way
+from parashot.tasks.own import own_task
+
+EXAMPLES = ("image_classifier", "jpeg_classifier")
+SEARCHES, ROUNDS, SECONDS = 10, 7, 240.0
+"""Searches, rounds of the grid before and after them, and what a search may take: 40% of 10 minutes."""
+
+WITHIN = 0.05
+"""A choice that takes at most so much longer than the fastest way is as good."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All ways to train an example."""
+
+    trainings: OwnTrainings
+    parallel: ParallelParams
+    ways: tuple[OwnWay, ...]
+
+    def search(self, seconds: float) -> Found:
+        """Search the ways once."""
+        placement, processes = for_ways(self.ways, resolve_placement(self.parallel))
+        with tempfile.TemporaryDirectory() as folder:
+            plan = Search(self.ways, FINALISTS, seconds, Path(folder) / "search.csv")
+            found = launch(search_rank, placement, processes, self.trainings, plan)
+        assert found is not None
+        return found
+
+    def time(self, fastest: float) -> dict[str, list[float]]:
+        """Seconds per step of every way, by its name; fastest: those of the way that blocks are long for."""
+        bench = replace(self.parallel.bench, launches=2, blocks=ROUNDS, steps=steps_of_block(fastest))
+        placement = resolve_placement(self.parallel)
+        blocks = time_ways(self.trainings, self.ways, placement, bench, "the grid")
+        assert blocks is not None
+        return {way: list(series.values()) for way, series in step_seconds_by_way(blocks).items()}
+
+
+def run(quick: bool) -> Outcome:
+    """Search the ways of both examples again and again, and time the grid around it."""
+    rows, short = [], False
+    for name in ("tabular_mlp",) if quick else EXAMPLES:
+        row, good = _example(ROOT / "examples" / f"{name}.py", quick)
+        rows.append([name, *row])
+        short |= not good
+    columns = ["example", "ways", "slowest way", "first choice, worst", "best finalist, worst", "within 5%"]
+    table = Table("Seconds per step over those of the fastest way", columns, rows)
+    return Outcome("search", [table], settings={"searches": 1 if quick else SEARCHES, "short": short})
+
+
+def _example(file: Path, quick: bool) -> tuple[list[Cell], bool]:
+    grid = _grid(file)
+    if quick:
+        grid = replace(grid, ways=grid.ways[:3])
+    searches = 1 if quick else SEARCHES
+    first = grid.search(1 if quick else SECONDS)  # warms up, and is not counted
+    fastest = min(each.seconds / each.steps for each in first.blocks)
+    before = grid.time(fastest)
+    found = []
+    for number in range(searches):
+        passing("%s: search %d of %d", file.stem, number + 1, searches)
+        found.append(grid.search(1 if quick else SECONDS))
+    after = grid.time(fastest)
+    seconds = {way: median([*before[way], *after[way]]) for way in before}
+    best = min(seconds.values())
+    chosen = [seconds[each.best[0].way] / best for each in found]
+    finalists = [min(seconds[way.way] for way in each.best) / best for each in found]
+    good = sum(each <= 1 + WITHIN for each in finalists)
+    row: list[Cell] = [len(grid.ways), max(seconds.values()) / best, max(chosen), max(finalists)]
+    row.append(f"{good} of {len(found)}")
+    return row, good == len(found) or quick
+
+
+def _grid(file: Path) -> Grid:
+    task, parallel = own_task(file), own_parallel()
+    listed = candidates(task, parallel)
+    checked = check_own(task, parallel, listed.ways)
+    failing = {each.strategy for each in checked.skipped}
+    ways = tuple(each for each in listed.ways if each.strategy not in failing)
+    return Grid(OwnTrainings(task, checked.parallel), checked.parallel, ways)
