@@ -107,7 +107,8 @@ def ratio_axis(axis: Axis, low: float, high: float, most: int = 7) -> None:
     """
     octaves = math.ceil(math.log2(high)) - math.floor(math.log2(low))
     step = max(1, -(-octaves // most))
-    between = (1.0, 1.25, 1.5, 1.75) if octaves <= 2 else (1.0,)
+    span = math.log2(high / low)
+    between = (1.0, 1.25, 1.5, 1.75) if span <= 1 else (1.0, 1.5) if span <= 2.5 else (1.0,)
     axis.set_major_locator(
         FixedLocator([part * 2.0**power for power in range(-60, 61, step) for part in between])
     )

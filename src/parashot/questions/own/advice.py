@@ -42,12 +42,21 @@ class OwnAdvice:
     def sentence(self) -> str:
         """The recommendation."""
         if self.choice.choice == PLAIN:
-            return f"Keep {self.row.way}: {self.choice.doubt or self.choice.gains_nothing}."
+            return f"Keep {self.row.way}: {self._doubt or self.choice.gains_nothing}."
         assert self.row.speedup is not None
         gain = f"{times(self.row.speedup)} as fast as the default, {self.rows[0].way}"
         waits = f"a step waits {percent(self.row.waiting.value, 0)} of its time for data"
-        doubt = f"; {self.choice.doubt}" if self.choice.doubt else ""
+        doubt = f"; {self._doubt}" if self._doubt else ""
         return f"Train by {self.row.way}: {gain}; {waits}{doubt}."
+
+    @property
+    def _doubt(self) -> str:
+        """Say how the ways differ that may be as good; empty where it is decided."""
+        if self.choice.decided:
+            return ""
+        others = [each.way for each in self.rows if each.way.way in self.choice.others]
+        changes = " or with ".join(each.unlike(self.row.way) for each in others)
+        return f"undecided: the same with {changes} may be as good"
 
 
 def advise_own(results: OwnResults) -> OwnAdvice | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from parashot.questions.text import counted
+from parashot.questions.text import counted, listed
 from parashot.questions.ways.records import Way, WayBlock
 from parashot.records import record
 
@@ -52,6 +52,14 @@ class OwnWay(Way):
             "compiled": self.compile != DEFAULTS["compile"],
         }
         return [name for name, is_on in named.items() if is_on]
+
+    def unlike(self, other: OwnWay) -> str:
+        """Words for what sets it apart from `other`; empty where nothing does."""
+        pairs = [(getattr(self, name), getattr(other, name)) for name in ("devices", "loading", "precision")]
+        differing = [mine for mine, theirs in pairs if mine != theirs]
+        added = [each for each in self.extras if each not in other.extras]
+        missing = [f"without {each}" for each in other.extras if each not in self.extras]
+        return listed([*differing, *added, *missing])
 
     @property
     def trained_as(self) -> tuple[object, ...]:
