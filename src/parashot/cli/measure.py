@@ -7,6 +7,7 @@ import json
 import logging
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from parashot.cli.arguments import Commands, tell
@@ -78,6 +79,8 @@ def _run(command: argparse.Namespace) -> None:
 def publish_own(file: Path, results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> None:
     """Bring the finalists into MLflow, where there is one, below a run with the recommendation."""
     from parashot.questions.runs import numbers
+    from parashot.records import write_runs
+    from parashot.report.own import own_runs
     from parashot.tracking import Store, Study, mlflow_is_installed, publish
 
     if not mlflow_is_installed():
@@ -88,23 +91,26 @@ def publish_own(file: Path, results: OwnResults, advice: OwnAdvice, hardware: Ha
         params={key: str(value) for key, value in asdict(advice.row.way).items()},
         tags={"advice": advice.sentence, "hardware": str(hardware), **skipped},
         metrics=numbers(advice.row),
-        artifacts=[each for each in sorted(REPORT.iterdir()) if each.suffix != ".jsonl"],
+        artifacts=sorted(REPORT.iterdir()),
     )
     store = Store.of_environment(Path.cwd(), "parashot measure", f"all of them are in {REPORT}/")
-    try:
-        publish(store, study, [REPORT])
-    except TrackingError as error:
-        tell(f"warning: {error}")
+    with TemporaryDirectory() as folder:
+        write_runs(Path(folder) / "records.jsonl", own_runs(file, results))
+        try:
+            publish(store, study, [Path(folder)])
+        except TrackingError as error:
+            tell(f"warning: {error}")
 
 
 def _text(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> str:
     """The sentence, a table of the finalists, lines to copy, and what was left out."""
     from parashot.questions.own.advice import to_copy
-    from parashot.report.own import FINALS, PARTS, SIZES, parts_rows
+    from parashot.report.own import FINALS, PARTS, SIZES, parts_rows, said_of_workers
 
     skipped = (f"{each.strategy} was not tried: {each.reason}" for each in results.skipped)
     larger = [f"larger batches were not tried: {results.no_larger}"] if results.no_larger else []
-    noted = "".join(f"Note: {each}\n" for each in (*results.warnings, *larger, *skipped))
+    workers = filter(None, [said_of_workers(results, advice)])
+    noted = "".join(f"Note: {each}\n" for each in (*results.warnings, *workers, *larger, *skipped))
     tried = f"{len(results.ways)} ways were tried; the page: {REPORT}/index.html\n"
     lines = "".join(f"    {each}\n" for each in to_copy(advice.row.way, bool(hardware.gpus)))
     tables = [

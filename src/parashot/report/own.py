@@ -18,13 +18,14 @@ from parashot.questions.statistics import flat
 from parashot.questions.text import listed, ratio
 from parashot.questions.ways.records import WayBlock
 from parashot.questions.ways.rows import WayRow, step_seconds_by_way, way_settings
-from parashot.records import Hardware, Provenance, Run, write_rows, write_runs
+from parashot.records import Hardware, Provenance, Run, write_rows
 from parashot.report.canvas import Drawing, svg
 from parashot.report.figures.overview import Choice, draw_choices, round_ratios
 from parashot.report.tables import Column, Table
 from parashot.templates import render
 
-RUNS = "records.jsonl"
+COMPUTED = ("forward", "backward", "exchange", "optimizer", "idle")
+"""Parts of a step besides its data."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,7 @@ PARTS = Table[PartsRow](
     "Shares of a step: by the clock what waits for data, the rest by the profiler",
     (
         Column("way", lambda row: str(row.way), number=False),
-        *(
-            Column(name, partial(PartsRow.share, name=name), text.percent)
-            for name in ("data", "forward", "backward", "exchange", "optimizer", "idle")
-        ),
+        *(Column(name, partial(PartsRow.share, name=name), text.percent) for name in ("data", *COMPUTED)),
     ),
 )
 SIZES = Table[SizeRow](
@@ -106,7 +104,6 @@ def write_own_report(
         write_rows(new / "parts.csv", StepParts, results.parts)
         write_rows(new / "sizes.csv", SizeRow, results.sizes)
         if advice is not None:
-            write_runs(new / RUNS, own_runs(file, results))
             tree = as_json(results, advice, hardware)
             write_text(new / "advice.json", json.dumps(tree, indent=2, ensure_ascii=False) + "\n")
             write_text(new / "index.html", render_own(file, results, advice, hardware))
@@ -135,6 +132,7 @@ def as_json(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> dict[
             {**asdict(each), "samples_per_second": each.samples_per_second} for each in results.sizes
         ],
         "no_larger": results.no_larger,
+        "loader_start_seconds": {each.way: each.start_seconds for each in results.parts},
         "tried": len(results.ways),
         "skipped": {each.strategy: each.reason for each in results.skipped},
         "hardware": asdict(hardware),
@@ -160,6 +158,7 @@ def render_own(file: Path, results: OwnResults, advice: OwnAdvice, hardware: Har
         to_copy=to_copy(advice.row.way, bool(hardware.gpus)),
         launches=len({each.launch for each in results.finals}),
         margin=MARGIN,
+        workers=said_of_workers(results, advice),
         svg=svg,
         text=text,
     )
@@ -184,9 +183,21 @@ def parts_rows(results: OwnResults, advice: OwnAdvice) -> list[PartsRow]:
     for parts in results.parts:
         row = timed[parts.way]
         waiting = row.waiting.value
-        shares = {name: share * (1 - waiting) for name, share in asdict(parts).items() if name != "way"}
+        shares = {name: getattr(parts, name) * (1 - waiting) for name in COMPUTED}
         rows.append(PartsRow(row.way, {"data": waiting, **shares}))
     return rows
+
+
+def said_of_workers(results: OwnResults, advice: OwnAdvice) -> str:
+    """What `persistent_workers` saves; empty where the way has no workers, or was not looked at."""
+    way = advice.row.way
+    seconds = [each.start_seconds for each in results.parts if each.way == way.way]
+    if not way.workers or not seconds:
+        return ""
+    return (
+        f"The first batch took {text.seconds(seconds[0])}, in which workers start; persistent_workers=True "
+        "saves that in every pass over the data set but the first"
+    )
 
 
 def _drawing(results: OwnResults, advice: OwnAdvice) -> Drawing | None:

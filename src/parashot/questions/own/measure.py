@@ -35,7 +35,7 @@ from parashot.tasks.own import OwnTask, load_dataset, own_task
 log = logging.getLogger(__name__)
 
 FINALISTS = 3
-SEARCH_SHARE, REFINE_SHARE, FINALS_SHARE = 0.4, 0.15, 0.3
+SEARCH_SHARE, REFINE_SHARE, FINALS_SHARE = 0.35, 0.15, 0.25
 """Shares of the budget; the rest is for batch sizes."""
 
 COMPILING_SECONDS = 300.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from statistics import fmean
@@ -16,6 +17,7 @@ from parashot.questions.own.records import OwnWay, StepParts
 from parashot.questions.strategies.shares import length, profiled_events, spans_of, timeline, within
 from parashot.questions.timed import TimedStrategy
 from parashot.questions.ways.measure import ReadyWays, Trainings
+from parashot.task import Batch
 
 _FORWARD, _OPTIMIZER = "parashot:forward", "Optimizer.step#"  # the second is torch's own
 
@@ -29,15 +31,23 @@ def parts_rank(context: Context, trainings: Trainings[OwnWay], ways: Sequence[Ow
         if strategy is not None:
             task = ready.trainings[way.way].task
             plan = strategy.plan(task.batchsz, task.batchsz, strategy.context)
+            start_seconds = _seconds_to_start(task.batches(plan, strategy.context))
             batches = task.ready_batches(plan, 1, strategy.context)
             timed = TimedStrategy(strategy, batches, way.threads_per_replica)
             with _forward_annotated(strategy.model):
-                found.append(parts_of(way.way, profiled_events(timed)))
+                found.append(parts_of(way.way, profiled_events(timed), start_seconds))
     ready.close()
     return found
 
 
-def parts_of(way: str, events: Sequence[FunctionEvent]) -> StepParts:
+def _seconds_to_start(batches: Iterator[Batch]) -> float:
+    """Seconds until the first batch is there."""
+    begin = time.perf_counter()
+    next(batches)
+    return time.perf_counter() - begin
+
+
+def parts_of(way: str, events: Sequence[FunctionEvent], start_seconds: float) -> StepParts:
     """Shares of the steps among `events` but the first, the mean over steps.
 
     What is computed after the forward pass and before the optimizer's step counts as backward. What moves
@@ -58,7 +68,9 @@ def parts_of(way: str, events: Sequence[FunctionEvent]) -> StepParts:
         exchange = (length(moved) - length(within(moved, busy))) / whole
         backward = length(busy) / whole - forward - optimizer
         found.append((forward, backward, optimizer, exchange, 1 - length(busy) / whole - exchange))
-    return StepParts(way, *(max(0.0, fmean(each)) for each in zip(*found, strict=True)))
+    means = (max(0.0, fmean(each)) for each in zip(*found, strict=True))
+    forward, backward, optimizer, exchange, idle = means
+    return StepParts(way, forward, backward, optimizer, exchange, idle, start_seconds)
 
 
 @contextmanager

@@ -93,6 +93,7 @@ class StepParts:
     optimizer: float
     exchange: float  # what is waited for; fully_shard's gathering of weights is within
     idle: float  # a device without work
+    start_seconds: float  # from making the loader to its first batch: its workers start meanwhile
 
 
 @record
