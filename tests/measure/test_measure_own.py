@@ -192,7 +192,7 @@ def test_a_file_is_measured_and_its_report_written(monkeypatch: pytest.MonkeyPat
 def test_what_was_measured_before_ctrl_c_is_kept(
     journal: str, blocks: int, answered: bool, tmp_path: Path
 ) -> None:
-    """Stopped in the search there is no answer; after two rounds of the finals there is one, marked as such."""
+    """Stopped in the search there is no answer; after two rounds of the finals there is one."""
     command = [sys.executable, "-m", "parashot.cli", "measure", str(write_own(tmp_path, "own_stopped"))]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     running = subprocess.Popen(
