@@ -30,6 +30,7 @@ class Fsdp(ShardedStrategy):
     """Communication per step: an all-gather per block, forward and backward, and a reduce-scatter."""
 
     name = "fsdp"
+    scales = False  # torch.amp.GradScaler does not look at what other ranks hold of a sharded gradient
 
     @staticmethod
     def unsupported_reason(placement: Placement, task: Task, params: Any) -> str:

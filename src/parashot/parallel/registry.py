@@ -43,6 +43,8 @@ def unsupported_reason(
     strategy = STRATEGIES[name]
     if options.compile != "none" and not strategy.compiles:
         return f"{name} cannot run a compiled network; set train.compile=none to compare it"
+    if options.precision == "fp16" and not strategy.scales:
+        return f"{name} has no gradient scaler, which fp16 needs; set train.precision=bf16"
     if placement.device_type == "cuda" and name != "serial" and placement.replicas > gpus:
         return (
             f"{placement.replicas} replicas need as many GPUs and {gpus} is here; "

@@ -75,6 +75,9 @@ class Strategy(ABC):
     compiles: ClassVar[bool] = False
     """Whether a network that torch.compile has compiled can be trained so."""
 
+    scales: ClassVar[bool] = True
+    """Whether its gradients can be scaled, as fp16 needs."""
+
     shares_items: ClassVar[bool] = True
     """Whether replicas share out the items of a step; else all ranks read all of them."""
 

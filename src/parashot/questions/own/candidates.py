@@ -45,7 +45,7 @@ def candidates(task: OwnTask, parallel: ParallelParams) -> Candidates:
         for workers in worker_counts(strategy.processes(fitted.replicas)):
             for precision in able:
                 plain = (name, workers, precision) == ("serial", 0, "fp32")
-                if not plain and (name, precision) != ("fsdp", "fp16"):  # a sharded gradient has no scaler
+                if not plain and (strategy.scales or precision != "fp16"):
                     way = f"{name}-{workers}-{precision}"
                     found.ways.append(_way(way, name, fitted, task, workers, precision))
     return found
