@@ -21,11 +21,12 @@ from tracked import Checkout
 
 from parashot.cli import main
 from parashot.cli.measure import REPORT, publish_own
+from parashot.errors import DeviceError
 from parashot.hardware import inspect_hardware
 from parashot.questions.own import candidates as own_candidates
 from parashot.questions.own.advice import advise_own, to_copy
 from parashot.questions.own.candidates import candidates, combined, refinements
-from parashot.questions.own.measure import OwnTrainings, measure_own, own_parallel
+from parashot.questions.own.measure import OwnTrainings, full_memory_named, measure_own, own_parallel
 from parashot.questions.own.parts import parts_rank
 from parashot.questions.own.records import (
     DEFAULTS,
@@ -227,6 +228,16 @@ def test_alternatives_are_told_by_what_sets_them_apart() -> None:
     assert advice is not None and not advice.choice.decided
     said = {"ddp-2": "no workers and bf16", "ddp-2-bf16": "2 workers and fp32"}[advice.choice.choice]
     assert advice.sentence.endswith(f"; undecided: the same with {said} may be as good.")
+
+
+@pytest.mark.parametrize(
+    ("said", "advised"),
+    [("CUDA out of memory", True), ("rank 1 ended with exit code -9", True), ("a worker was killed", False)],
+)
+def test_full_memory_comes_with_advice(said: str, advised: bool, tmp_path: Path) -> None:
+    with pytest.raises(DeviceError) as error, full_memory_named(OwnTask(tmp_path / "own.py", 64)):
+        raise DeviceError(said)
+    assert ("64 samples per step: set a smaller batchsz in" in str(error.value)) == advised
 
 
 def test_the_finalists_are_runs_below_one_with_the_recommendation(

@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 
+from parashot.errors import DeviceError
 from parashot.parallel.context import Placement, resolve_placement
 from parashot.parallel.launch import launch
 from parashot.parallel.strategy import StepOptions
@@ -89,7 +90,7 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
     with TemporaryDirectory(prefix="parashot-measure-") as name:
         trainings = OwnTrainings(task, checked.parallel)
         measurement = Measurement(trainings, begin, budget_seconds, Path(name), ways)
-        with _kept_where_stopped(measurement):
+        with _kept_where_stopped(measurement), full_memory_named(task):
             measurement.run()
         return replace(
             measurement.results(),
@@ -211,6 +212,20 @@ def _kept_where_stopped(measurement: Measurement) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         measurement.stopped = True
+
+
+@contextmanager
+def full_memory_named(task: OwnTask) -> Iterator[None]:
+    """Add what to do where a rank's memory was full, or Linux ended it for that."""
+    try:
+        yield
+    except DeviceError as error:
+        if "out of memory" in str(error) or "exit code -9" in str(error):
+            raise DeviceError(
+                f"{error}; memory may not hold {task.batchsz} samples per step: set a smaller batchsz in "
+                f"{task.file}"
+            ) from error
+        raise
 
 
 def own_parallel() -> ParallelParams:
