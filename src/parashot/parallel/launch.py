@@ -22,15 +22,19 @@ from torch import distributed as dist
 from parashot.errors import DeviceError, ParashotError, PeerError, one_line
 from parashot.forkserver import fork_server
 from parashot.lifetime import end_with_maker
-from parashot.parallel.context import FRESH_STORE, Context, Placement, by_file, process_context
+from parashot.parallel.context import (
+    FRESH_STORE,
+    IMPORTED_BY_OPTIMIZERS,
+    Context,
+    Placement,
+    by_file,
+    process_context,
+)
 from parashot.parallel.torchrun import joined_by_torchrun
 from parashot.progress import OneLine
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-_SLOWLY_IMPORTED = "torch._dynamo"
-"""By every optimizer of torch, when it is made; the import takes about as long as that of torch."""
 
 _LOST = re.compile(r"gloo|nccl|timed? ?out|connection|peer|socket", re.IGNORECASE)
 """Words of torch's errors where a message did not arrive."""
@@ -108,7 +112,7 @@ def _start(
             rdzv_endpoint=str(folder / "launcher"),
             rdzv_configs={"store_type": "file"},
             local_addr="localhost",
-            start_method=fork_server(_SLOWLY_IMPORTED).get_start_method(),
+            start_method=fork_server(IMPORTED_BY_OPTIMIZERS).get_start_method(),
             max_restarts=placement.rendezvous.max_restarts,
             monitor_interval=0.1,
             logs_specs=DefaultLogsSpecs(log_dir=str(folder)),
