@@ -62,14 +62,14 @@ def _run(command: argparse.Namespace) -> None:
     advice, hardware = advise_own(results), inspect_hardware()
     if results.search or results.finals:
         write_own_report(REPORT, command.file, results, advice, hardware)
-        if advice is not None:
-            publish_own(command.file, results, advice, hardware)
     if advice is None:
         tell(f"stopped before there was an answer; what was timed is in {REPORT}/search.csv")
     elif command.json:
         print(json.dumps(as_json(results, advice, hardware), indent=2, ensure_ascii=False))
     else:
         print(_text(results, advice, hardware), end="")
+    if advice is not None:
+        publish_own(command.file, results, advice, hardware)
     if results.stopped:
         raise KeyboardInterrupt
     if advice and command.fail_below and advice.speedup < command.fail_below:
