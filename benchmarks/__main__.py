@@ -23,7 +23,7 @@ BENCHMARKS = {
     "equivalence": "accuracy of the fast way against the plain way, on this checkout's packed images",
     "norm": "ghost batch norm against PyTorch's: time of a step, accuracy after training",
     "coverage": "how often intervals cover and choices err, on simulated times whose truth is known",
-    "own": "what `parashot measure` says of two examples, against trainings in plain PyTorch",
+    "own": "what `parashot measure` says of an example, against trainings in plain PyTorch",
     "search": "the search of `parashot measure` against all ways; exit status 1 where it is off by over 5%",
     "leaks": "10,000 steps and 200 loader restarts: what grows? exit status 1 where anything does",
     "check": "the bounds the project holds itself to; exit status 1 where one falls short",

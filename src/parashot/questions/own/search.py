@@ -1,7 +1,9 @@
 """The search: successive halving (Jamieson and Talwalkar, AISTATS 2016) over interleaved blocks.
 
-All ways get a block, in random order; the better half gets another; and so on. Ways are judged by the median
-of their blocks so far.
+Every halving has the same share of the time. In it all ways that are left get a block, in random order, then
+another, and so on until its time is over; the better half goes on. Ways are judged by the median of all their
+blocks so far, so that a moment in which the machine did something else decides nothing where there is time
+for three blocks of a way.
 """
 
 from __future__ import annotations
@@ -25,6 +27,9 @@ BLOCK_SECONDS = 0.25
 """The least that a block lasts: as the loader's in the study."""
 
 MOST_STEPS = 200
+
+MOST_PASSES = 8
+"""Of a halving, however much time there is: what is still undecided then is for the finals."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +58,19 @@ def search_rank(context: Context, trainings: Trainings[OwnWay], search: Search) 
     """Search on one rank; all decide alike, by the main one's clock."""
     begin = time.monotonic()
     ready = ReadyWays(context, trainings, search.ways, search.journal)
-    begun, blocks, left = time.monotonic(), list[WayBlock](), list(search.ways)
-    for round_number in range(halvings(len(left), search.finalists)):
-        for way in Random(round_number).sample(left, len(left)):
-            over = time.monotonic() - begin > search.seconds
-            if round_number and from_all_ranks(over, context, ready.control)[0]:
+    begun, blocks, left, passes = time.monotonic(), list[WayBlock](), list(search.ways), 0
+    rounds = halvings(len(left), search.finalists)
+    for number in range(rounds):
+        ends = begun + (search.seconds - (begun - begin)) * (number + 1) / rounds
+        for _ in range(MOST_PASSES):
+            needed = len(left) * (time.monotonic() - begun) / max(1, len(blocks))
+            if passes and from_all_ranks(time.monotonic() + needed > ends, context, ready.control)[0]:
                 break
-            blocks.append(ready.block(way, steps_of_block(ready.first_seconds[way.way]), 0, round_number))
-            if context.is_main:
-                passing("search: %d ways left, %s", len(left), way.way)
+            for way in Random(passes).sample(left, len(left)):
+                blocks.append(ready.block(way, steps_of_block(ready.first_seconds[way.way]), 0, passes))
+                if context.is_main:
+                    passing("search: %d ways left, %s", len(left), way.way)
+            passes += 1
         left = better_half(left, blocks, search.finalists)
     ready.close()
     best = better_half(left, blocks, search.finalists)[: search.finalists]
