@@ -42,7 +42,7 @@ class OwnAdvice:
     def sentence(self) -> str:
         """The recommendation."""
         if self.choice.choice == PLAIN:
-            return f"Keep {self.row.way}: {self._doubt or self.choice.gains_nothing}."
+            return f"Keep {self.row.way}: {self.choice.gains_nothing}{'; ' * bool(self._doubt)}{self._doubt}."
         assert self.row.speedup is not None
         gain = f"{times(self.row.speedup)} as fast as the default, {self.rows[0].way}"
         waits = f"a step waits {percent(self.row.waiting.value, 0)} of its time for data"
@@ -62,7 +62,8 @@ class OwnAdvice:
 def advise_own(results: OwnResults) -> OwnAdvice | None:
     """Recommend the simplest of the finalists that is as good as the fastest.
 
-    None where it was stopped before every finalist had two blocks.
+    Where that is undecided it is the fastest, or the default while that may be as good. None where it was
+    stopped before every finalist had two blocks.
     """
     resampling = Resampling()
     seconds = step_seconds_by_way(results.finals)
@@ -70,7 +71,10 @@ def advise_own(results: OwnResults) -> OwnAdvice | None:
         return None
     ranking = Ranking.by_time(seconds, resampling, MARGIN)
     rows = way_rows(results.finalists, results.finals, PLAIN, resampling)
-    return OwnAdvice(Choice.of(ranking, _simplest_first(results.finalists)), tuple(rows))
+    choice = Choice.of(ranking, _simplest_first(results.finalists))
+    if not choice.decided and PLAIN in ranking.possible:
+        choice = Choice(PLAIN, ranking, decided=False)
+    return OwnAdvice(choice, tuple(rows))
 
 
 def to_copy(way: OwnWay, gpus: bool) -> list[str]:
