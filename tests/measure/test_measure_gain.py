@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from small_tasks import VectorTask, alone
+from standing_ranks import StandingRanks
 from tiny_data import tiny_params
 
+from parashot.parallel.context import Context
 from parashot.parallel.registry import build_strategy
 from parashot.parallel.strategy import StepOptions, Strategy
 from parashot.questions.gain.measure import bench_gain
 from parashot.questions.timed import rounds_of_launch, steps_with_loading
-from parashot.questions.ways.records import EpisodeWay, WayBlock
+from parashot.questions.ways import measure
+from parashot.questions.ways.measure import Training
+from parashot.questions.ways.records import EpisodeWay, Way, WayBlock
 from parashot.records import Provenance, read_rows
 from parashot.task import Batch
 
@@ -42,3 +47,39 @@ def test_what_workers_had_ready_is_not_trained_on(monkeypatch: pytest.MonkeyPatc
 def test_launches_share_all_rounds_out() -> None:
     shares = [rounds_of_launch(8, each, 3) for each in range(3)]
     assert [list(each) for each in shares] == [[0, 1, 2], [3, 4, 5], [6, 7]]
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """The same training in every way."""
+
+    def __call__(self, way: Way) -> Training:
+        return Training(VectorTask(batchsz=way.batchsz), StepOptions(), tiny_params().parallel, 0)
+
+
+WAYS = tuple(
+    Way(name, name, replicas, 1, 4, 0, "fp32", "none")
+    for name, replicas in (("serial", 1), ("ddp", 2), ("fsdp", 2), ("allreduce", 2))
+)
+
+
+def held_while_timed(context: Context, fit: bool) -> tuple[list[int], set[str]]:
+    """How many networks are held after each block, and what was timed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure, "_fit_together", lambda *_: fit)
+        ready = measure.ReadyWays(context, Vectors(), WAYS)
+        held, timed = [], set()
+        for way in (*WAYS, *reversed(WAYS)):
+            timed.add(ready.block(way, 2, 0, 0).way)
+            held.append(len(ready.strategies))
+        ready.close()
+    return held, timed
+
+
+@pytest.mark.parametrize(("fit", "held"), [(True, 4), (False, 1)])
+def test_networks_that_do_not_fit_together_are_built_one_by_one(
+    fit: bool, held: int, ranks: StandingRanks
+) -> None:
+    found, timed = ranks(2, held_while_timed, fit)
+    assert set(found) == {held}
+    assert timed == {"serial", "ddp", "fsdp", "allreduce"}

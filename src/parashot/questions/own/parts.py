@@ -27,7 +27,7 @@ def parts_rank(context: Context, trainings: Trainings[OwnWay], ways: Sequence[Ow
     ready, found = ReadyWays(context, trainings, ways), []
     for way in ways:
         ready.wait()
-        strategy = ready.strategies[way.trained_as]
+        strategy = ready.strategy(way)
         if strategy is not None:
             task = ready.trainings[way.way].task
             plan = strategy.plan(task.batchsz, task.batchsz, strategy.context)

@@ -5,6 +5,7 @@ Ways of a round run in random order.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,9 @@ from random import Random
 from statistics import fmean
 from typing import Generic, Protocol, TypeVar
 
+import torch
+
+from parashot.hardware import usable_memory_bytes
 from parashot.parallel.context import Context, Placement, control_group, wait_for_all
 from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.launch import launch
@@ -46,10 +50,11 @@ class Trainings(Protocol[W_contra]):
 
 
 class ReadyWays(Generic[W]):
-    """Ways to train on this rank, ready to be timed; every rank makes it, and calls its methods.
+    """Ways to train on this rank, ready to be timed; every rank makes it, and calls its methods in one order.
 
-    Ways that differ in loading alone share one strategy object. journal: CSV file that every block is added
-    to when it has been timed.
+    Ways that differ in loading alone share one strategy object. Where memory may not hold the networks of all
+    of them, each is built when its block begins, in the place of the one before. journal: CSV file that every
+    block is added to when it has been timed.
     """
 
     def __init__(
@@ -57,10 +62,14 @@ class ReadyWays(Generic[W]):
     ) -> None:
         self.context, self.control, self.journal = context, control_group(context), journal
         self.trainings = {way.way: trainings(way) for way in ways}
-        self.strategies: dict[tuple[object, ...], Strategy | None] = {}
+        self.contexts: dict[int, Context | None] = {}
         for way in ways:
-            if way.trained_as not in self.strategies:
-                self.strategies[way.trained_as] = self._strategy(way)
+            processes = STRATEGIES[way.strategy].processes(way.replicas)
+            if processes not in self.contexts:
+                self.contexts[processes] = context.taking_part(processes)
+        self.strategies: dict[tuple[object, ...], Strategy | None] = {}
+        kinds = len({way.trained_as for way in ways})
+        self.held = kinds if _fit_together(self.trainings[ways[0].way].task, kinds, context) else 1
         # the most workers first, so that all ranks have the server that theirs are forked from
         self.first_seconds = {
             way.way: self.timed(way, 1)[0].seconds for way in sorted(ways, key=lambda each: -each.workers)
@@ -70,10 +79,18 @@ class ReadyWays(Generic[W]):
         """Wait for all ranks, those that sleep included."""
         wait_for_all(self.control)
 
+    def strategy(self, way: W) -> Strategy | None:
+        """Return the strategy of a way, built if it is not there; None in a rank that sleeps meanwhile."""
+        if way.trained_as not in self.strategies:
+            if len(self.strategies) == self.held:
+                self.close()
+            self.strategies[way.trained_as] = self._built(way)
+        return self.strategies[way.trained_as]
+
     def timed(self, way: W, steps: int) -> list[LoadedSteps]:
         """Train so many steps; of each rank that takes part in it. The others sleep."""
         self.wait()
-        strategy, training, found = self.strategies[way.trained_as], self.trainings[way.way], None
+        strategy, training, found = self.strategy(way), self.trainings[way.way], None
         if strategy is not None:
             threads, in_advance = way.threads_per_replica, training.in_advance
             found = steps_with_loading(strategy, training.task, steps, threads=threads, in_advance=in_advance)
@@ -90,13 +107,17 @@ class ReadyWays(Generic[W]):
         return found
 
     def close(self) -> None:
-        """Release threads."""
+        """Release all strategies, and their memory."""
         for strategy in self.strategies.values():
             if strategy is not None:
                 strategy.close()
+        self.strategies.clear()
+        gc.collect()  # a network and its optimizer refer to each other
+        if self.context.device.type == "cuda":
+            torch.cuda.empty_cache()
 
-    def _strategy(self, way: W) -> Strategy | None:
-        mine = self.context.taking_part(STRATEGIES[way.strategy].processes(way.replicas))
+    def _built(self, way: W) -> Strategy | None:
+        mine = self.contexts[STRATEGIES[way.strategy].processes(way.replicas)]
         if mine is None:
             return None
         placement = replace(
@@ -104,6 +125,21 @@ class ReadyWays(Generic[W]):
         )
         training, own = self.trainings[way.way], replace(mine, placement=placement)
         return build_strategy(way.strategy, training.task, training.options, own, training.parallel)
+
+
+BYTES_PER_PARAMETER = 16
+"""In fp32: the weight, its gradient, and two numbers of Adam."""
+
+ROOM = 0.5
+"""Share of the memory for networks that wait; the one that is trained needs its activations as well."""
+
+
+def _fit_together(task: Task, networks: int, context: Context) -> bool:
+    """Whether a device holds so many networks with their optimizers at once."""
+    needed = networks * BYTES_PER_PARAMETER * sum(each.numel() for each in task.network().parameters())
+    if context.device.type == "cuda":
+        return needed < ROOM * torch.cuda.get_device_properties(context.device).total_memory
+    return needed < ROOM * usable_memory_bytes() / context.local_world_size
 
 
 def time_ways(
