@@ -29,9 +29,8 @@ from parashot.questions.ways.rows import step_seconds_by_way
 from parashot.tasks.own import own_task
 
 EXAMPLES = ("image_classifier", "jpeg_classifier")
-SEARCHES, ROUNDS, SECONDS = 10, 7, 50.0
-"""Searches, rounds of the grid before and after them, and what a search may take: a quarter of what it has by
-default, so that ten of them end soon."""
+SEARCHES, ROUNDS, SECONDS = 10, 7, 84.0
+"""Searches, rounds of all ways before and after them, and what a search may take: 35% of 4 minutes."""
 
 WITHIN = 0.05
 """A choice that takes at most so much longer than the fastest way is as good."""

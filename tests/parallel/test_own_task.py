@@ -12,8 +12,10 @@ from safetensors.torch import load_file
 from small_tasks import NOWHERE, State, VectorTask, alone, on_ranks
 from standing_ranks import StandingRanks
 from tiny_data import tiny_params
+from torch import nn
 
 from parashot.parallel.context import Context, Placement
+from parashot.parallel.fsdp import _blocks
 from parashot.parallel.registry import STRATEGIES, build_strategy, unsupported_reason
 from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams
@@ -142,3 +144,20 @@ def test_what_a_strategy_cannot_train_is_said_in_words() -> None:
     synced = parallel(ddp__sync_batch_norm=True)
     assert "GPUs only" in unsupported_reason("ddp", TASK, OPTIONS, Placement("cpu", 2, 1, 2), synced, 0)
     assert set(parallel().strategies) == set(STRATEGIES)
+
+
+class InContainers(nn.Module):
+    """Layers in containers that have no forward of their own, as some transformers are written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        blocks = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
+        self.parts = nn.ModuleDict({"first": nn.Linear(2, 3), "blocks": blocks})
+        self.last = nn.Sequential(nn.Linear(3, 1), nn.Tanh())
+
+
+def test_containers_that_are_never_called_are_no_units_of_fsdp() -> None:
+    network = InContainers()
+    blocks = network.parts["blocks"]
+    assert isinstance(blocks, nn.ModuleList)
+    assert list(_blocks(network)) == [network.parts["first"], *blocks, network.last[0]]

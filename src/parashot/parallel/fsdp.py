@@ -94,16 +94,20 @@ class Fsdp(ShardedStrategy):
             network.set_requires_gradient_sync(True)
 
 
-def _blocks(network: nn.Module) -> Iterator[nn.Module]:
-    """Units that are gathered one after another: the network's children, sequences one by one.
+_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
-    A child that is no sequence is one unit: it may use the weights of its layers without calling them.
+
+def _blocks(network: nn.Module) -> Iterator[nn.Module]:
+    """Units that are gathered one after another: the network's children, those of containers one by one.
+
+    A child that is no container is one unit: it may use the weights of its layers without calling them.
     """
     for child in network.children():
-        if isinstance(child, nn.Sequential | nn.ModuleList):
-            yield from (each for each in child if any(True for _ in each.parameters()))
-        elif any(True for _ in child.parameters()):
-            yield child
+        for each in child.children() if isinstance(child, _CONTAINERS) else [child]:
+            if isinstance(each, nn.ModuleList | nn.ModuleDict):  # they are never called
+                yield from _blocks(each)
+            elif any(True for _ in each.parameters()):
+                yield each
 
 
 def _is_shard(value: torch.Tensor) -> TypeGuard[DTensor]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from textwrap import shorten
 from weakref import ReferenceType
 
 import torch
@@ -31,6 +32,9 @@ from parashot.tasks.own import OwnTask, own_errors
 
 SAME = 1e-6
 """Largest relative difference of float64 gradients that is rounding: sums in another order."""
+
+LONGEST_REASON = 200
+"""Of a strategy that is skipped: torch prints whole networks in some messages."""
 
 STEPS = 3
 """Steps by one process: a graph that is still there two steps later is kept for good."""
@@ -136,7 +140,7 @@ def check_rank(context: Context, task: OwnTask, parallel: ParallelParams, ways: 
             except Exception as error:
                 reason = one_line(error)
         if reason := next(filter(None, from_all_ranks(reason, context, control)), ""):
-            skipped.append(SkippedWay(way.strategy, reason))
+            skipped.append(SkippedWay(way.strategy, shorten(reason, LONGEST_REASON, placeholder=" …")))
         elif context.is_main:
             found.append(GradientCheck(way.strategy, difference(moved, base)))
     repeats = not _differing(found) or _repeats(base, exact, context, parallel)
