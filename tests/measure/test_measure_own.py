@@ -232,7 +232,7 @@ def test_alternatives_are_told_by_what_sets_them_apart() -> None:
     assert advice.sentence.endswith(f"; undecided: the same with {said} may be as good.")
 
 
-def test_the_default_is_kept_while_it_may_be_as_good() -> None:
+def test_the_default_is_kept_while_nothing_is_shown_to_be_faster() -> None:
     plain, other = way(PLAIN), way("serial-1", workers=1)
     advice = advise_own(noisy(results({plain: 0.1, other: 0.098}), other.way))
     assert advice is not None and not advice.choice.decided

@@ -62,8 +62,8 @@ class OwnAdvice:
 def advise_own(results: OwnResults) -> OwnAdvice | None:
     """Recommend the simplest of the finalists that is as good as the fastest.
 
-    Where that is undecided it is the fastest, or the default while that may be as good. None where it was
-    stopped before every finalist had two blocks.
+    Where that is undecided it is the fastest, or the default if the fastest is not shown to be faster than
+    that. None where it was stopped before every finalist had two blocks.
     """
     resampling = Resampling()
     seconds = step_seconds_by_way(results.finals)
@@ -72,7 +72,8 @@ def advise_own(results: OwnResults) -> OwnAdvice | None:
     ranking = Ranking.by_time(seconds, resampling, MARGIN)
     rows = way_rows(results.finalists, results.finals, PLAIN, resampling)
     choice = Choice.of(ranking, _simplest_first(results.finalists))
-    if not choice.decided and PLAIN in ranking.possible:
+    speedup = next(each.speedup for each in rows if each.way.way == choice.choice)
+    if not choice.decided and speedup is not None and speedup.low <= 1:
         choice = Choice(PLAIN, ranking, decided=False)
     return OwnAdvice(choice, tuple(rows))
 
