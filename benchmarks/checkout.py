@@ -28,14 +28,14 @@ def scratch_folder() -> Iterator[Path]:
             above.rmdir()
 
 
-def run_command(*command: str) -> str:
-    """Run a command with this checkout's code and interpreter, and return its output.
+def run_command(*command: str, folder: Path = ROOT) -> str:
+    """Run a command in `folder` with this checkout's code and interpreter, and return its output.
 
     Raises `DeviceError` in one line where it cannot start or fails: with the last line of stderr.
     """
     try:
         done = subprocess.run(
-            command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=True
+            command, cwd=folder, env=environment(), capture_output=True, text=True, check=True
         )
     except OSError as error:
         raise DeviceError(f"{command[0]} cannot be started: {one_line(error)}") from error

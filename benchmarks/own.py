@@ -7,15 +7,13 @@ in processes of its own, in turn, ten times: how often does the speedup of a pai
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.checkout import ROOT, environment
+from benchmarks.checkout import ROOT, run_command
 from benchmarks.outcome import Cell, Outcome, Table, ratio_of
-from parashot.errors import DeviceError
 from parashot.progress import passing
 
 EXAMPLES = ("image_classifier",)
@@ -41,18 +39,9 @@ def run(quick: bool) -> Outcome:
 
 def _example(file: Path, quick: bool) -> tuple[list[Cell], dict[str, Any], bool]:
     with tempfile.TemporaryDirectory() as folder:
-        minutes = 1 if quick else MINUTES
-        command = [
-            sys.executable,
-            "-m",
-            "parashot.cli",
-            "measure",
-            str(file),
-            "--budget",
-            str(minutes),
-            "--json",
-        ]
-        advice = json.loads(_output(command, Path(folder)))
+        minutes = str(1 if quick else MINUTES)
+        command = ("-m", "parashot.cli", "measure", str(file), "--budget", minutes, "--json")
+        advice = json.loads(run_command(sys.executable, *command, folder=Path(folder)))
     default, advised = advice["finalists"][0]["way"], advice["advised"]
     stated = next(each for each in advice["finalists"] if each["way"] == advised)
     low, high = stated["speedup_low"], stated["speedup_high"]
@@ -92,11 +81,4 @@ def _by_hand(file: Path, way: dict[str, Any], quick: bool) -> float:
     command = [*start, str(Path(__file__).with_name("plain_training.py")), str(file)]
     command += [part for name, value in options.items() for part in (f"--{name}", str(value))]
     command += [name for name, is_on in switches.items() if is_on]
-    return float(_output(command, ROOT).split()[-1])
-
-
-def _output(command: list[str], folder: Path) -> str:
-    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise DeviceError(f"{' '.join(command)}: {done.stderr.strip().splitlines()[-1]}")
-    return done.stdout
+    return float(run_command(*command).split()[-1])

@@ -11,7 +11,7 @@ from checkouts import Checkout
 
 from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.ways.records import EpisodeWay, WayBlock
-from parashot.records import Run, read_json, read_rows, read_runs
+from parashot.records import Run, read_json, read_result, read_rows, read_runs
 from parashot.train.records import Choices
 
 pytestmark = pytest.mark.timeout(900)
@@ -31,6 +31,12 @@ def loader(studied: Checkout) -> Path:
 @pytest.fixture(scope="module")
 def blocks(loader: Path) -> list[LoaderBlock]:
     return read_rows(LoaderBlock, loader / "blocks.csv")
+
+
+@pytest.fixture(scope="module")
+def chosen(studied: Checkout) -> Choices:
+    """What `tune` has chosen."""
+    return read_result(Choices, studied.root / "results/choices.json")
 
 
 def test_every_round_has_a_block_of_every_setting(blocks: list[LoaderBlock]) -> None:
@@ -70,11 +76,11 @@ def test_a_parent_holds_a_run_of_every_setting(loader: Path, blocks: list[Loader
         assert series == [(block.round, block.seconds / block.batches) for block in mine]
 
 
-def test_steps_are_trained_with_every_way_of_loading(loader: Path) -> None:
+def test_steps_are_trained_with_every_way_of_loading(loader: Path, chosen: Choices) -> None:
     ways = {each.way: each for each in read_rows(EpisodeWay, loader / "ways.csv")}
     assert [each.loading for each in ways.values()] == IN_TRAINING
-    assert {(each.strategy, each.replicas) for each in ways.values()} == {("ddp", 2)}
-    assert len({each.computing for each in ways.values()}) == 1
+    found = {(each.strategy, each.replicas, each.computing) for each in ways.values()}
+    assert found == {("ddp", 2, chosen)}
     blocks = read_rows(WayBlock, loader / "training.csv")
     assert sorted((each.round, each.way) for each in blocks) == list(product(ROUNDS, sorted(ways)))
     orders = {tuple(each.way for each in blocks if each.round == number) for number in ROUNDS}
@@ -86,12 +92,15 @@ def test_steps_are_trained_with_every_way_of_loading(loader: Path) -> None:
     assert two > without
 
 
-def test_both_ways_of_the_gain_train_as_many_episodes_in_every_round(studied: Checkout) -> None:
+def test_both_ways_of_the_gain_train_as_many_episodes_in_every_round(
+    studied: Checkout, chosen: Choices
+) -> None:
     gain = studied.root / "results/gain"
     default, advised = read_rows(EpisodeWay, gain / "ways.csv")
     assert (default.way, default.strategy, default.replicas) == ("default", "serial", 1)
     assert default.computing == Choices("concat", "fp32", "none")
-    assert advised.way == "advised" and default.batchsz == advised.batchsz == 4
+    assert (advised.way, advised.computing) == ("advised", chosen)
+    assert default.batchsz == advised.batchsz == 4
     blocks = read_rows(WayBlock, gain / "blocks.csv")
     assert sorted((each.round, each.way) for each in blocks) == list(product(ROUNDS, ["advised", "default"]))
     assert {(each.launch, each.steps) for each in blocks} == {(0, 1)}

@@ -136,6 +136,8 @@ ROOM = 0.5
 
 def _fit_together(task: Task, networks: int, context: Context) -> bool:
     """Whether a device holds so many networks with their optimizers at once."""
+    if networks == 1:
+        return True
     needed = networks * BYTES_PER_PARAMETER * sum(each.numel() for each in task.network().parameters())
     if context.device.type == "cuda":
         return needed < ROOM * torch.cuda.get_device_properties(context.device).total_memory
