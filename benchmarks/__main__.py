@@ -14,21 +14,21 @@ from benchmarks.outcome import Outcome, save, show
 from parashot.command import guarded
 
 BENCHMARKS = {
-    "loader": "episodes per second of every backend, of the study's method and of easyfsl",
+    "check": "the bounds the project holds itself to; exit status 1 where one falls short",
+    "own": "what `parashot measure` says of an example, against trainings in plain PyTorch",
+    "search": "the search of `parashot measure` against all ways; exit status 1 where it is off by over 5%",
     "step": "training steps, the study's way against ours, one switch at a time, and the roofline",
+    "loader": "episodes per second of every backend, of the study's method and of easyfsl",
     "scale": "the loader from 38,400 to 1,280,000 images and 1 to 4,096 episodes a batch",
-    "machine": "latencies and limits of this machine that parallel training depends on",
-    "pipeline": "fixed costs: modules of a stage, dvc status, parashot --help",
-    "predict": "the model of cost against DDP on 1 and 2 replicas; exit status 1 where it is off by over 15%",
     "equivalence": "accuracy of the fast way against the plain way, on this checkout's packed images",
     "norm": "ghost batch norm against PyTorch's: time of a step, accuracy after training",
     "coverage": "how often intervals cover and choices err, on simulated times whose truth is known",
-    "own": "what `parashot measure` says of an example, against trainings in plain PyTorch",
-    "search": "the search of `parashot measure` against all ways; exit status 1 where it is off by over 5%",
     "leaks": "10,000 steps and 200 loader restarts: what grows? exit status 1 where anything does",
-    "check": "the bounds the project holds itself to; exit status 1 where one falls short",
+    "machine": "latencies and limits of this machine that parallel training depends on",
+    "predict": "the model of cost against DDP on 1 and 2 replicas; exit status 1 where it is off by over 15%",
+    "pipeline": "fixed costs: modules of a stage, dvc status, parashot --help",
 }
-"""Each is a module with `run(quick: bool) -> Outcome`."""
+"""Each is a module with `run(quick: bool) -> Outcome`; what readers of the page ask first comes first."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,20 +40,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.add_argument("--quick", action="store_true", help="small shapes, to see that it runs")
         command.add_argument("--to", metavar="FILE", type=Path, help="write the result as JSON too")
     chosen = parser.parse_args(arguments)
-    outcomes: list[Outcome] = []
-    status = guarded(lambda: outcomes.append(_measure(chosen.name, chosen.quick, chosen.to)))
-    return 1 if any(each.settings.get("short") for each in outcomes) else status
+    short = False
 
+    def measure() -> None:
+        nonlocal short
+        begin = time.perf_counter()
+        outcome: Outcome = import_module(f"benchmarks.{chosen.name}").run(chosen.quick)
+        outcome = replace(outcome, seconds=time.perf_counter() - begin)
+        print(show(outcome), end="")
+        if chosen.to:
+            save(outcome, chosen.to)
+        short = bool(outcome.settings.get("short"))
 
-def _measure(name: str, quick: bool, to: Path | None) -> Outcome:
-    """Run a benchmark, print it, and write it where asked to."""
-    begin = time.perf_counter()
-    outcome: Outcome = import_module(f"benchmarks.{name}").run(quick)
-    outcome = replace(outcome, seconds=time.perf_counter() - begin)
-    print(show(outcome), end="")
-    if to:
-        save(outcome, to)
-    return outcome
+    return guarded(measure) or int(short)
 
 
 if __name__ == "__main__":

@@ -115,7 +115,8 @@ def _scale_rows(quick: bool, raw: Raw) -> Iterator[Row]:
         return
     raw[what] = {"38,400": growth.base_seconds, f"{images:,}": growth.large_seconds}
     yield Row(f"{what}, against 38,400", growth.ratio, 0.7)
-    yield Row(f"{what}: more private memory (MB)", _exact(growth.added_private_bytes / MB), 200, least=False)
+    added = Interval.around(growth.added_private_bytes / MB, 0)
+    yield Row(f"{what}: more private memory (MB)", added, 200, least=False)
 
 
 def _step_rows(quick: bool, raw: Raw) -> Iterator[Row]:
@@ -134,7 +135,7 @@ def _step_rows(quick: bool, raw: Raw) -> Iterator[Row]:
         yield Row(f"{what}: fp32", compared.times_faster("fp32"), bound.full)
         if bound.memory:
             for side, wanted in ((best, MEMORY), (recomputed, MEMORY_RECOMPUTED)):
-                share = _exact(compared.peaks[side] / compared.peaks["study"])
+                share = Interval.around(compared.peaks[side] / compared.peaks["study"], 0)
                 yield Row(f"{what}: peak memory, {side}, of the study's", share, wanted, least=False)
 
 
@@ -151,14 +152,5 @@ def _pipeline_rows(quick: bool, raw: Raw) -> Iterator[Row]:
     yield Row("parashot --help (s)", median_of(seconds), 0.5, least=False)
 
 
-_PARTS: Sequence[Callable[[bool, Raw], Iterator[Row]]] = (
-    _loader_rows,
-    _scale_rows,
-    _step_rows,
-    _ddp_rows,
-    _pipeline_rows,
-)
-
-
-def _exact(value: float) -> Interval:
-    return Interval(value, value, value)
+_PARTS: Sequence[Callable[[bool, Raw], Iterator[Row]]]
+_PARTS = (_loader_rows, _scale_rows, _step_rows, _ddp_rows, _pipeline_rows)

@@ -23,7 +23,7 @@ from benchmarks.workload import Settings, params_with
 from parashot.errors import DataError
 from parashot.hardware import usable_cores
 from parashot.params import Params
-from parashot.questions.statistics import Interval, equivalence
+from parashot.questions.statistics import equivalence
 from parashot.recipes import load_recipe
 from parashot.records import read_rows
 from parashot.train.job import episode_job
@@ -47,21 +47,18 @@ _COMMON: Settings = {
     "parallel.device": "cpu",
     "parallel.replicas": usable_cores(),  # so that a replica has one thread
     "loader.workers": 0,
-    "evaluate.val_episodes": EPISODES,
 }
-_QUICK: Settings = {"train.episodes": 20, "train.val_episodes": 20, "evaluate.val_episodes": 50}
+_QUICK: Settings = {"train.episodes": 16, "train.val_episodes": 20, "evaluate.val_episodes": 50}
+
+Accuracies = npt.NDArray[np.float64]
+"""Of validation episodes [seeds, episodes]."""
 
 
 def run(quick: bool, packed: Path = PACKED) -> Outcome:
     """Train both ways with every seed and test the paired difference; `quick`: a few steps of one seed."""
-    if not (packed / "manifest.json").is_file():
-        raise DataError(
-            f"{packed}: no packed images; run `dvc exp run $(parashot recipe {RECIPE}) pack` first"
-        )
     seeds = SEEDS[:1] if quick else SEEDS
-    settings = {**load_recipe(RECIPE).settings, **_COMMON, **(_QUICK if quick else {})}
-    plain, fast = train_ways(WAYS, settings, seeds, packed)
-    params = params_with({**settings, **WAYS["fp32, concat"], "seed": seeds[0]})
+    own: Settings = {"evaluate.val_episodes": EPISODES}
+    (plain, fast), params = train_ways(WAYS, RECIPE, own, seeds, packed, quick)
     return Outcome(
         "equivalence",
         [_table(seeds, plain, fast, params)],
@@ -80,21 +77,15 @@ def run(quick: bool, packed: Path = PACKED) -> Outcome:
     )
 
 
-def _table(
-    seeds: tuple[int, ...],
-    plain: npt.NDArray[np.float64],
-    fast: npt.NDArray[np.float64],
-    params: Params,
-) -> Table:
-    """A row per seed and one over all; accuracies [seeds, episodes] and differences in percentage points."""
+def _table(seeds: Sequence[int], plain: Accuracies, fast: Accuracies, params: Params) -> Table:
+    """A row per seed and one over all, in percentage points."""
     rows: list[list[Cell]] = []
     names = [*map(str, seeds), "all"]
     pairs = [*zip(plain, fast, strict=True), (plain.mean(0), fast.mean(0))]
     for name, (first, second) in zip(names, pairs, strict=True):
-        test = equivalence(second - first, MARGIN, params.claims.confidence)
-        ends = (test.difference.value, test.difference.low, test.difference.high)
-        points = Interval(*(100 * each for each in ends))
-        rows.append([name, 100 * float(first.mean()), 100 * float(second.mean()), points, test.verdict])
+        test = equivalence(100 * (second - first), 100 * MARGIN, params.claims.confidence)
+        means = (100 * float(each.mean()) for each in (first, second))
+        rows.append([name, *means, test.difference, test.verdict])
     plain_way, fast_way = WAYS
     title = (
         f"{fast_way} against {plain_way}: validation accuracy after the same {params.train.episodes:,} "
@@ -104,13 +95,22 @@ def _table(
 
 
 def train_ways(
-    ways: Mapping[str, Settings], settings: Settings, seeds: Sequence[int], packed: Path
-) -> list[npt.NDArray[np.float64]]:
-    """Accuracies [seeds, episodes] of each way, two trainings at a time, each in a process of its own."""
+    ways: Mapping[str, Settings], recipe: str, own: Settings, seeds: Sequence[int], packed: Path, quick: bool
+) -> tuple[list[Accuracies], Params]:
+    """Train each way as `recipe` says, but with `own` settings, with every seed: two trainings at a time.
+
+    Each has a process of its own. Returns the accuracies of each way and the params of the first training.
+    Raises `DataError` without packed images.
+    """
+    if not (packed / "manifest.json").is_file():
+        raise DataError(
+            f"{packed}: no packed images; run `dvc exp run $(parashot recipe {recipe}) pack` first"
+        )
+    settings = {**load_recipe(recipe).settings, **_COMMON, **own, **(_QUICK if quick else {})}
     trainings = [params_with({**settings, **way, "seed": seed}) for way in ways.values() for seed in seeds]
     with ProcessPoolExecutor(2, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
         found = np.array(list(pool.map(val_accuracies, trainings, [packed] * len(trainings))))
-    return [*found.reshape(len(ways), len(seeds), -1)]
+    return [*found.reshape(len(ways), len(seeds), -1)], trainings[0]
 
 
 def val_accuracies(params: Params, packed: Path) -> list[float]:

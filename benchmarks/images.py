@@ -56,13 +56,11 @@ def pack_photos(photos: Path, home: Path) -> Path:
 
     Returns the packed folder.
     """
-    paths = [path for each in photos_by_class(photos) for path in each]
-    images = (RawImage(path.parent.name, path.name, path.read_bytes()) for path in paths)
+    classes = photos_by_class(photos)
+    images = (RawImage(path.parent.name, path.name, path.read_bytes()) for each in classes for path in each)
     write_raw(home / "raw", ImageStream(images), "folder", "fail", _silent)
-    members: dict[str, list[str]] = {}
-    for path in paths:
-        members.setdefault(path.parent.name, []).append(f"{path.parent.name}/{path.name}")
-    few = {label: members[label] for label in list(members)[:_VALIDATION_CLASSES]}
+    members = {each[0].parent.name: [f"{path.parent.name}/{path.name}" for path in each] for each in classes}
+    few = dict([*members.items()][:_VALIDATION_CLASSES])
     split = {"train": members, "val": few, "test": few}
     pack(home / "raw", split, home / "packed", pack_size=84, progress=_silent)
     return home / "packed"

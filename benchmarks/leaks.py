@@ -41,19 +41,11 @@ QUANTITIES = {
 }
 """What a look counts, in words."""
 
-COLUMNS = ("quantity", "second quarter", "last quarter", "more", "at most", "left", "verdict")
-
 Look = Mapping[str, float]
 """One look at the processes, by the keys of `QUANTITIES`."""
 
-PER = 1_000
-"""Units of work that a bound of memory is given for."""
-
 LEAST_LOOKS = 8
 """Fewer make no quarters."""
-
-_HALF = 0.5
-"""Of what is counted, one more is found."""
 
 _FULL = {"steps": 10_000, "restarts": 200}
 _QUICK = {"steps": 200, "restarts": 12}
@@ -64,15 +56,12 @@ _SAVING_SECONDS = 0.05
 _PATIENCE_SECONDS = 10.0
 """For what ends a moment after its parent has."""
 
-_HELD = ("Pss_Anon:", "Pss_Shmem:", "SwapPss:")
-"""Lines of /proc/PID/smaps_rollup, in kB."""
-
 _SHARED = "/dev/shm"
 
 
 @dataclass(frozen=True)
 class Work:
-    """Work to watch, the unit it is counted in, and the memory that `PER` units may add."""
+    """Work to watch, the unit it is counted in, and the memory that 1,000 units may add."""
 
     name: str
     title: str
@@ -90,16 +79,17 @@ WORKS = (
 def run(quick: bool) -> Outcome:
     """Do and watch every work; `quick`: a little of each, too little to judge memory by."""
     counts = _QUICK if quick else _FULL
+    columns = ("quantity", "second quarter", "last quarter", "more", "at most", "left", "verdict")
     tables, raw, short = [], {}, []
     for work in WORKS:
-        print(f"  {work.title}: {counts[work.unit]:,} {work.unit}", file=sys.stderr)
+        count = f"{counts[work.unit]:,} {work.unit}"
+        print(f"  {work.title}: {count}", file=sys.stderr)
         with scratch_folder() as folder:
             prepare(folder)
             command = [sys.executable, "-c", PROGRAM, str(folder), work.name, str(counts[work.unit])]
             seen = watch(command, folder)
         rows = growth_rows(work, seen)
-        title = f"{work.title}: {counts[work.unit]:,} {work.unit}, {len(seen.at)} looks"
-        tables.append(Table(title, COLUMNS, rows))
+        tables.append(Table(f"{work.title}: {count}, {len(seen.at)} looks", columns, rows))
         raw[work.name] = {"at": list(seen.at), **{each: seen.series(each) for each in QUANTITIES}}
         short += [f"{work.title}: {row[0]}" for row in rows if row[-1] == "grows"]
     return Outcome("leaks", tables, raw, {"quick": quick, "counts": counts, "short": [] if quick else short})
@@ -132,7 +122,8 @@ def growth_rows(work: Work, seen: Seen) -> list[list[Cell]]:
     for quantity, words in QUANTITIES.items():
         values, left = seen.series(quantity), seen.left[quantity]
         early, late = statistics.median(values[second]), statistics.median(values[last])
-        most = work.most_memory_mb * distance / PER if quantity == "memory_mb" else _HALF
+        # of what is counted, one more is found
+        most = work.most_memory_mb * distance / 1_000 if quantity == "memory_mb" else 0.5
         verdict = "grows" if late - early > most or left else "flat"
         rows.append([words, early, late, late - early, most, left, verdict])
     return rows
@@ -204,7 +195,7 @@ class Tree:
             except psutil.Error:
                 self._seen.remove(process)
                 continue
-            held = _lines(process.pid, "smaps_rollup", *_HELD)
+            held = _lines(process.pid, "smaps_rollup", "Pss_Anon:", "Pss_Shmem:", "SwapPss:")  # in kB
             look["memory_mb"] += sum(int(line.split()[1]) * 1024 for line in held) / 1e6
             maps = _lines(process.pid, "maps")
             mapped |= {int(line.split(maxsplit=5)[4]) for line in maps if f" {_SHARED}/" in line}

@@ -53,9 +53,6 @@ _SETTINGS: dict[str, Value] = {
     "parallel.device": "cpu",
     "parallel.replicas": 2,
 }
-_LOADER_WORKERS = {SERIAL: 0, DDP: 2}
-_LEAST_BETWEEN = 20
-"""Steps from one look to the next."""
 
 _BACKENDS: tuple[Backend, ...] = ("packed", "jpeg")
 _STEPS, _READS = 6, (6, 2)
@@ -85,13 +82,13 @@ def newest_step(folder: Path) -> int:
 
 def run_training(folder: Path, strategy: str, steps: int) -> None:
     """Train as the stage does: with validations, saved states and results."""
-    every = max(_LEAST_BETWEEN, steps // LOOKS)
+    every = max(20, steps // LOOKS)  # steps from one look to the next
     settings: dict[str, Value] = {
         **_SETTINGS,
         "train.episodes": steps * _SHAPE.batchsz,
         "train.checkpoint_every": every,
         "train.validate_every": 2 * every,
-        "loader.workers": _LOADER_WORKERS[strategy],
+        "loader.workers": 2 if strategy == DDP else 0,
         f"parallel.{strategy}.enabled": True,
     }
     packed, out, scratch = folder / "packed", folder / strategy, folder / "scratch"

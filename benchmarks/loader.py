@@ -40,14 +40,7 @@ _PACKED_IMAGES = {84: 38_400, 224: 3_840, 24: 1_280}
 """Images of a packed set by size in pixels."""
 
 _FASTEST: tuple[Backend, ...] = ("packed", "resident")
-_OTHERS: tuple[tuple[Backend, int], ...] = (
-    ("packed", 1),
-    ("packed", 2),
-    ("jpeg", 0),
-    ("jpeg", 1),
-    ("jpeg", 2),
-    ("jpeg", 4),
-)
+_OTHERS = (*(Loading("packed", each) for each in (1, 2)), *(Loading("jpeg", each) for each in (0, 1, 2, 4)))
 """Further backends and workers of ours."""
 
 
@@ -121,7 +114,7 @@ def compared_entries(home: Path, quick: bool) -> list[Entry]:
 
 def other_entries(home: Path, quick: bool) -> list[Entry]:
     """Further backends and workers of ours, and easyfsl."""
-    entries = [_ours(home, Loading(*each)) for each in (_OTHERS[:1] if quick else _OTHERS)]
+    entries = [_ours(home, each) for each in (_OTHERS[:1] if quick else _OTHERS)]
     for workers in (0,) if quick else (0, 2):
         if find_spec("easyfsl") is None:
             entries.append(Entry(EASYFSL, workers, NOT_INSTALLED))

@@ -37,7 +37,6 @@ SIZES = (64 * 2**10, 2**20, 16 * 2**20)
 
 _CUDA = "cuda"
 
-
 UNITS = {"s": 1.0, "µs": 1e6, "GB/s": 1e-9, "GFLOP/s": 1e-9}
 """By what a quantity in seconds, bytes or FLOP is multiplied."""
 
@@ -149,15 +148,11 @@ def all_reduce(device_type: str, ranks: int, quick: bool) -> list[Probe]:
     seconds: dict[int, list[float]] = {}
     for each in launch(time_all_reduces, placement, ranks, 1 + rounds(quick)) or []:
         seconds.setdefault(each.bytes, []).append(each.seconds / each.calls)
-    return [
-        Probe(
-            f"all-reduce of {bytes_said(size)}, {ranks} processes",
-            "µs",
-            iter(values).__next__,
-            placement.backend,
-        )
-        for size, values in seconds.items()
-    ]
+    probes = []
+    for size, values in seconds.items():
+        name = f"all-reduce of {bytes_said(size)}, {ranks} processes"
+        probes.append(Probe(name, "µs", iter(values).__next__, placement.backend))
+    return probes
 
 
 def time_all_reduces(context: Context, blocks: int) -> list[CostMessage]:

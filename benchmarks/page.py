@@ -12,9 +12,10 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from benchmarks.__main__ import BENCHMARKS
 from benchmarks.checkout import ROOT
 from benchmarks.leaks import QUANTITIES, WORKS
-from benchmarks.outcome import Cell, Table, aligned
+from benchmarks.outcome import Table, aligned
 from parashot.files import write_text
 from parashot.questions.statistics import Interval
 
@@ -24,25 +25,10 @@ PICTURE = ROOT / "docs" / "pictures" / "leaks.png"
 README = ROOT / "README.md"
 BEGIN, END = "<!-- bounds: begin -->", "<!-- bounds: end -->"
 
-ORDER = (
-    "check",
-    "step",
-    "loader",
-    "scale",
-    "equivalence",
-    "norm",
-    "coverage",
-    "leaks",
-    "machine",
-    "predict",
-    "pipeline",
-)
-"""Sections of the page: what readers ask first comes first."""
-
 
 def main() -> int:
     """Write all three and return the exit status."""
-    draw_leaks(_read(RESULTS, "leaks")).savefig(PICTURE, dpi=150)
+    draw_leaks(_read(RESULTS / "leaks.json")).savefig(PICTURE, dpi=150)
     write_text(PAGE, page(RESULTS))
     write_text(README, with_bounds(README.read_text(encoding="utf-8"), RESULTS))
     print(f"{PAGE}\n{PICTURE}\n{README}")
@@ -57,14 +43,12 @@ def page(results: Path) -> str:
         "was measured by `python -m benchmarks NAME --to benchmarks/results/NAME.json`: sides in processes "
         "of their own, timed in turn (A B C A B C …); medians with 95% intervals from resampled blocks.",
     ]
-    for name in ORDER:
+    for name in BENCHMARKS:
+        if (results / f"{name}.json").exists():
+            parts += [f"## {name}", (import_module(f"benchmarks.{name}").__doc__ or "").strip()]
         # a benchmark of other data is saved as NAME-DATA.json
-        for number, file in enumerate([results / f"{name}.json", *sorted(results.glob(f"{name}-*.json"))]):
-            if not file.exists():
-                continue
-            tree = _read(results, file.stem)
-            if number == 0:
-                parts += [f"## {name}", (import_module(f"benchmarks.{name}").__doc__ or "").strip()]
+        for file in (*results.glob(f"{name}.json"), *sorted(results.glob(f"{name}-*.json"))):
+            tree = _read(file)
             parts.append(f"*{_circumstances(tree)}*")
             if name == "leaks":
                 what = ", ".join(QUANTITIES.values())
@@ -78,7 +62,7 @@ def with_bounds(readme: str, results: Path) -> str:
     """Return the README with its table of bounds made anew. Raises `ValueError` without a place for it."""
     before, rest = readme.split(BEGIN)
     _, after = rest.split(END)
-    tree = _read(results, "check")
+    tree = _read(results / "check.json")
     return f"{before}{BEGIN}\n{aligned(_tables(tree)[0])}\n\n*{_circumstances(tree)}*\n{END}{after}"
 
 
@@ -104,21 +88,21 @@ def draw_leaks(tree: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def _read(results: Path, name: str) -> dict[str, Any]:
-    tree: dict[str, Any] = json.loads((results / f"{name}.json").read_text(encoding="utf-8"))
+def _read(file: Path) -> dict[str, Any]:
+    tree: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return tree
 
 
 def _tables(tree: Mapping[str, Any]) -> list[Table]:
-    return [
-        Table(each["title"], list(each["rows"][0]), [[*map(_cell, row.values())] for row in each["rows"]])
-        for each in tree["tables"]
-    ]
-
-
-def _cell(cell: Any) -> Cell:
-    plain: Cell = Interval(*cell) if isinstance(cell, list) else cell
-    return plain
+    """Tables as they were before they were saved: a list of three is an interval."""
+    tables = []
+    for each in tree["tables"]:
+        rows = [
+            [Interval(*cell) if isinstance(cell, list) else cell for cell in row.values()]
+            for row in each["rows"]
+        ]
+        tables.append(Table(each["title"], list(each["rows"][0]), rows))
+    return tables
 
 
 def _circumstances(tree: Mapping[str, Any]) -> str:

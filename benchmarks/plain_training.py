@@ -1,17 +1,20 @@
 """A training in plain PyTorch, timed by a clock: what people write by hand. Nothing of parashot is imported.
 
-`python benchmarks/plain_training.py FILE`, or by torchrun, prints seconds per step.
+`python benchmarks/plain_training.py FILE WAY SECONDS`, or by torchrun, prints seconds per step. WAY: as
+`parashot measure --json` writes the way `advised`.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import itertools
+import json
 import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -25,44 +28,34 @@ WARMUP = 5
 """Steps before the clock starts, besides the batches that lie ready by then."""
 
 
-def main() -> None:
+def main(path: str, way_as_json: str, seconds: str) -> None:
     """Train for some seconds, and print how long a step took."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--strategy", choices=["serial", "ddp", "fsdp", "allreduce"], default="serial")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--workers", type=int, default=0, help="of all ranks")
-    parser.add_argument("--prefetch", type=int, default=2)
-    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
-    for name in ("channels-last", "fused", "compile"):
-        parser.add_argument(f"--{name}", action="store_true")
-    parser.add_argument("--seconds", type=float, default=6.0, help="time to train")
-    chosen = parser.parse_args()
+    way = SimpleNamespace(**json.loads(way_as_json))
     if "RANK" in os.environ:
         dist.init_process_group("gloo")
-    torch.set_num_threads(chosen.threads)
-    file = loaded(chosen.file)
+    torch.set_num_threads(way.threads_per_replica)
+    file = loaded(Path(path))
     torch.manual_seed(0)  # the same weights in all ranks
-    network, forward = made(file.network(), chosen)
+    network, forward = made(file.network(), way)
     optimizer = file.optimizer(network.parameters())
-    if chosen.fused:
+    if way.fused:
         optimizer = type(optimizer)(network.parameters(), **{**optimizer.defaults, "fused": True})
     steps, begin = 0, 0.0
-    ready = WARMUP + chosen.prefetch * chosen.workers
-    for number, batch in enumerate(batches(file, chosen)):
+    ready = WARMUP + way.prefetch * way.workers
+    for number, batch in enumerate(batches(file, way)):
         if number == ready:
             begin = time.perf_counter()
-        with torch.autocast("cpu", torch.bfloat16, enabled=chosen.precision == "bf16"):
+        with torch.autocast("cpu", torch.bfloat16, enabled=way.precision == "bf16"):
             loss = file.loss(forward, batch)
         optimizer.zero_grad()
         loss.backward()
-        if chosen.strategy == "allreduce":
+        if way.strategy == "allreduce":
             for each in network.parameters():
                 if each.grad is not None:
                     dist.all_reduce(each.grad.div_(dist.get_world_size()))
         optimizer.step()
         steps = number + 1 - ready
-        if number >= ready and over(time.perf_counter() - begin > chosen.seconds):
+        if number >= ready and over(time.perf_counter() - begin > float(seconds)):
             break
     if int(os.environ.get("RANK", "0")) == 0:
         print((time.perf_counter() - begin) / steps)
@@ -77,23 +70,23 @@ def loaded(path: Path) -> Any:
     return module
 
 
-def made(network: nn.Module, chosen: argparse.Namespace) -> tuple[nn.Module, nn.Module]:
+def made(network: nn.Module, way: SimpleNamespace) -> tuple[nn.Module, nn.Module]:
     """Return the network, and the module that is called in its place."""
-    if chosen.channels_last:
+    if way.channels_last:
         network = network.to(memory_format=torch.channels_last)
-    if chosen.compile:
+    if way.compile != "none":
         network.compile()
-    if chosen.strategy == "fsdp":
+    if way.strategy == "fsdp":
         fully_shard(network)
-    return network, DistributedDataParallel(network) if chosen.strategy == "ddp" else network
+    return network, DistributedDataParallel(network) if way.strategy == "ddp" else network
 
 
-def batches(file: Any, chosen: argparse.Namespace) -> Iterator[Any]:
+def batches(file: Any, way: SimpleNamespace) -> Iterator[Any]:
     """Yield batches, epoch after epoch."""
     data, ranks = file.dataset(), int(os.environ.get("WORLD_SIZE", "1"))
     sampler: DistributedSampler[Any] | None = DistributedSampler(data) if ranks > 1 else None
-    workers = chosen.workers // ranks
-    more = {"prefetch_factor": chosen.prefetch, "persistent_workers": True} if workers else {}
+    workers = way.workers // ranks
+    more = {"prefetch_factor": way.prefetch, "persistent_workers": True} if workers else {}
     size = file.batchsz // ranks
     loader = DataLoader(data, size, sampler is None, sampler, num_workers=workers, drop_last=True, **more)
     for epoch in itertools.count():
@@ -112,4 +105,4 @@ def over(mine: bool) -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -27,17 +27,6 @@ from benchmarks.workload import Workload, device
 from parashot.hardware import usable_cores
 from parashot.questions.text import number
 
-_COLUMNS = (
-    "step",
-    "precision",
-    "GFLOP",
-    "GB moved",
-    "roofline (ms)",
-    "achieved (ms)",
-    "share of the roofline",
-    "share of the matrix peak",
-)
-
 
 @dataclass(frozen=True)
 class Op:
@@ -88,22 +77,15 @@ def shares(
             ops = record(step)
             del step
             release_memory()
-            rows.append([workload.name, side, *_cells(ops, limits, seconds[side])])
+            work = (sum(op.flop for op in ops) / 1e9, sum(op.moved_bytes for op in ops) / 1e9)
+            taken, bound = median_of(seconds[side]), limits.bound_seconds(ops)
+            shares_of_limits = (taken.reciprocal(bound), taken.reciprocal(limits.arithmetic_seconds(ops)))
+            rows.append([workload.name, side, *work, bound * 1e3, taken.scaled(1e3), *shares_of_limits])
     said = ", ".join(f"{side} {number(peaks[DTYPES[side]] / 1e9)} GFLOP/s" for side in sides)
     copies = number(limits.bytes_per_second / 1e9)
-    return Table(f"Share of the roofline (matrix work: {said}; copies: {copies} GB/s)", _COLUMNS, rows)
-
-
-def _cells(ops: Sequence[Op], limits: Limits, seconds: Sequence[float]) -> list[Cell]:
-    achieved, bound = median_of(seconds), limits.bound_seconds(ops)
-    return [
-        sum(op.flop for op in ops) / 1e9,
-        sum(op.moved_bytes for op in ops) / 1e9,
-        bound * 1e3,
-        achieved.scaled(1e3),
-        achieved.reciprocal(bound),
-        achieved.reciprocal(limits.arithmetic_seconds(ops)),
-    ]
+    title = f"Share of the roofline (matrix work: {said}; copies: {copies} GB/s)"
+    columns = ["step", "precision", "GFLOP", "GB moved", "roofline (ms)", "achieved (ms)"]
+    return Table(title, [*columns, "share of the roofline", "share of the matrix peak"], rows)
 
 
 # --- recording ------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -67,25 +67,32 @@ class Growth:
 def run(quick: bool) -> Outcome:
     """Measure both; the files lie in a temporary folder, one large file at a time."""
     scope = QUICK if quick else FULL
-    grown: dict[int, Growth | str] = {}
+    rows: list[list[Cell]] = []
+    raw: dict[str, object] = {}
     with tempfile.TemporaryDirectory(prefix="parashot-") as folder:
         base = _pack_base(Path(folder), scope)
         for images in scope.images:
+            said = size_in_words(packed_bytes(images, scope.size))
             try:
-                grown[images] = _grow(scope, base, images)
+                growth = _grow(scope, base, images)
             except DeviceError as error:
-                grown[images] = str(error)
+                rows.append([images, said, None, None, None, f"skipped: {error}"])
+                continue
+            rate, added = median_of(growth.large_seconds).reciprocal(), growth.added_private_bytes / 2**20
+            rows.append([images, said, rate, growth.ratio, added, _remark(images, scope)])
+            raw[str(images)] = asdict(growth)
         with Turns([_side(str(each), base, each, scope) for each in scope.episodes]) as turns:
             by_episodes = turns.seconds()
+    share = f"share of {scope.base:,} images'"
+    columns = ["images", "size", "episodes/s", share, "more private memory, MiB", "remark"]
     rates = [(int(episodes), median_of(each).reciprocal()) for episodes, each in by_episodes.items()]
     title = f"scale: episodes of a batch ({scope.base:,} images)"
-    raw = {
-        "images": {str(each.images): asdict(each) for each in grown.values() if isinstance(each, Growth)},
-        "episodes": by_episodes,
-    }
+    tables = [
+        Table("scale: images of a set (packed, 0 workers, batchsz 16)", columns, rows),
+        Table(title, ("batchsz", "episodes/s"), rates),
+    ]
     settings = {"blocks": BLOCKS, "block_seconds": feeds.block_seconds(quick), "base_images": scope.base}
-    tables = [_images_table(scope, grown), Table(title, ("batchsz", "episodes/s"), rates)]
-    return Outcome("scale", tables, raw, settings)
+    return Outcome("scale", tables, {"images": raw, "episodes": by_episodes}, settings)
 
 
 def scale_ratio(images: int, quick: bool = False) -> Growth:
@@ -132,20 +139,6 @@ def _side(name: str, packed: Path, episodes: int, scope: Scope) -> Side:
         "block_seconds": feeds.block_seconds(scope.quick),
     }
     return Side(name, feeds.ours, arguments)
-
-
-def _images_table(scope: Scope, grown: Mapping[int, Growth | str]) -> Table:
-    rows: list[list[Cell]] = []
-    for images, growth in grown.items():
-        said = size_in_words(packed_bytes(images, scope.size))
-        if isinstance(growth, str):
-            rows.append([images, said, None, None, None, f"skipped: {growth}"])
-        else:
-            rate, added = median_of(growth.large_seconds).reciprocal(), growth.added_private_bytes / 2**20
-            rows.append([images, said, rate, growth.ratio, added, _remark(images, scope)])
-    share = f"share of {scope.base:,} images'"
-    columns = ["images", "size", "episodes/s", share, "more private memory, MiB", "remark"]
-    return Table("scale: images of a set (packed, 0 workers, batchsz 16)", columns, rows)
 
 
 def _remark(images: int, scope: Scope) -> str:

@@ -23,7 +23,7 @@ from parashot.questions.own.candidates import candidates
 from parashot.questions.own.checks import check_own
 from parashot.questions.own.measure import FINALISTS, OwnTrainings, own_parallel
 from parashot.questions.own.records import OwnWay
-from parashot.questions.own.search import Found, Search, search_rank, steps_of_block
+from parashot.questions.own.search import Found, search_rank, steps_of_block
 from parashot.questions.ways.measure import for_ways, time_ways
 from parashot.questions.ways.rows import step_seconds_by_way
 from parashot.tasks.own import own_task
@@ -48,8 +48,10 @@ class Grid:
         """Search the ways once."""
         placement, processes = for_ways(self.ways, resolve_placement(self.parallel))
         with tempfile.TemporaryDirectory() as folder:
-            plan = Search(self.ways, FINALISTS, seconds, Path(folder) / "search.csv")
-            found = launch(search_rank, placement, processes, self.trainings, plan)
+            journal = Path(folder) / "search.csv"
+            found = launch(
+                search_rank, placement, processes, self.trainings, self.ways, FINALISTS, seconds, journal
+            )
         assert found is not None
         return found
 

@@ -17,7 +17,7 @@ from benchmarks.outcome import Cell, Outcome, Table, median_of, ratio_of
 from benchmarks.peers.study_step import StudyStep, Switches
 from benchmarks.replicas import REPLICAS, Replicas, measure_replicas
 from benchmarks.turns import BLOCKS, Block, Side, Turns, fitting, release_memory, rounds, seconds_of
-from benchmarks.workload import Settings, Workload, device, serial_step
+from benchmarks.workload import Settings, Workload, device, serial_strategy
 from parashot.hardware import usable_cores
 from parashot.questions.statistics import Interval
 
@@ -31,16 +31,19 @@ STUDY: Mapping[str, Switches] = {
 }
 """The study's way, then one more switch turned in each."""
 
+_MORE: Mapping[str, Settings] = {
+    "": {},
+    ", recompute": {"train.recompute": True},
+    ", ghost norm": {"model.norm_episodes": 1},
+}
 OURS: Mapping[str, Settings] = {
-    "fp32": {"train.precision": "fp32"},
-    "fp32, recompute": {"train.precision": "fp32", "train.recompute": True},
-    "bf16": {"train.precision": "bf16"},
-    "bf16, recompute": {"train.precision": "bf16", "train.recompute": True},
-    "bf16, ghost norm": {"train.precision": "bf16", "model.norm_episodes": 1},
+    f"{precision}{name}": {"train.precision": precision, **settings}
+    for precision in ("fp32", "bf16")
+    for name, settings in _MORE.items()
 }
 """Keys of params.yaml; images arrive as uint8 and are normalised within the step."""
 
-_MILESTONES = ("study", "fp32", "bf16", "bf16, recompute", "bf16, ghost norm")
+_MILESTONES = ("study", "fp32", "bf16", "bf16, recompute")
 _LADDER = (*STUDY, *_MILESTONES[1:])
 
 _ALL: Mapping[Workload, Sequence[str]] = {
@@ -74,16 +77,6 @@ _DDP: Mapping[Workload, int] = {
 LEAST_SECONDS = 0.5
 """Length of a block's clocked steps."""
 
-_COLUMNS = (
-    "way",
-    "seconds per step",
-    "episodes/s",
-    "images/s",
-    "times faster than the study",
-    "peak memory (MiB)",
-    "of the study's",
-)
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -111,10 +104,7 @@ def run(quick: bool) -> Outcome:
     return Outcome(
         "step",
         [*map(table, compared), roofline.shares(achieved, make_step), _ddp_table(replicas)],
-        raw={
-            "steps": [asdict(each) for each in compared],
-            "ddp": [asdict(each) for each in replicas],
-        },
+        raw={"steps": [*map(asdict, compared)], "ddp": [*map(asdict, replicas)]},
         settings={
             "blocks": blocks,
             "least_seconds_per_block": LEAST_SECONDS,
@@ -149,7 +139,8 @@ def make_step(name: str, workload: Workload) -> Callable[[], object]:
     """A training step of side `name` over one batch."""
     if name in STUDY:
         return StudyStep(workload.params(), workload.batch(), device(), STUDY[name])
-    return serial_step(workload, OURS[name])
+    strategy, batch = serial_strategy(workload, OURS[name]), workload.batch()
+    return lambda: strategy.step(batch)
 
 
 class ClockedSteps:
@@ -184,17 +175,14 @@ def table(comparison: Comparison) -> Table:
         rates = (workload.batchsz / seconds.value, workload.images / seconds.value)
         memory = (peaks[name] / 2**20, peaks[name] / peaks["study"])
         rows.append([name, seconds, *rates, comparison.times_faster(name), *memory])
-    return Table(f"Training step: {workload.name}", _COLUMNS, rows)
+    columns = ["way", "seconds per step", "episodes/s", "images/s", "times faster than the study"]
+    columns += ["peak memory (MiB)", "of the study's"]
+    return Table(f"Training step: {workload.name}", columns, rows)
 
 
 def _ddp_table(measured: Sequence[Replicas]) -> Table:
-    columns = (
-        "step",
-        "serial, 1 thread (s)",
-        f"DDP, {REPLICAS} × 1 thread (s)",
-        "efficiency",
-        "without exchange",
-    )
+    ddp = f"DDP, {REPLICAS} × 1 thread (s)"
+    columns = ("step", "serial, 1 thread (s)", ddp, "efficiency", "without exchange")
     rows = [
         (each.workload.name, median_of(each.serial), median_of(each.ddp), each.efficiency, each.ceiling)
         for each in measured

@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -87,9 +87,7 @@ class Turns:
     def __enter__(self) -> Self:
         print(f"  in turn: {'; '.join(self._pools)}", file=sys.stderr)
         try:
-            starting = {name: pool.submit(_start) for name, pool in self._pools.items()}
-            for name, future in starting.items():
-                _answer(name, future)
+            wait([pool.submit(_start) for pool in self._pools.values()])
             for side in self.sides:  # idle memory is comparable once all have imported torch
                 self._ask(side.name, _make, side)
         except BaseException:
@@ -117,15 +115,11 @@ class Turns:
         return {name: self._ask(name, _private_bytes) for name in self._pools}
 
     def _ask(self, name: str, function: Callable[..., float], *args: object) -> float:
-        return _answer(name, self._pools[name].submit(function, *args))
-
-
-def _answer(name: str, future: Future[float]) -> float:
-    try:
-        return future.result()
-    except Exception as error:
-        reason = f"{type(error).__name__}: {one_line(error)}"
-        raise DeviceError(f"benchmark side {name!r}: {reason}") from error
+        try:
+            return self._pools[name].submit(function, *args).result()
+        except Exception as error:
+            reason = f"{type(error).__name__}: {one_line(error)}"
+            raise DeviceError(f"benchmark side {name!r}: {reason}") from error
 
 
 def release_memory() -> None:

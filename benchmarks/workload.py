@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -131,9 +131,3 @@ def serial_strategy(workload: Workload, settings: Settings) -> Strategy:
     keep_freed_memory()
     placement = Placement(device().type, 1, usable_cores(), usable_cores())
     return workload.strategy("serial", Context(0, 1, 0, 1, placement), settings)
-
-
-def serial_step(workload: Workload, settings: Settings) -> Callable[[], object]:
-    """A training step of `serial_strategy` over one batch, uint8 in memory."""
-    strategy, batch = serial_strategy(workload, settings), workload.batch()
-    return lambda: strategy.step(batch)

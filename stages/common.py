@@ -20,8 +20,7 @@ from parashot.parsing import read_yaml
 from parashot.progress import OneLine
 from parashot.records import Provenance, read_result
 from parashot.tracking import Store
-from parashot.train.choices import resolve_auto
-from parashot.train.records import Choices
+from parashot.train.records import Choices, resolve_auto
 
 HARDWARE = Path("hardware.json")
 SOURCE = Path("source.json")

@@ -7,6 +7,8 @@ import os
 # Before torch loads: tensors here are so small that threads only wait for each other.
 for _library in ("OMP", "MKL"):
     os.environ[f"{_library}_NUM_THREADS"] = "1"
+# Tests start hundreds of processes: each would compile the source anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 from collections.abc import Iterator  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -26,9 +28,7 @@ settings.load_profile("parashot")
 WITH_RANKS = ("tests/parallel/", "tests/measure/", "tests/train/")
 """Folders of tests that call the same standing ranks."""
 
-WITH_STUDY = tuple(
-    f"tests/pipeline/test_{each}.py" for each in ("study", "study_benchmarks", "kills", "docs_commands")
-)
+WITH_STUDY = tuple(f"tests/pipeline/test_{each}.py" for each in ("study", "kills", "docs_commands"))
 """Files of tests that share one study of their own."""
 
 LONGEST_FIRST = ("tests/pipeline/test_study", *WITH_RANKS, "tests/pipeline/", "tests/benchmarks/")

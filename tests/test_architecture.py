@@ -50,7 +50,6 @@ COMPUTE_NOTHING = {
     "errors",
     "files",
     "knobs",
-    "forkserver",
     "lifetime",
     "params",
     "parsing",

@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 import torch
 
-from parashot import recipes
 from parashot.cli import main
 from parashot.command import guarded
-from parashot.errors import DataError, ParamsError
+from parashot.errors import ParamsError
 from parashot.knobs import apply, arguments
 from parashot.params import Params, load_params
 from parashot.parsing import parse, read_yaml
@@ -42,22 +41,20 @@ def _raise(error: BaseException) -> Callable[[], None]:
     return run
 
 
-MENDED: dict[str, tuple[Callable[[], object], str]] = {
-    "ours": (_raise(DataError("a.csv:\n no label")), "a.csv:\\n no label\n"),
-    "disk full": (_raise(OSError(errno.ENOSPC, "", "a.bin")), "the disk is full while writing a.bin; "),
-    "GPU full": (_raise(torch.OutOfMemoryError("CUDA out of memory.")), "the GPU's memory is full; set a "),
-    "shared memory": (
-        _raise(RuntimeError("DataLoader worker (pid 7) is killed by signal: Bus error.")),
-        "DataLoader worker (pid 7) is killed by signal: Bus error.; where shared memory is small ",
-    ),
-    "memory of torch": (lambda: torch.empty(2**50), "the memory is full; set a smaller train.batchsz"),
-    "memory of numpy": (lambda: np.empty(2**50), "the memory is full; set a smaller train.batchsz"),
-}
-
-
-@pytest.mark.parametrize("case", MENDED)
-def test_what_the_user_can_mend_is_one_line(case: str, capsys: pytest.CaptureFixture[str]) -> None:
-    fail, line = MENDED[case]
+@pytest.mark.parametrize(
+    ("fail", "line"),
+    [
+        (_raise(OSError(errno.ENOSPC, "", "a.bin")), "the disk is full while writing a.bin; "),
+        (_raise(torch.OutOfMemoryError("CUDA out of memory.")), "the GPU's memory is full; set a "),
+        (_raise(RuntimeError("DataLoader worker died")), "DataLoader worker died; where shared memory"),
+        (lambda: torch.empty(2**50), "the memory is full; set a smaller train.batchsz"),
+        (lambda: np.empty(2**50), "the memory is full; set a smaller train.batchsz"),
+    ],
+    ids=["disk", "GPU", "shared memory", "torch", "numpy"],
+)
+def test_what_the_user_can_mend_is_one_line(
+    fail: Callable[[], object], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert guarded(fail) == 1
     printed = capsys.readouterr()
     assert printed.err.startswith(f"error: {line}")
@@ -94,17 +91,7 @@ def test_a_reader_that_leaves_is_no_error_and_heavy_packages_stay_out() -> None:
         assert process.stderr.read() == b"\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "status"),
-    [
-        (["--version"], 0),
-        (["--help"], 0),
-        (["recipe", "--help"], 0),
-        ([], 2),
-        (["nonsense"], 2),
-        (["recipe", "quick", "study"], 2),
-    ],
-)
+@pytest.mark.parametrize(("words", "status"), [(["--version"], 0), (["--help"], 0), (["nonsense"], 2)])
 def test_help_version_and_wrong_usage(
     words: list[str], status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -171,33 +158,7 @@ def test_quick_is_the_default_study() -> None:
         assert apply(owned, settings)["data"]["archive"] == kept
 
 
-def test_every_kind_of_value_survives_dvc(tmp_path: Path) -> None:
-    from dvc.utils.hydra import apply_overrides
-
-    settings: dict[str, recipes.Value] = {
-        "a.b": [2, 30, 60],
-        "a.c": True,
-        "a.d": None,
-        "a.e": 0.001,
-        "a.f": ["jpeg", "packed"],
-        "a.g": "../shared/data/mini-imagenet",
-        "a.h": 0.00001,
-    }
-    file = tmp_path / "params.yaml"
-    file.write_text("a:\n" + "".join(f"  {key[2:]}: 0\n" for key in settings), encoding="utf-8")
-    apply_overrides(file, arguments(settings)[1::2])
-    assert read_yaml(file) == {"a": {key[2:]: value for key, value in settings.items()}}
-
-
-@pytest.mark.parametrize("value", ["two words", "a$b", "x*", ""])
-def test_a_value_that_a_shell_would_change_is_refused(value: str) -> None:
-    with pytest.raises(ParamsError, match="unquoted"):
-        arguments({"a": value})
-
-
-@pytest.mark.parametrize("key", ["train.batchszs", "seed.deeper"])
-def test_a_key_that_params_do_not_have_is_refused(key: str) -> None:
-    tree = _params_tree()
-    with pytest.raises(ParamsError, match=f"{key}: unknown key"):
-        apply(tree, {key: 1})
-    assert tree == _params_tree()
+def test_a_value_that_a_shell_would_change_is_refused() -> None:
+    for value in ("two words", "a$b", ""):
+        with pytest.raises(ParamsError, match="unquoted"):
+            arguments({"a": value})

@@ -6,11 +6,13 @@ import contextlib
 import errno
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -22,6 +24,7 @@ from parashot import files
 from parashot.errors import DataError, one_line
 from parashot.files import replacing_file, replacing_folder, write_text
 
+ROOT = Path(__file__).parents[1]
 Replacing = Callable[[Path], AbstractContextManager[Path]]
 
 
@@ -63,7 +66,7 @@ def test_the_new_takes_the_place_of_the_old(old: Path, replacing: Replacing) -> 
     assert list(old.parent.iterdir()) == [old]
 
 
-@pytest.mark.parametrize("error", [RuntimeError(), KeyboardInterrupt(), OSError(errno.ENOSPC, "full")])
+@pytest.mark.parametrize("error", [RuntimeError(), KeyboardInterrupt()])
 def test_a_failure_leaves_the_old_and_nothing_else(
     error: BaseException, old: Path, replacing: Replacing
 ) -> None:
@@ -198,6 +201,79 @@ def test_what_is_linked_from_a_cache_is_never_written_into(tmp_path: Path) -> No
     write_text(linked, "95% ± 2 × 3\n")
     assert (cached.read_text(), linked.read_bytes()) == ("old", "95% ± 2 × 3\n".encode())
     assert linked.stat().st_mode & 0o200
+
+
+# --- disks that are full, or may not be written to ----------------------------------------------------
+
+
+@contextlib.contextmanager
+def limited() -> Iterator[None]:
+    """Let no file of this process grow beyond 300 bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_file_that_may_not_grow_leaves_the_old(old: Path, replacing: Replacing) -> None:
+    before = _content(old)
+    with limited(), pytest.raises(OSError) as refused, replacing(old) as temporary:
+        _fill(temporary, replacing, "x" * 100_000)
+    assert (_content(old), list(old.parent.iterdir())) == (before, [old])
+    assert one_line(refused.value).startswith(f"{old} grows larger than a file may be here; raise the limit")
+
+
+def test_a_stage_says_it_in_one_line(tmp_path: Path) -> None:
+    """On a real disk that is full, and then read-only; root alone can mount one."""
+
+    def mount(options: str) -> None:
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(tmp_path)]
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            pytest.skip("disks cannot be mounted here")
+
+    def stage() -> str:
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
+        command = [sys.executable, "-m", "stages.hardware"]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.stderr.count("\n") == done.returncode
+        return done.stderr
+
+    mount("size=64k")
+    try:
+        assert stage() == ""
+        before = _content(tmp_path)
+        rest = os.statvfs(tmp_path)
+        (tmp_path / "filler").write_bytes(bytes(rest.f_bavail * rest.f_bsize))
+        assert stage().startswith("error: the disk is full while writing hardware.json; free some space")
+        (tmp_path / "filler").unlink()
+        mount("remount,ro")
+        assert stage().startswith("error: hardware.json is on a read-only file system; mount it for writing")
+        assert _content(tmp_path) == before
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_a_folder_that_is_read_only(replacing: Replacing) -> None:
+    is_root = os.geteuid() == 0  # for whom nothing is forbidden: act as a user who owns nothing
+    with tempfile.TemporaryDirectory() as name:  # that of pytest is closed to others
+        folder = Path(name)
+        folder.chmod(0o555)
+        if is_root:
+            os.seteuid(65534)
+        try:
+            for out in (folder / "out", folder / "new/out"):
+                with pytest.raises(OSError) as refused, replacing(out) as temporary:
+                    _fill(temporary, replacing, "new")
+                assert one_line(refused.value).startswith(f"no permission for {folder}/")
+        finally:
+            if is_root:
+                os.seteuid(0)
+        assert list(folder.iterdir()) == []
+        folder.chmod(0o755)
 
 
 # --- errors -------------------------------------------------------------------------------------------

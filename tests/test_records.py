@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import math
-import pkgutil
-import types
-import typing
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from pydantic.dataclasses import is_pydantic_dataclass
 
-import parashot
 from parashot.errors import RecordError
 from parashot.questions.accuracy.records import EvaluateResult
-from parashot.questions.strategies.records import StrategyBlock
+from parashot.questions.strategies.records import StrategyBlock, StrategyVariant
 from parashot.records import (
     Hardware,
     Metric,
     Run,
-    read_json,
     read_result,
     read_rows,
     read_runs,
@@ -39,55 +32,7 @@ from parashot.records import (
 from parashot.train.records import HistoryRow
 
 GOOD = EvaluateResult("ddp", "validation", 5, 1, 15, 100, 0.5, 0.01)
-
-
-def _all_records() -> list[Any]:
-    """Every record, a pydantic dataclass, of a module called `records`."""
-    found = pkgutil.walk_packages(parashot.__path__, "parashot.")
-    modules = [importlib.import_module(each.name) for each in found if each.name.endswith(".records")]
-    named = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
-    return sorted({each for each in named if is_pydantic_dataclass(each)}, key=lambda kind: kind.__name__)
-
-
-RECORDS = _all_records()
-ROWS = [
-    kind
-    for kind in RECORDS
-    if not any(
-        origin in str(each.type)
-        for each in dataclasses.fields(kind)
-        for origin in ("dict", "tuple", "Mapping")
-    )
-]
-_CHARACTERS = st.characters(codec="utf-8", exclude_categories=["Cc"])
-
-
-def _any(hint: Any) -> st.SearchStrategy[Any]:
-    """Any value of a field; NaN is left to a test of its own, since it equals nothing."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is types.UnionType:
-        inner = next(each for each in arguments if each is not type(None))
-        # A file holds an empty text as an empty cell, which is None.
-        return st.none() | (st.text(_CHARACTERS, min_size=1) if inner is str else _any(inner))
-    if origin is Literal:
-        return st.sampled_from(arguments)
-    if origin is tuple:
-        return st.lists(_any(arguments[0]), max_size=3).map(tuple)
-    if origin is not None:  # a mapping of texts
-        return st.dictionaries(_any(str), _any(str), max_size=3)
-    if dataclasses.is_dataclass(hint):
-        return _records(hint)
-    return {
-        bool: st.booleans(),
-        int: st.integers(-(2**63), 2**63),
-        float: st.floats(allow_nan=False),
-        str: st.text(_CHARACTERS),
-    }[hint]
-
-
-def _records(kind: Any) -> st.SearchStrategy[Any]:
-    hints = typing.get_type_hints(kind)
-    return st.builds(kind, **{each.name: _any(hints[each.name]) for each in dataclasses.fields(kind)})
+TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]))
 
 
 @pytest.fixture(scope="module")
@@ -108,30 +53,21 @@ def _refused(read: Callable[[Path], object], path: Path) -> str:
 # --- round trips --------------------------------------------------------------------------------------
 
 
-@settings(max_examples=100)
-@given(data=st.data())
-def test_results_come_back_as_they_were(data: st.DataObject, folder: Path) -> None:
-    kind = data.draw(st.sampled_from(RECORDS))
-    result = data.draw(_records(kind))
-    write_result(folder / "result.json", result)
-    assert read_result(kind, folder / "result.json") == result
-
-
-@settings(max_examples=100)
-@given(data=st.data())
-def test_rows_come_back_as_they_were(data: st.DataObject, folder: Path) -> None:
-    kind = data.draw(st.sampled_from(ROWS))
-    rows = data.draw(st.lists(_records(kind), max_size=4))
-    write_rows(folder / "rows.csv", kind, rows)
-    assert read_rows(kind, folder / "rows.csv") == rows
-
-
-@settings(max_examples=30)
-@given(runs=st.lists(_records(Run), max_size=4))
-def test_runs_come_back_as_they_were(runs: list[Run], folder: Path) -> None:
-    write_runs(folder / "records.jsonl", runs)
-    assert read_runs(folder / "records.jsonl") == runs
-    assert (folder / "records.jsonl").read_text().count("\n") == len(runs)
+@settings(max_examples=50)
+@given(text=TEXT, number=st.floats(allow_nan=False), count=st.integers(-(2**63), 2**63))
+def test_texts_and_numbers_come_back(text: str, number: float, count: int, folder: Path) -> None:
+    variants = [StrategyVariant(text, text, "skipped", text, count, 1, 8)] * 2
+    write_rows(folder / "rows.csv", StrategyVariant, variants)
+    assert read_rows(StrategyVariant, folder / "rows.csv") == variants
+    steps = [HistoryRow(count, 16, number, 0.5, 0.0, number, 0.2, None, number)]
+    write_rows(folder / "rows.csv", HistoryRow, steps)
+    assert read_rows(HistoryRow, folder / "rows.csv") == steps
+    metrics = (Metric(text, number, count),)
+    run = Run(text, "train", "ok", count, None, {text: text}, {text: text}, metrics, (text,), parent=text)
+    write_runs(folder / "records.jsonl", [run, run])
+    assert read_runs(folder / "records.jsonl") == [run, run]
+    write_result(folder / "result.json", run)
+    assert read_result(Run, folder / "result.json") == run
 
 
 def test_what_diverged_can_be_written(tmp_path: Path) -> None:
@@ -157,14 +93,10 @@ def test_metrics_are_strict_json_of_what_is_known(tmp_path: Path) -> None:
     assert file.read_text().index('"a"') < file.read_text().index('"c"')
 
 
-def test_records_are_frozen_and_checked_when_made() -> None:
-    assert dataclasses.replace(GOOD, n_way=6).n_way == 6
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        GOOD.n_way = 6  # type: ignore[misc]
+def test_records_are_checked_when_they_are_made() -> None:
     with pytest.raises(ValidationError):
         dataclasses.replace(GOOD, n_way="five")  # type: ignore[arg-type]
     assert type(dataclasses.replace(GOOD, test_accuracy=1).test_accuracy) is float  # a whole number is one
-    assert len({Run("x", "train", "ok", 0, 1).uuid for _ in range(100)}) == 100
 
 
 # --- files that are not what they should be -----------------------------------------------------------
@@ -172,13 +104,8 @@ def test_records_are_frozen_and_checked_when_made() -> None:
 
 @pytest.mark.parametrize(
     "read",
-    [
-        lambda path: read_rows(StrategyBlock, path),
-        lambda path: read_result(Hardware, path),
-        read_runs,
-        read_json,
-    ],
-    ids=["rows", "result", "runs", "json"],
+    [lambda path: read_rows(StrategyBlock, path), lambda path: read_result(Hardware, path), read_runs],
+    ids=["rows", "result", "runs"],
 )
 @pytest.mark.parametrize("content", [None, b"\xff\xfe", b'{\x00"\n', b"[" * 100_000])
 def test_unreadable_files(read: Callable[[Path], object], content: bytes | None, tmp_path: Path) -> None:
@@ -191,12 +118,9 @@ def test_unreadable_files(read: Callable[[Path], object], content: bytes | None,
     ("text", "says"),
     [
         ("", "cannot be read"),
-        ("steps,round,variant,seconds\n4,0,ddp,0.5\n", "its columns are"),
-        ("round,variant,steps,seconds\n0,ddp,4\n", "cannot be read"),
-        ("round,variant,steps,seconds\n0,ddp,4,0.5,9\n", "cannot be read"),
+        ("launch,round,variant,steps,seconds\n0,0,ddp,4\n", "cannot be read"),
         ("round,variant,steps\n0,ddp,4\n", "its columns are ['round', 'variant', 'steps']"),
         ("launch,round,variant,steps,seconds\n0,0,ddp,4,fast\n", "not a StrategyBlock (seconds: "),
-        ("launch,round,variant,steps,seconds\n0,0,ddp,4.5,0.5\n", "not a StrategyBlock (steps: "),
         ("launch,round,variant,steps,seconds\n0,0,ddp,,0.5\n", "not a StrategyBlock (steps: "),
     ],
 )
@@ -207,14 +131,7 @@ def test_rows_that_are_none(text: str, says: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"start_ms": 0.5},
-        {"end_ms": "soon"},
-        {"params": [["a", "1"]]},
-        {"metrics": [{"key": "loss", "value": 0.5, "unit": "nats"}]},
-        {"artifacts": "model.pt"},
-        {"comment": "unknown"},
-    ],
+    [{"start_ms": 0.5}, {"metrics": [{"key": "loss", "value": 0.5, "unit": "nats"}]}, {"comment": "?"}],
 )
 def test_runs_that_are_none(changes: dict[str, Any], tmp_path: Path) -> None:
     run = Run("ddp", "train", "ok", 0, 1, params={"a": "1"}, metrics=(Metric("loss", 0.5),))
@@ -228,11 +145,8 @@ def test_runs_that_are_none(changes: dict[str, Any], tmp_path: Path) -> None:
     ("tree", "says"),
     [
         ([], "found []"),
-        (None, "found None"),
         ({"strategy": "ddp"}, "chosen_by: Field required"),
         ({**vars(GOOD), "\x1b[2J\u202e": 1}, r"\x1b[2J\u202e: Unexpected keyword argument"),
-        ({**vars(GOOD), "strategy": ["\u202e"]}, r"found ['\u202e']"),
-        ({**vars(GOOD), "test_accuracy": 10**400}, "test_accuracy"),
         ({**vars(GOOD), "n_way": "9" * 5_000}, "n_way"),
     ],
 )

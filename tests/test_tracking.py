@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from tiny_data import tiny_params
 from tracked import Checkout, a_run, tiny_model
 
 from parashot.errors import RecordError, TrackingError
 from parashot.records import Metric
 from parashot.tracking import Live, Published, Study, publish
-from parashot.tracking.experiment import NOTE_TAG, PARENT_TAG, PROCESS_TAG, _this_process
+from parashot.tracking.experiment import NOTE_TAG, PARENT_TAG, PROCESS_TAG
 from parashot.tracking.publish import _links
+from stages import publish as stage
 
 # --- publishing -----------------------------------------------------------------------------------
 
@@ -80,6 +82,22 @@ def test_a_store_of_the_users_own(checkout: Checkout, empty_database: Path, tmp_
     assert publish(theirs, Study("study"), [folder], checkout.load_model) == Published(published=2)
     assert checkout.runs() == {}
     assert list((checkout.root / "mlruns").rglob("history.csv"))
+
+
+def test_runs_of_a_sweep_are_published_once(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under a study of their own."""
+    monkeypatch.setattr(stage, "store", lambda settings: checkout.store)
+    monkeypatch.chdir(checkout.root)
+    stage.publish_sweeps(tiny_params())
+    assert checkout.runs() == {}  # there is no sweep
+    for number in range(2):
+        checkout.record(f"sweep/key{number}", a_run(f"seed={number}"))
+    for _ in range(2):
+        stage.publish_sweeps(tiny_params())
+        runs = checkout.runs()
+        study = runs["sweep on synthetic data"].info.run_id
+        above = {name: run.data.tags.get(PARENT_TAG) for name, run in runs.items()}
+        assert above == {"sweep on synthetic data": None, "seed=0": study, "seed=1": study}
 
 
 # --- live runs, and what is left of them ----------------------------------------------------------
@@ -162,7 +180,6 @@ def test_who_is_gone(checkout: Checkout) -> None:
         Live(checkout.store)(live)
     found = checkout.runs()
     assert {found[process].info.status for process in expected} == {"RUNNING"}
-    assert {found[process].data.tags[PROCESS_TAG] for process in expected} == {_this_process()}
 
 
 # --- failures half-way ----------------------------------------------------------------------------
@@ -188,24 +205,21 @@ def test_what_was_cut_off_is_completed(checkout: Checkout) -> None:
 # --- the study ------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def report(checkout: Checkout) -> Study:
-    (checkout.root / "reports").mkdir()
-    (checkout.root / "reports/index.html").write_text("the report")
-    (checkout.root / "results").mkdir()
-    (checkout.root / "results/summary.json").write_text("{}")
-    return Study(
+def test_the_study_holds_its_report_and_links_its_runs(checkout: Checkout) -> None:
+    skipped = a_run("fsdp", status="skipped", tags={"reason": "no GPU"}, metrics=())
+    folder = checkout.record("train", a_run("ddp"), skipped)
+    reports, summary = checkout.root / "reports", checkout.root / "results/summary.json"
+    reports.mkdir()
+    (reports / "index.html").write_text("the report")
+    summary.write_text("{}")
+    report = Study(
         "today",
         params={"train.batchsz": "30"},
         tags={"data.source": "synthetic"},
         metrics={"speedup": 1.8},
-        artifacts=(checkout.root / "reports", checkout.root / "results/summary.json"),
+        artifacts=(reports, summary),
     )
-
-
-def test_the_study_holds_the_report_and_links_its_runs(checkout: Checkout, report: Study) -> None:
-    skipped = a_run("fsdp", status="skipped", tags={"reason": "no GPU"}, metrics=())
-    checkout.publish(checkout.record("train", a_run("ddp"), skipped), study=report)
+    checkout.publish(folder, study=report)
     runs = checkout.runs()
     study = runs["today"]
     assert (study.data.params, study.data.metrics) == (report.params, report.metrics)
@@ -213,26 +227,16 @@ def test_the_study_holds_the_report_and_links_its_runs(checkout: Checkout, repor
     assert study.info.end_time - study.info.start_time == 2 * 60_000
     assert checkout.files("today") == ["reports/index.html", "summary.json"]
     for name in ("ddp", "fsdp"):
-        assert (
-            f"[{name}](#/experiments/{study.info.experiment_id}/runs/{runs[name].info.run_id})"
-            in study.data.tags[NOTE_TAG]
-        )
+        link = f"(#/experiments/{study.info.experiment_id}/runs/{runs[name].info.run_id})"
+        assert f"[{name}]{link}" in study.data.tags[NOTE_TAG]
 
-
-def test_another_report_is_another_study_of_the_same_runs(checkout: Checkout, report: Study) -> None:
-    folder = checkout.record("train", a_run("ddp"))
-    checkout.publish(folder, study=report)
-    assert checkout.publish(folder, study=dataclasses.replace(report, name="x")) == Published(already_there=2)
-    studies = [
-        dataclasses.replace(report, name="metrics", metrics={"claims.confidence": 0.9}),
-        dataclasses.replace(report, name="params", params={"claims.confidence": "0.9"}),
-        dataclasses.replace(report, name="report"),
-    ]
-    for study in studies:
-        if study.name == "report":
-            (checkout.root / "reports/index.html").write_text("another report")
-        assert checkout.publish(folder, study=study) == Published(published=1, already_there=1)
-        assert checkout.files(study.name) == ["reports/index.html", "summary.json"]
+    assert checkout.publish(folder, study=dataclasses.replace(report, name="x")) == Published(already_there=3)
+    for changes in ({"metrics": {"claims.confidence": 0.9}}, {"params": {"claims.confidence": "0.9"}}, {}):
+        if not changes:
+            (reports / "index.html").write_text("another report")
+        another = dataclasses.replace(report, name=f"other {[*changes]}", **changes)
+        assert checkout.publish(folder, study=another) == Published(published=1, already_there=2)
+        assert checkout.files(another.name) == ["reports/index.html", "summary.json"]
 
 
 def test_a_restored_run_keeps_its_first_study_and_is_linked_from_the_next(checkout: Checkout) -> None:

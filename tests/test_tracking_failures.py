@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import sqlite3
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 from faulty_server import Faulty, mlflow_app, refusing_address, serving
-from tracked import Checkout, a_run, python
+from tracked import Checkout, a_run
 
 from parashot.errors import TrackingError
 from parashot.records import Metric, Run
@@ -163,9 +164,7 @@ def app(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Itera
         yield found
 
 
-@pytest.mark.parametrize(
-    ("fault", "says"), [("refuse", "refused"), ("error", "500"), ("hang", "timed out"), ("page", "JSON")]
-)
+@pytest.mark.parametrize(("fault", "says"), [("refuse", "refused"), ("hang", "timed out"), ("page", "JSON")])
 def test_a_server_that_fails(
     checkout: Checkout,
     caplog: pytest.LogCaptureFixture,
@@ -182,7 +181,7 @@ def test_a_server_that_fails(
         assert_fails_in_one_line(away, record(checkout), says, caplog)
 
 
-@pytest.mark.parametrize("healthy", [3, 9, 16])
+@pytest.mark.parametrize("healthy", [3, 16])
 def test_a_server_that_fails_half_way(checkout: Checkout, app: Any, healthy: int) -> None:
     folder, faulty = record(checkout), Faulty("error", app, healthy)
     with serving(faulty) as address:
@@ -254,7 +253,8 @@ def test_processes_that_log_at_once_lose_nothing(
     points = tuple(Metric("loss", 1 / step, step, 1_000 + step) for step in range(1, 51))
     for number in range(processes):
         checkout.record(str(number), *[a_run(f"{name} {number}", metrics=points) for name in RUNS])
-    done = python(LOG_IN_MANY_PROCESSES, checkout.root)
+    command = [sys.executable, "-c", LOG_IN_MANY_PROCESSES, checkout.root]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     names = [f"{name} {number}" for name in ("study", *RUNS) for number in range(processes)]
     found = {name: run.info.status for name, run in checkout.runs().items()}

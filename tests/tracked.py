@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-import subprocess
-import sys
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -95,9 +93,3 @@ def a_run(name: str, **changes: Any) -> Run:
         metrics=(Metric("loss", 0.5, 1, 2_000), Metric("loss", 0.25, 2, 3_000), Metric("seconds", 60.0)),
     )
     return dataclasses.replace(run, uuid=f"uuid-{name}", **changes)
-
-
-def python(program: str, *arguments: Path) -> subprocess.CompletedProcess[str]:
-    """Run a program in a process of its own."""
-    command = [sys.executable, "-c", program, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

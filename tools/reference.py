@@ -22,23 +22,13 @@ from parashot import cli
 from parashot.files import write_text
 from parashot.knobs import knobs
 from parashot.questions.accuracy.records import EvaluateResult, WarmupRun
-from parashot.questions.batchsz.records import (
-    BatchszBlock,
-    BatchszRun,
-    BatchszTraining,
-    GradientSample,
-)
+from parashot.questions.batchsz.records import BatchszBlock, BatchszRun, BatchszTraining, GradientSample
 from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.step.records import TuneBlock
 from parashot.questions.strategies.records import StepShares, StepTrace, StrategyBlock, StrategyVariant
 from parashot.questions.ways.records import EpisodeWay, WayBlock
-from parashot.train.records import (
-    EpisodeAccuracy,
-    HistoryRow,
-    SeedAccuracy,
-    TrainResult,
-)
+from parashot.train.records import EpisodeAccuracy, HistoryRow, SeedAccuracy, TrainResult
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/reference.md"
@@ -75,17 +65,8 @@ RECORDS: Mapping[str, Any] = {
 
 def main() -> int:
     """Write the page, or compare it, and return the exit status."""
-    text = "\n\n".join(
-        [
-            "# Reference",
-            "Made by `python tools/reference.py`.",
-            *_params(),
-            *_stages(),
-            *_files(),
-            *_commands(),
-            "",
-        ]
-    ).removesuffix("\n")
+    parts = ["# Reference", "Made by `python tools/reference.py`."]
+    text = "\n\n".join([*parts, *_params(), *_stages(), *_files(), *_commands()]) + "\n"
     if sys.argv[1:] == ["--check"]:
         return int(PAGE.read_text(encoding="utf-8") != text)
     write_text(PAGE, text)
@@ -96,25 +77,16 @@ def _params() -> Iterator[str]:
     yield "## params.yaml"
     yield "Every knob, its default and its allowed values. A wrong value is rejected in one line."
     text = (ROOT / "params.yaml").read_text(encoding="utf-8")
-    values, comments = dict(_leaves(yaml.safe_load(text))), _comments(text)
+    tree, comments = yaml.safe_load(text), _comments(text)
     rows = []
     for key, allowed in knobs().items():
-        value = yaml.safe_dump(values[key], default_flow_style=True).split("\n...")[0].strip()
-        cells = (
-            f"`{key}`",
-            f"`{value}`",
-            *(each.replace("|", "\\|") for each in (allowed, comments.get(key, ""))),
-        )
-        rows.append(f"| {' | '.join(cells)} |")
-    yield "\n".join(["| key | default | allowed | meaning |", "|---|---|---|---|", *rows])
-
-
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+        value = tree
+        for name in key.split("."):
+            value = value[name]
+        default = yaml.safe_dump(value, default_flow_style=True).split("\n...")[0].strip()
+        words = [each.replace("|", "\\|") for each in (allowed, comments.get(key, ""))]
+        rows.append([f"`{key}`", f"`{default}`", *words])
+    yield _table(["key", "default", "allowed", "meaning"], rows)
 
 
 def _comments(text: str) -> dict[str, str]:
@@ -137,8 +109,13 @@ def _stages() -> Iterator[str]:
     for name, stage in yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"].items():
         made = [*stage.get("outs", []), *stage.get("plots", [])]
         outs = ", ".join(f"`{each if isinstance(each, str) else next(iter(each))}`" for each in made)
-        rows.append(f"| `{name}` | `{stage['cmd']}` | {outs or 'none'} |")
-    yield "\n".join(["| stage | command | outputs |", "|---|---|---|", *rows])
+        rows.append([f"`{name}`", f"`{stage['cmd']}`", outs or "none"])
+    yield _table(["stage", "command", "outputs"], rows)
+
+
+def _table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [f"| {' | '.join(cells)} |" for cells in (header, *rows)]
+    return "\n".join([lines[0], f"|{'---|' * len(header)}", *lines[1:]])
 
 
 def _files() -> Iterator[str]:
@@ -155,8 +132,7 @@ def _files() -> Iterator[str]:
 def _commands() -> Iterator[str]:
     yield "## parashot"
     os.environ["COLUMNS"] = "100"
-    for module in cli.COMMANDS:
-        name = module.__name__.rsplit(".", 1)[-1]
+    for name in cli.COMMANDS:
         buffer = io.StringIO()
         with contextlib.redirect_stdout(buffer), contextlib.suppress(SystemExit):
             cli.main([name, "--help"])

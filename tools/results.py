@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 from matplotlib.figure import Figure
 
-from parashot.cli.weights import SHIPPED
+from parashot.cli.shared import SHIPPED
 from parashot.data.episodes import EpisodeSpec
 from parashot.errors import RecordError
 from parashot.files import write_text
@@ -29,13 +29,7 @@ from parashot.model.weights import load_network, save_weights
 from parashot.parallel.registry import STRATEGIES
 from parashot.params import load_params
 from parashot.parsing import read_yaml
-from parashot.questions.accuracy.rows import (
-    LEVELS,
-    TimeToAccuracy,
-    task_rows,
-    time_to_accuracy,
-    validations,
-)
+from parashot.questions.accuracy.rows import LEVELS, TimeToAccuracy, task_rows, time_to_accuracy, validations
 from parashot.questions.results import StudyResults, load_results
 from parashot.questions.text import number
 from parashot.recipes import load_recipe
@@ -259,11 +253,8 @@ def _curves(found: Sequence[Training]) -> Figure:
     recipes = sorted({each["recipe"] for each in found})
     for training in found:
         begun, after = training["pretraining_validations"], training["validations"]
-        style: dict[str, Any] = {
-            "color": f"C{recipes.index(training['recipe'])}",
-            "marker": "o",
-            "markersize": 3,
-        }
+        colour = f"C{recipes.index(training['recipe'])}"
+        style: dict[str, Any] = {"color": colour, "marker": "o", "markersize": 3}
         line = "-" if training["seed"] == 0 else "--"
         axes.plot(*_in_minutes(after), line, label=_name(training), **style)
         if begun:

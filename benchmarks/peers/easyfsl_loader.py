@@ -26,8 +26,18 @@ def easyfsl_loader(
 
     Support images [n_way * k_shot, 3, h, w], their labels, query images [q, 3, h, w], their labels, classes.
     """
-    dataset = _dataset(photos, image_size)
-    sampler = _task_sampler(dataset, spec)
+    from easyfsl.datasets import EasySet  # type: ignore[import-untyped, import-not-found, unused-ignore]  # optional
+    from easyfsl.samplers import TaskSampler  # type: ignore[import-untyped, import-not-found, unused-ignore]  # optional
+
+    homes = sorted(each for each in photos.iterdir() if each.is_dir())
+    specs = {"class_names": [each.name for each in homes], "class_roots": [str(each) for each in homes]}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "classes.json"  # which names the folders of the classes
+        file.write_text(json.dumps(specs), encoding="utf-8")
+        dataset = EasySet(file, image_size, transform=study_transform(image_size))
+    # easyfsl 1.5.0 hands `data_source` to torch's Sampler, which takes it no more from torch 2.15 on
+    with mock.patch.object(Sampler, "__init__", lambda sampler, data_source=None: None):
+        sampler = TaskSampler(dataset, spec.n_way, spec.k_shot, spec.k_query, n_tasks=10**9)
     return iter(
         DataLoader(
             dataset,
@@ -37,27 +47,3 @@ def easyfsl_loader(
             collate_fn=sampler.episodic_collate_fn,
         )
     )
-
-
-def _dataset(photos: Path, image_size: int) -> Any:
-    """easyfsl reads a list of class folders from a JSON file."""
-    from easyfsl.datasets import EasySet  # type: ignore[import-untyped, import-not-found, unused-ignore]  # optional
-
-    homes = sorted(each for each in photos.iterdir() if each.is_dir())
-    specs = {"class_names": [each.name for each in homes], "class_roots": [str(each) for each in homes]}
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "classes.json"
-        file.write_text(json.dumps(specs), encoding="utf-8")
-        return EasySet(file, image_size, transform=study_transform(image_size))
-
-
-def _task_sampler(dataset: Any, spec: EpisodeSpec) -> Any:
-    """easyfsl 1.5.0 hands `data_source` to torch's Sampler, which takes it no more from torch 2.15 on."""
-    from easyfsl.samplers import TaskSampler  # type: ignore[import-untyped, import-not-found, unused-ignore]  # optional
-
-    with mock.patch.object(Sampler, "__init__", _forget_source):
-        return TaskSampler(dataset, spec.n_way, spec.k_shot, spec.k_query, n_tasks=10**9)
-
-
-def _forget_source(sampler: object, data_source: object = None) -> None:
-    """What torch's Sampler did with it."""

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import psutil
@@ -73,9 +72,7 @@ class MemoryPeak:
         self._sampler.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._done.set()
         self._sampler.join()
         self._sample()

@@ -1,4 +1,4 @@
-"""Ending of processes: when asked to, and not later than the process that started them."""
+"""Start and end of processes: they end when asked to, and not later than the process that started them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
+from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from threading import Thread
 from types import FrameType
@@ -47,3 +48,15 @@ def _end_after(maker: BaseProcess) -> None:
 
 def _end(number: int, frame: FrameType | None) -> None:
     sys.exit(128 + number)
+
+
+def fork_server(*modules: str) -> ForkServerContext:
+    """Return the way to start processes from this process's server: what they import is imported once.
+
+    The server starts with the first process, and imports what this process has imported of parashot by then,
+    and `modules`.
+    """
+    context = multiprocessing.get_context("forkserver")
+    ours = [name for name in sys.modules if name.partition(".")[0] == "parashot"]
+    context.set_forkserver_preload([*ours, *modules])
+    return context

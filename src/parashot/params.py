@@ -113,11 +113,20 @@ class TrainParams:
 
 @record
 class AugmentParams:
-    """How training images are varied; every image differently, validation and test images never."""
+    """How training images are varied; every image differently, validation and test images never.
+
+    crop: least share of the area that a random crop keeps, 1 for none; flip: mirror half the images;
+    jitter: scale brightness, contrast and saturation within 1 ± jitter.
+    """
 
     crop: Annotated[Number, Field(ge=0.05, le=1)]
     flip: Switch
     jitter: Annotated[Number, Field(ge=0, le=1)]
+
+    @property
+    def active(self) -> bool:
+        """Tell whether anything can change."""
+        return self.crop < 1 or self.flip or self.jitter > 0
 
 
 @record
@@ -385,7 +394,7 @@ def _misfits_of_a_step(train: TrainParams, augment: AugmentParams, loader: Loade
             f"train.accumulate: {train.accumulate} parts, whose gradients a network compiled with "
             "reduce-overhead would overwrite; set train.compile to default or none"
         )
-    if loader.backend == "jpeg" and (augment.crop < 1 or augment.flip or augment.jitter > 0):
+    if loader.backend == "jpeg" and augment.active:
         yield (
             "augment: varies pixels on the device, but loader.backend jpeg normalises them before; "
             "set loader.backend to packed or resident"

@@ -50,7 +50,6 @@ class OneLine(logging.StreamHandler[TextIO]):
         self._open = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record."""
         if not getattr(record, "passing", False):
             self.terminator = "\n"
         elif self.stream.isatty():

@@ -87,7 +87,6 @@ class Provenance:
 
 
 def now_ms() -> int:
-    """Return milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 

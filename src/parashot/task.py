@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from parashot.parallel.channel_split import Cutter
     from parashot.parallel.context import Context
 
 
@@ -65,10 +66,8 @@ class Plan:
 
     def share(self, step: int) -> range:
         """Item indices of this rank in one step; may be empty."""
-        first = step * self.batchsz
-        return range(first, first + self.total(step))[
-            even_share(self.total(step), self.rank, self.world_size)
-        ]
+        first, total = step * self.batchsz, self.total(step)
+        return range(first, first + total)[even_share(total, self.rank, self.world_size)]
 
     def reads(self, step: int) -> range:
         """Item indices that this rank reads in one step: its share, or the stand-in."""
@@ -110,7 +109,6 @@ class Batch:
         return self.map(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pin_memory(self) -> Batch:
-        """Copy to pinned memory."""
         return self.map(Tensor.pin_memory)
 
     def parts(self, count: int) -> Iterator[Batch]:
@@ -136,25 +134,6 @@ class LayerCut:
     parts: tuple[str, str]
     first: Callable[[nn.Module, Any], Tensor]
     second: Callable[[nn.Module, Tensor, Any], Tensor]
-
-
-class ChannelCutter(Protocol):
-    """Cuts layers down to this rank's share of channels, for `channel_split`."""
-
-    def column(self, layer: nn.Module, *, copied: bool = True) -> None:
-        """Keep a share of the output channels; `copied`: the layer's input is the same on all ranks."""
-
-    def row(self, layer: nn.Module) -> None:
-        """Keep a share of the input channels; outputs are summed over the ranks."""
-
-    def norm(self, norm: nn.Module) -> None:
-        """Keep a share of a batch norm's channels."""
-
-    def gather(self, layer: nn.Module, norm: nn.Module) -> None:
-        """Gather all channels of what `layer` returns: those of its batch norm."""
-
-    def copy_output(self, layer: nn.Module) -> None:
-        """Mark what `layer` returns as used on all ranks, so that its gradients are summed."""
 
 
 class Task(ABC):
@@ -247,6 +226,6 @@ class Task(ABC):
         """Two parts of the network for `layer_split`, or None where it has none."""
         return None
 
-    def cut_channels(self, network: nn.Module, cutter: ChannelCutter) -> None:
+    def cut_channels(self, network: nn.Module, cutter: Cutter) -> None:
         """Cut every layer of `network`, for `channel_split`; called where `splits_channels` is true."""
         raise NotImplementedError

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from benchmarks import feeds, images, loader, scale
+from benchmarks import images, loader, scale
 from benchmarks.feeds import Loading
 from benchmarks.loader import Entry
 from benchmarks.peers.study_loader import study_loader
@@ -91,26 +91,6 @@ def test_easyfsl_delivers_episodes_of_real_files(photos: Path) -> None:
     for picture, label in zip([*support, *query], [*labels, *query_labels], strict=True):
         same_class = [pillow_pixels(path, SIZE) for path in homes[classes[label]]]
         assert any(torch.allclose(picture, each, atol=1e-5) for each in same_class)
-
-
-def test_a_block_is_seconds_per_episode(photos: Path, noise: Path) -> None:
-    threads = torch.get_num_threads()
-    blocks = [
-        feeds.ours(noise, SHAPE, Loading("packed", floats=True), 0.01, warm=True),
-        feeds.ours(noise, SHAPE, Loading("resident"), 0.01),
-        feeds.study(photos, SHAPE, workers=0, block_seconds=0.01),
-        feeds.plain_copy(SHAPE, block_seconds=0.001),
-    ]
-    torch.set_num_threads(threads)
-    assert all(0 < block() < 10 for block in blocks)
-    with pytest.raises(DeviceError, match="came to its end"):
-        feeds._take(iter(range(3)), 4)
-
-
-def test_rows_without_easyfsl_name_its_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader, "find_spec", lambda name: None)
-    *_, easyfsl = loader.other_entries(tmp_path, quick=True)
-    assert easyfsl == Entry(loader.EASYFSL, 0, loader.NOT_INSTALLED)
 
 
 def test_ratios_are_of_the_studys_best(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -85,14 +85,6 @@ def test_a_block_clocks_enough_steps_and_leaves_the_first_out(monkeypatch: pytes
 # --- the checkout -------------------------------------------------------------------------------------
 
 
-def test_nothing_is_left_in_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkout, "ROOT", tmp_path)
-    with pytest.raises(RuntimeError), checkout.scratch_folder() as folder:
-        (folder / "large").write_bytes(b"1")
-        raise RuntimeError
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_command_runs_this_checkout_and_fails_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DVC_EXP_NAME", "MLFLOW_TRACKING_URI", "GIT_DIR"):
         monkeypatch.setenv(name, "elsewhere")
@@ -159,22 +151,16 @@ def test_check_keeps_its_rows_and_bounds(monkeypatch: pytest.MonkeyPatch) -> Non
 # --- pages --------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def results(tmp_path: Path) -> Iterator[Path]:
-    """Two results as the benchmarks save them."""
+def test_the_page_holds_the_results(tmp_path: Path) -> None:
     table = Table("T", ("bound", "measured", "n"), [("loader", interval(51.5), 1_234), ("step", None, 1)])
     for name in ("pipeline", "check"):
         outcome = Outcome(name, [table], seconds=90)
         save(outcome, tmp_path / f"{name}.json")
     assert "51.5 (46.4 to 56.7)" in show(outcome)
-    yield tmp_path
-
-
-def test_the_page_holds_the_results(results: Path) -> None:
-    text = page(results)
+    text = page(tmp_path)
     assert text.index("## check") < text.index("## pipeline")
     assert text.count("51.5 (46.4 to 56.7)") == text.count("1,234") == 2
-    made = with_bounds(f"before\n{BEGIN}\nold\n{END}\nafter\n", results)
+    made = with_bounds(f"before\n{BEGIN}\nold\n{END}\nafter\n", tmp_path)
     assert made.startswith("before\n") and made.endswith("\nafter\n")
     assert "old" not in made and "51.5 (46.4 to 56.7)" in made
 

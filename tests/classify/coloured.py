@@ -1,17 +1,8 @@
-"""Pictures of colours, and networks for them."""
+"""Pictures of colours."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-
-import parashot
-from parashot import ModelParams
-
-COLOURS = {"blue sky": (40, 60, 230), "grass": (30, 200, 40), "<b>fire</b>": (240, 40, 20)}
-SHIPPED = Path(parashot.__file__).parent / "weights/fast-conv4.safetensors"
-MODEL = ModelParams("conv4", 16, "auto", "mean", "relation", "kaiming", 0)
 
 
 def picture(

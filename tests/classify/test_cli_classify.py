@@ -13,17 +13,51 @@ from typing import TYPE_CHECKING
 
 import pytest
 from browser import WIDTHS, barriers, needs_browser, opened
-from coloured import COLOURS, SHIPPED
+from coloured import picture
+from PIL import Image
 
 from parashot.cli import main
+from parashot.cli.shared import SHIPPED
 from parashot.questions.accuracy.records import EvaluateResult
 from parashot.records import Run, write_result, write_runs
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-
+pytestmark = pytest.mark.usefixtures("one_core")
 Shown = pytest.CaptureFixture[str]
+COLOURS = {"blue sky": (40, 60, 230), "grass": (30, 200, 40), "<b>fire</b>": (240, 40, 20)}
+
+
+@pytest.fixture
+def shots(tmp_path: Path) -> Path:
+    """A folder per colour: names that need escaping elsewhere, unequal numbers, and things to pass over."""
+    folder = tmp_path / "shots"
+    for number, (name, colour) in enumerate(COLOURS.items()):
+        inner = folder / name.replace("/", "_")
+        (inner / "deeper").mkdir(parents=True)
+        Image.fromarray(picture(colour, number)).save(inner / "one.PNG")
+        if number:
+            Image.fromarray(picture(colour, 10 + number)).save(inner / "deeper/two.jpg", quality=95)
+        (inner / "notes.txt").write_text("not an image")
+        (inner / ".hidden.png").write_bytes(b"not an image either")
+    (folder / "readme.md").write_text("nor this")
+    (folder / ".git").mkdir()
+    return folder
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """Four pictures of each colour, in folders called like the classes; some with a palette or alpha."""
+    folder = tmp_path / "images"
+    for number, (name, colour) in enumerate(COLOURS.items()):
+        inner = folder / name.replace("/", "_")
+        inner.mkdir(parents=True)
+        for kind in range(4):
+            image = Image.fromarray(picture(colour, 100 + 10 * number + kind, 30 + kind, 24))
+            mode = ("RGB", "P", "RGBA", "RGB")[kind]
+            image.convert(mode).save(inner / f"{kind}.{('jpg', 'gif', 'png', 'webp')[kind]}")
+    return folder
 
 
 def run(shots: Path, images: Path, *words: object) -> int:
@@ -63,16 +97,11 @@ def test_many_classes_show_the_best_two(shots: Path, images: Path, capsys: Shown
     assert re.findall(r"\d\.\d{3}", row) == sorted(re.findall(r"\d\.\d{3}", row), reverse=True)
 
 
-def test_a_sheet_stands_alone_and_escapes_names(
-    shots: Path, images: Path, tmp_path: Path, capsys: Shown
-) -> None:
-    odd = images / 'a "quoted" & <i>name</i>.jpg'.replace("/", "_")
-    shutil.copyfile(images / "grass/0.jpg", odd)
+def test_a_sheet_stands_alone(shots: Path, images: Path, tmp_path: Path, capsys: Shown) -> None:
     sheet = tmp_path / "sheet.html"
     assert run(shots, images, "--html", sheet) == 0
     page = sheet.read_text(encoding="utf-8")
-    assert page.count("<img") == 13 + 5 and page.count("data:image/jpeg;base64,") == 13 + 5
-    assert "<i>" not in page and "<b>" not in page and "&lt;i&gt;" in page
+    assert page.count("<img") == page.count("data:image/jpeg;base64,") == 12 + 5
     assert not re.search(r'(?:src|href)="(?!data:)', page)
     assert f"sheet: {sheet}" in capsys.readouterr().err
 
@@ -150,9 +179,3 @@ def test_bad_input_is_one_line(case: str, shots: Path, images: Path, capsys: Sho
     printed = capsys.readouterr()
     assert printed.err.splitlines()[-1].startswith("error: ") and line in printed.err
     assert printed.out.count("\n") <= 1  # at most the header of the table
-
-
-def test_weights_that_are_none(shots: Path, images: Path, tmp_path: Path, capsys: Shown) -> None:
-    (tmp_path / "none.safetensors").write_bytes(b"nothing")
-    assert run(shots, images, "--weights", tmp_path / "none.safetensors") == 1
-    assert "not a model of parashot" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The same files as a folder, a tar or a zip."""
+"""Small images, and the same files as a folder, a tar or a zip."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+import numpy as np
+
+from parashot.data.images import encode_jpeg
+
 Files = dict[str, bytes]
+
+
+def jpeg(number: int) -> bytes:
+    """One of many different JPEGs of 8×8 pixels."""
+    colour = np.random.default_rng(number).integers(0, 256, 3)
+    return encode_jpeg(np.broadcast_to(colour, (8, 8, 3)).astype(np.uint8))
 
 
 def as_folder(path: Path, files: Files) -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from copies import Files, as_folder, as_tar, as_zip
+from copies import Files, as_folder, as_tar, as_zip, jpeg
 
 from parashot.data.archives import unpacked
 from parashot.data.images import decode
@@ -21,11 +21,9 @@ from parashot.data.sources.miniimagenet import class_splits, miniimagenet
 from parashot.data.sources.pickled import category_splits
 from parashot.errors import DataError
 
-Jpeg = Callable[[int], bytes]
 Row = tuple[str, str, str, int]
 
 PER_CLASS = 2
-SHORT = {"validation": "val"}
 
 
 def _rows() -> Iterator[Row]:
@@ -44,32 +42,16 @@ def _csv(split: str, rows: list[Row]) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def flat(jpeg: Jpeg) -> Files:
+def flat() -> Files:
     """`images/` and the three CSVs."""
     rows = list(_rows())
     images = {f"images/{name}": jpeg(number) for _, _, name, number in rows}
     return images | {f"{split}.csv": _csv(split, rows) for split in class_splits()}
 
 
-def _in_tars(path: Path, files: Files) -> Path:
-    """Images in several tars, CSVs beside them."""
-    images = [name for name in files if name.startswith("images/")]
-    for part in range(3):
-        as_tar(path / f"part-{part}.tar", {name: files[name] for name in images[part::3]})
-    return as_folder(path, {name: data for name, data in files.items() if name.endswith(".csv")})
-
-
 def _foldered(path: Path, files: Files, top: Callable[[Row], str], name: Callable[[Row], str]) -> Path:
     tree = {f"{top(row)}/{row[1]}/{name(row)}": files[f"images/{row[2]}"] for row in _rows()}
     return as_folder(path, tree | {"README.md": b"# images", "data.csv": b"a,b"})
-
-
-def _split(row: Row) -> str:
-    return row[0]
-
-
-def _by_image(row: Row) -> str:
-    return "train" if row[3] % PER_CLASS == 0 else "val"
 
 
 def _no_csv(files: Files) -> Files:
@@ -79,13 +61,13 @@ def _no_csv(files: Files) -> Files:
 LAYOUTS: dict[str, Callable[[Path, Files], Path]] = {
     "images and CSVs": as_folder,
     "without CSVs": lambda path, files: as_folder(path, _no_csv(files)),
-    "tar": as_tar,
     "zip with a folder around": lambda path, files: as_zip(path, {f"mini/{k}": v for k, v in files.items()}),
-    "folder of tars": _in_tars,
-    "class folders by class": partial(_foldered, top=_split, name=lambda row: row[2]),
-    "class folders, other names": partial(_foldered, top=_split, name=lambda row: f"{row[1]}_{row[3]}.JPEG"),
-    "class folders by image": partial(_foldered, top=_by_image, name=lambda row: row[2]),
-    "class folders, equal names": partial(_foldered, top=_by_image, name=lambda _: "0.jpg"),
+    "class folders, other names": partial(
+        _foldered, top=lambda row: row[0], name=lambda row: f"{row[1]}_{row[3]}.JPEG"
+    ),
+    "class folders by image, equal names": partial(
+        _foldered, top=lambda row: ("train", "val")[row[3] % PER_CLASS], name=lambda _: "0.jpg"
+    ),
 }
 
 
@@ -109,7 +91,7 @@ def test_every_layout_gives_the_same_classes_and_bytes(tmp_path: Path, flat: Fil
     assert _stored(tmp_path / "raw", manifest) == expected
 
 
-def test_what_is_no_part_of_it_is_left_out(tmp_path: Path, flat: Files, jpeg: Jpeg) -> None:
+def test_what_is_no_part_of_it_is_left_out(tmp_path: Path, flat: Files) -> None:
     """Images that no CSV lists, and the hidden doubles of macOS."""
     unlisted, hidden = f"images/{FIRST}00000999.jpg", f"images/._{FIRST}00000001.jpg"
     files = flat | {unlisted: jpeg(0), hidden: b"x", f"__MACOSX/{hidden}": b"x"}
@@ -124,9 +106,6 @@ def test_the_split_is_the_published_one() -> None:
     assert [labels[0] for labels in splits.values()] == [FIRST, "n01855672", "n01930112"]
 
 
-# --- pickles ----------------------------------------------------------------------------------------------
-
-
 def _arrays(split: str) -> tuple[np.ndarray, list[str]]:
     rows = [row for row in _rows() if row[0] == split]
     pixels = np.stack([np.full((8, 8, 3), number % 256, np.uint8) for *_, number in rows])
@@ -134,7 +113,7 @@ def _arrays(split: str) -> tuple[np.ndarray, list[str]]:
 
 
 def _cache(split: str) -> bytes:
-    pixels, labels = _arrays(SHORT.get(split, split))
+    pixels, labels = _arrays("val" if split == "validation" else split)
     places = {label: [i for i, other in enumerate(labels) if other == label] for label in labels}
     return pickle.dumps({"image_data": pixels, "class_dict": places}, 2)
 
@@ -169,9 +148,6 @@ def test_meta_baseline_pickles_get_names_by_split_and_label(tmp_path: Path) -> N
     assert manifest.encoding == "png, from arrays"
 
 
-# --- what is not as it should be --------------------------------------------------------------------------
-
-
 FIRST = "n01532829"
 IMAGE = f"images/{FIRST}00000001.jpg"
 
@@ -179,14 +155,6 @@ FAULTS: dict[str, tuple[Callable[[Files], Files], str]] = {
     "an image missing": (
         lambda files: {name: data for name, data in files.items() if name != IMAGE},
         f"class {FIRST} of split train has 1 images, not 2",
-    ),
-    "an image too many": (
-        lambda files: _no_csv(files) | {f"images/{FIRST}00000002.jpg": files[IMAGE]},
-        f"class {FIRST} of split train has 3 images, not 2",
-    ),
-    "a split missing": (
-        lambda files: {k: v for k, v in _no_csv(files).items() if k[7:16] not in class_splits()["val"]},
-        "of split val has 0 images",
     ),
     "a foreign class": (
         lambda files: {name.replace(FIRST, "n99999999"): data for name, data in _no_csv(files).items()},
@@ -203,7 +171,6 @@ FAULTS: dict[str, tuple[Callable[[Files], Files], str]] = {
 def test_faults_are_named_in_one_line(tmp_path: Path, flat: Files, fault: str) -> None:
     spoil, message = FAULTS[fault]
     as_folder(tmp_path / "copy", spoil(flat))
-    with pytest.raises(DataError, match=rf"^{tmp_path}/copy: .*{message}") as caught:
+    with pytest.raises(DataError, match=rf"^{tmp_path}/copy: .*{message}"):
         _store(tmp_path / "copy", tmp_path / "raw")
-    assert str(caught.value).isprintable()
     assert [path.name for path in tmp_path.iterdir()] == ["copy"]

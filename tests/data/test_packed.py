@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import shutil
 import warnings
 from collections.abc import Callable
@@ -13,7 +12,9 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from tiny_data import CLASSES, IMAGES
 
+from parashot.data.episodes import SPLITS
 from parashot.data.images import decode, encode_jpeg
 from parashot.data.manifest import (
     MANIFEST,
@@ -25,66 +26,42 @@ from parashot.data.manifest import (
 )
 from parashot.data.pack import pack
 from parashot.data.packed import PackedSplit
-from parashot.data.raw import ImageStream, RawImage, write_raw
+from parashot.data.raw import ImageStream, RawImage, open_images, write_raw
 from parashot.errors import DataError
 
-CLASSES = {"train": ["a", "b", "c"], "val": ["d", "e"], "test": ["f", "g"]}
-Split = dict[str, dict[str, list[str]]]
+
+def test_pixels_and_bytes_are_those_of_the_images(tiny_packed: Path) -> None:
+    split = PackedSplit(tiny_packed, "val")
+    assert split.class_sizes.tolist() == [IMAGES] * 3
+    assert split.images.shape == (3 * IMAGES, 16, 16, 3)
+    names = [f"{label}/{number}.jpg" for label in CLASSES["val"] for number in range(IMAGES)]
+    with open_images(tiny_packed.parent / "raw") as read:
+        for row, name in enumerate(names):
+            assert split.encoded(row) == read(name)
+            np.testing.assert_array_equal(split.images[row], decode(read(name)))
 
 
-def picture(label: str, number: int, size: tuple[int, int] = (20, 20)) -> bytes:
-    rng = np.random.default_rng((ord(label), number))
-    return encode_jpeg(rng.integers(0, 256, (*size, 3), dtype=np.uint8))
-
-
-def make_raw(folder: Path, sizes: dict[str, tuple[int, int]] | None = None) -> Split:
-    labels = [label for each in CLASSES.values() for label in each]
-    images = [
-        RawImage(label, f"{number}.jpg", picture(label, number, (sizes or {}).get(label, (20, 20))))
-        for label in labels
-        for number in range(4)
-    ]
-    write_raw(folder, ImageStream(images), "folder", "fail", lambda line: None)
-    return {
-        split: {label: [f"{label}/{number}.jpg" for number in range(4)] for label in each}
-        for split, each in CLASSES.items()
-    }
-
-
-def make_packed(folder: Path, sizes: dict[str, tuple[int, int]] | None = None) -> Path:
-    split = make_raw(folder / "raw", sizes)
-    pack(folder / "raw", split, folder / "packed", pack_size=16, progress=lambda line: None)
-    return folder / "packed"
-
-
-def test_pixels_and_bytes_are_those_of_the_images(tmp_path: Path) -> None:
-    folder = make_packed(tmp_path)
-    split = PackedSplit(folder, "val")
-    assert split.class_sizes.tolist() == [4, 4]
-    assert split.images.shape == (8, 20, 20, 3)
-    for row, (label, number) in enumerate((label, number) for label in "de" for number in range(4)):
-        assert split.encoded(row) == picture(label, number)
-        np.testing.assert_array_equal(split.images[row], decode(picture(label, number)))
-
-
-def test_the_manifest_identifies_the_contents(tmp_path: Path) -> None:
-    folder = make_packed(tmp_path)
-    manifest = read_manifest(folder)
-    assert manifest.splits["train"] == SplitManifest(("a", "b", "c"), 12, 20, 20)
-    files = [path for path in folder.iterdir() if path.name != MANIFEST]
+def test_the_manifest_identifies_the_contents(tiny_packed: Path) -> None:
+    manifest = read_manifest(tiny_packed)
+    assert manifest.splits["val"] == SplitManifest(tuple(CLASSES["val"]), 3 * IMAGES, 16, 16)
+    files = [path for path in tiny_packed.iterdir() if path.name != MANIFEST]
     assert manifest.sha256 == {path.name: sha256(path) for path in files}
 
 
-def test_images_of_several_sizes_become_squares(tmp_path: Path) -> None:
-    folder = make_packed(tmp_path, {"g": (20, 21)})
-    assert PackedSplit(folder, "train").images.shape == (12, 16, 16, 3)
-
-
-def test_a_split_travels_without_its_arrays(tmp_path: Path) -> None:
-    split = PackedSplit(make_packed(tmp_path), "train")
-    assert split.images.sum() > 0
-    assert len(pickle.dumps(split)) < 1000
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(split)).images, split.images)
+def test_images_of_several_sizes_become_squares_and_a_split_without_images_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    raw, widths = tmp_path / "raw", (20, 21)
+    images = [
+        RawImage("a", f"{width}.jpg", encode_jpeg(np.zeros((20, width, 3), np.uint8))) for width in widths
+    ]
+    write_raw(raw, ImageStream(images), "folder", "fail", lambda line: None)
+    split = {name: {"a": [f"a/{width}.jpg" for width in widths]} for name in SPLITS}
+    pack(raw, split, tmp_path / "packed", pack_size=16, progress=lambda line: None)
+    assert PackedSplit(tmp_path / "packed", "train").images.shape == (2, 16, 16, 3)
+    with pytest.raises(DataError, match="split val has no image"):
+        pack(raw, {**split, "val": {}}, tmp_path / "out", pack_size=16, progress=lambda line: None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["packed", "raw"]
 
 
 def test_a_split_may_be_larger_than_the_memory(tmp_path: Path) -> None:
@@ -103,34 +80,11 @@ def test_a_split_may_be_larger_than_the_memory(tmp_path: Path) -> None:
     assert not chosen.any()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda split: split["train"]["a"].append("a/9.jpg"), r"a/9\.jpg is not in it"),
-        (lambda split: split["val"].clear(), "split val has no image"),
-    ],
-)
-def test_a_wrong_split_leaves_nothing_behind(
-    tmp_path: Path, change: Callable[[Split], object], message: str
-) -> None:
-    split = make_raw(tmp_path / "raw")
-    change(split)
-    with pytest.raises(DataError, match=message):
-        pack(tmp_path / "raw", split, tmp_path / "packed", pack_size=16, progress=lambda line: None)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["raw"]
-
-
-# --- a folder that is not as its manifest says --------------------------------------------------------
-
 Harm = Callable[[Path], object]
 
 
 def _save(array: Any) -> Harm:
     return lambda path: np.save(path, array)
-
-
-def _write(data: bytes) -> Harm:
-    return lambda path: path.write_bytes(data)
 
 
 def _replace(old: bytes, new: bytes) -> Harm:
@@ -140,16 +94,13 @@ def _replace(old: bytes, new: bytes) -> Harm:
 NO_MANIFEST = f"{MANIFEST}: not a PackManifest ("
 HARMS: dict[str, tuple[str, Harm, str]] = {
     "cut off": ("val.images.npy", lambda path: path.write_bytes(path.read_bytes()[:-1]), "cannot be read"),
-    "gone": ("val.images.npy", Path.unlink, "cannot be read"),
     "too few": ("val.images.npy", _save(np.zeros((17, 16, 16, 3), np.uint8)), "not uint8 [18, 16, 16, 3]"),
     "objects": ("val.images.npy", _save(np.array([{}])), "cannot be read"),
     "sizes": ("val.sizes.npy", _save(np.array([6, 6, 3, 3])), "not int64 [3]"),
     "offsets": ("val.offsets.npy", _save(np.arange(18)), "not int64 [19]"),
     "no images": (MANIFEST, _replace(b'"images": 18', b'"images": 0'), f"{NO_MANIFEST}splits.val.images"),
     "no split": (MANIFEST, _replace(b'"val"', b'"other"'), "it has no split val"),
-    "an empty manifest": (MANIFEST, _write(b""), NO_MANIFEST),
-    "a manifest in no UTF-8": (MANIFEST, _write(b"\xff\xfe"), NO_MANIFEST),
-    "a deep manifest": (MANIFEST, _write(b"[" * 100_000), NO_MANIFEST),
+    "an empty manifest": (MANIFEST, lambda path: path.write_bytes(b""), NO_MANIFEST),
     "no manifest": (MANIFEST, Path.unlink, f"{MANIFEST}: missing"),
 }
 
@@ -164,6 +115,4 @@ def test_harm_is_told_in_one_line(
     split = PackedSplit(packed, "val")
     with pytest.raises(DataError) as caught:
         _ = split.images, split.class_sizes, split.encoded(0)
-    text = str(caught.value)
-    assert text.isprintable()
-    assert all(part in text for part in (f"{packed / file}: ", message, "run `dvc repro"))
+    assert all(part in str(caught.value) for part in (f"{packed / file}: ", message, "run `dvc repro"))

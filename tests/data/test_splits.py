@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from copies import jpeg
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,28 +14,20 @@ from parashot.data.raw import ImageStream, RawImage, Splits, write_raw
 from parashot.data.splits import read_rows, read_split, seeded_splits, write_split
 from parashot.errors import DataError
 
-Jpeg = Callable[[int], bytes]
-MakeRaw = Callable[..., Path]
 
-
-@pytest.fixture
-def make_raw(tmp_path: Path, jpeg: Jpeg) -> MakeRaw:
-    """`make_raw({class: images}, splits)`: a raw store."""
-
-    def make(counts: dict[str, int], splits: Splits | None = None) -> Path:
-        images = (RawImage(k, f"{i}.jpg", jpeg(i)) for k, n in reversed(counts.items()) for i in range(n))
-        write_raw(tmp_path / "raw", ImageStream(images, splits), "folder", "fail", lambda _: None)
-        return tmp_path / "raw"
-
-    return make
+def make_raw(folder: Path, counts: dict[str, int], splits: Splits | None = None) -> Path:
+    """A raw store of so many images of each class."""
+    images = (RawImage(k, f"{i}.jpg", jpeg(i)) for k, n in reversed(counts.items()) for i in range(n))
+    write_raw(folder / "raw", ImageStream(images, splits), "folder", "fail", lambda _: None)
+    return folder / "raw"
 
 
 THREE = {"train": ["c", "a"], "val": ["b", "d"], "test": ["e", "f"]}
 
 
-def test_follows_the_split_of_the_source(tmp_path: Path, make_raw: MakeRaw) -> None:
+def test_follows_the_split_of_the_source(tmp_path: Path) -> None:
     odd = 'd, "e"'  # what CSV quotes
-    raw = make_raw(dict.fromkeys(["a", "b", "c", odd, "e", "f"], 2), {**THREE, "val": [odd, "b"]})
+    raw = make_raw(tmp_path, dict.fromkeys(["a", "b", "c", odd, "e", "f"], 2), {**THREE, "val": [odd, "b"]})
     write_split(raw, tmp_path / "split", 0, n_way=2, images_needed=2)
     assert (tmp_path / "split" / "train.csv").read_text() == (
         "filename,label\na/0.jpg,a\na/1.jpg,a\nc/0.jpg,c\nc/1.jpg,c\n"
@@ -45,8 +38,8 @@ def test_follows_the_split_of_the_source(tmp_path: Path, make_raw: MakeRaw) -> N
     }
 
 
-def test_makes_its_own_where_there_is_none(tmp_path: Path, make_raw: MakeRaw) -> None:
-    raw = make_raw({f"class{i:02d}": 1 for i in range(25)})
+def test_makes_its_own_where_there_is_none(tmp_path: Path) -> None:
+    raw = make_raw(tmp_path, {f"class{i:02d}": 1 for i in range(25)})
     for name, seed in (("one", 7), ("same", 7), ("other", 8)):
         write_split(raw, tmp_path / name, seed, n_way=2, images_needed=1)
     splits = read_split(tmp_path / "one")
@@ -77,9 +70,9 @@ def test_seeded_splits_have_room_for_an_episode(classes: int, n_way: int, seed: 
     ],
 )
 def test_too_little_for_an_episode(
-    tmp_path: Path, make_raw: MakeRaw, n_way: int, needed: int, counts: dict[str, int], message: str
+    tmp_path: Path, n_way: int, needed: int, counts: dict[str, int], message: str
 ) -> None:
-    raw = make_raw({**dict.fromkeys("abcdef", 5), **counts}, THREE)
+    raw = make_raw(tmp_path, {**dict.fromkeys("abcdef", 5), **counts}, THREE)
     with pytest.raises(DataError, match=message):
         write_split(raw, tmp_path / "split", 0, n_way, needed)
     assert not (tmp_path / "split").exists()
@@ -95,6 +88,13 @@ def test_too_little_for_an_episode(
 )
 def test_csvs_as_people_write_them(data: bytes) -> None:
     assert list(read_rows(data, "train.csv")) == [("a.jpg", "b")]
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_rows_or_an_error_of_ours(data: bytes) -> None:
+    for text in (data, b"filename,label\n" + data):
+        with suppress(DataError):
+            list(read_rows(text, "train.csv"))
 
 
 GOOD = "filename,label\na/0.jpg,{}\n"

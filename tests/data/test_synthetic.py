@@ -55,13 +55,6 @@ def test_an_image_is_a_function_of_seed_class_and_number() -> None:
     assert len({draw(0, 1, 2), draw(1, 1, 2), draw(0, 2, 2), draw(0, 1, 3)}) == 4
 
 
-def test_more_images_leave_the_first_as_they_were() -> None:
-    few = list(synthetic(SyntheticParams(2, 16), seed=3).images)
-    many = {(i.label, i.name): i.data for i in synthetic(SyntheticParams(3, 16), seed=3).images}
-    assert len(many) == 300
-    assert all(many[image.label, image.name] == image.data for image in few)
-
-
 def _nearest_neighbour_accuracy(vectors: Vectors, episodes: int = 300, k_query: int = 15) -> float:
     """5-way 1-shot accuracy of the nearest support vector; `vectors` is [classes, images, d]."""
     rng = np.random.default_rng(0)

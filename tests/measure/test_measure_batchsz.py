@@ -17,15 +17,14 @@ from torch import distributed as dist
 
 from parashot.params import Params
 from parashot.parsing import Value
-from parashot.questions.batchsz.measure import study_batch_sizes
+from parashot.questions.batchsz.measure import NOISE_EPISODES, study_batch_sizes, train_sizes
 from parashot.questions.batchsz.records import BatchszBlock, BatchszRun, BatchszTraining, GradientSample
 from parashot.questions.batchsz.rows import episode_seconds
-from parashot.questions.batchsz.trainings import NOISE_EPISODES, train_sizes
 from parashot.records import Provenance, read_json, read_rows, read_runs
 from parashot.tasks.relation import RelationTask
 from parashot.train import loop
 
-BASELINE, SIZES = 4, (4, 1, 8)  # the order they are trained in
+BASELINE, SIZES = 4, (1, 4, 8)
 BUDGET, BLOCK = 16, 8
 TICKS = 2  # of a step
 LIMIT = TICKS * BUDGET / BASELINE
@@ -35,7 +34,7 @@ def params(settings: dict[str, Value] | None = None) -> Params:
     return tiny_params(
         {
             "parallel.replicas": 1,
-            "batchsz_study.sizes": [1, 4, 8],
+            "batchsz_study.sizes": [*SIZES],
             "batchsz_study.baseline": BASELINE,
             "batchsz_study.episodes": BUDGET,
             "batchsz_study.block_episodes": BLOCK,
@@ -55,16 +54,11 @@ def studied(tiny_packed: Path, tmp_path_factory: pytest.TempPathFactory, one_cor
     return out
 
 
-@pytest.fixture
-def runs(studied: Path) -> dict[int, BatchszRun]:
-    return {each.batchsz: each for each in read_rows(BatchszRun, studied / "runs.csv")}
-
-
-def test_the_baseline_sets_the_limit_at_which_others_are_stopped(runs: dict[int, BatchszRun]) -> None:
+def test_the_baseline_sets_the_limit_at_which_others_are_stopped(studied: Path) -> None:
     """One is stopped within as many episodes as two steps of the baseline have."""
-    assert list(runs) == sorted(SIZES)
-    assert runs[BASELINE].limit_seconds is None
-    assert {runs[size].limit_seconds for size in (1, 8)} == {runs[BASELINE].seconds} == {LIMIT}
+    runs = {each.batchsz: each for each in read_rows(BatchszRun, studied / "runs.csv")}
+    assert list(runs) == [*SIZES]
+    assert [each.limit_seconds for each in runs.values()] == [LIMIT, None, LIMIT]
     stopped = runs[1]
     assert (stopped.status, stopped.reason) == ("stopped", f"over the time of batchsz 4, {LIMIT:.3g} s")
     assert LIMIT < stopped.seconds <= LIMIT + TICKS * 2 * BASELINE
@@ -74,22 +68,30 @@ def test_the_baseline_sets_the_limit_at_which_others_are_stopped(runs: dict[int,
         run = runs[size]
         assert (run.status, run.reason, run.episodes) == ("ok", "", BUDGET)
         assert run.projected_seconds == run.seconds == seconds
-    assert all(each.val_accuracy is not None and 0 <= each.val_accuracy <= 1 for each in runs.values())
-    assert {each.replicas for each in runs.values()} == {1}
+    assert all(each.val_accuracy is not None and each.replicas == 1 for each in runs.values())
     assert not dist.is_initialized()
+
+    parent, *children = read_runs(studied / "records.jsonl")
+    assert {*parent.artifacts} == {"runs.csv", "blocks.csv", "trainings.csv", "gradients.csv"}
+    assert {each.parent for each in children} == {parent.uuid}
+    assert {each.name: each.status for each in children} == {
+        f"batch sizes: batchsz{size}": run.status for size, run in runs.items()
+    }
+    assert children[0].tags == {"source": "tiny", "strategy": "ddp", "reason": stopped.reason}
+    assert len([each for each in children[0].metrics if each.key == "seconds_per_episode_block"]) == 7
+    metrics = read_json(studied / "metrics.json")
+    assert set(metrics) == {f"batchsz{size}" for size in SIZES}
+    assert metrics["batchsz1"]["projected_seconds"] == TICKS * BUDGET
+    assert {"val_accuracy", "seconds_per_episode_low", "communication_share"} <= set(metrics["batchsz8"])
 
 
 def test_blocks_of_all_sizes_are_interleaved(studied: Path) -> None:
     blocks = read_rows(BatchszBlock, studied / "blocks.csv")
-    assert sorted((each.round, each.batchsz, each.synchronised) for each in blocks) == list(
-        product(range(7), sorted(SIZES), (False, True))
-    )
+    found = [(each.round, each.batchsz, each.synchronised) for each in blocks]
+    assert sorted(found) == list(product(range(7), SIZES, (False, True)))
     assert [each.round for each in blocks] == sorted(each.round for each in blocks)
-    assert {(each.batchsz, each.episodes, each.steps) for each in blocks} == {
-        (1, BLOCK, 8),
-        (4, BLOCK, 2),
-        (8, BLOCK, 1),
-    }
+    steps = {(each.batchsz, each.episodes, each.steps) for each in blocks}
+    assert steps == {(size, BLOCK, BLOCK // size) for size in SIZES}
     assert all(each.seconds > 0 for each in blocks)
 
 
@@ -97,23 +99,21 @@ def test_every_size_is_trained_for_the_same_seconds_with_every_seed(studied: Pat
     """Blocks are timed by the real clock: so many episodes as 0.1 s hold at the size's own speed."""
     trainings = read_rows(BatchszTraining, studied / "trainings.csv")
     first = params().seed
-    assert [(each.batchsz, each.seed) for each in trainings] == [
-        *product(sorted(SIZES), range(first, first + 3))
-    ]
+    found = [(each.batchsz, each.seed) for each in trainings]
+    assert found == [*product(SIZES, range(first, first + 3))]
     blocks = read_rows(BatchszBlock, studied / "blocks.csv")
     for each in trainings:
         speeds = episode_seconds(blocks, each.batchsz).values()
         assert each.steps == max(1, round(0.1 / median(speeds) / each.batchsz))
         assert each.episodes == each.steps * each.batchsz
         assert each.learning_rate == pytest.approx(params().train.learning_rate * (each.batchsz / 8) ** 0.5)
-        assert 0 <= each.val_accuracy <= 1
     assert len({each.val_accuracy for each in trainings}) > 1
 
 
 @pytest.mark.usefixtures("one_core")
-@pytest.mark.parametrize(("target", "times"), [(None, [1]), (0.01, [1]), (1.0, [1, 2, 4, 8])])
+@pytest.mark.parametrize(("target", "times"), [(0.01, [1]), (1.0, [1, 2, 4, 8])])
 def test_what_lacks_the_target_is_trained_again_in_twice_the_time(
-    tiny_packed: Path, target: float | None, times: list[int]
+    tiny_packed: Path, target: float, times: list[int]
 ) -> None:
     """On 11 episodes of 3 queries no network is right in all."""
     own = params({"batchsz_study.target": target, "batchsz_study.seconds": 0.5})
@@ -132,31 +132,14 @@ def test_gradients_of_episodes_are_compared_with_their_mean(studied: Path) -> No
     assert 0 < mean_squared < sum(each.squared_norm for each in samples) / len(samples)
 
 
-def test_a_run_for_each_size_under_one_parent(studied: Path, runs: dict[int, BatchszRun]) -> None:
-    parent, *children = read_runs(studied / "records.jsonl")
-    assert parent.artifacts == ("runs.csv", "blocks.csv", "trainings.csv", "gradients.csv")
-    assert {each.parent for each in children} == {parent.uuid}
-    assert {each.name: each.status for each in children} == {
-        f"batch sizes: batchsz{size}": run.status for size, run in runs.items()
-    }
-    stopped = children[0]
-    assert stopped.tags == {"source": "tiny", "strategy": "ddp", "reason": runs[1].reason}
-    assert len([each for each in stopped.metrics if each.key == "seconds_per_episode_block"]) == 7
-    metrics = read_json(studied / "metrics.json")
-    assert set(metrics) == {f"batchsz{size}" for size in SIZES}
-    assert metrics["batchsz1"]["projected_seconds"] == TICKS * BUDGET
-    assert {"val_accuracy", "seconds_per_episode_low", "communication_share"} <= set(metrics["batchsz8"])
-
-
 def test_without_ddp_every_size_is_skipped_with_the_reason(tiny_packed: Path, tmp_path: Path) -> None:
     out, reason = tmp_path / "out", "parallel.ddp.enabled is false"
     study_batch_sizes(params({"parallel.ddp.enabled": False}), tiny_packed, None, out, Provenance())
     runs = read_rows(BatchszRun, out / "runs.csv")
     assert [(each.batchsz, each.status, each.reason) for each in runs] == [
-        (size, "skipped", reason) for size in sorted(SIZES)
+        (size, "skipped", reason) for size in SIZES
     ]
     assert read_rows(BatchszBlock, out / "blocks.csv") == []
-    assert set(read_json(out / "metrics.json")) == {f"batchsz{size}" for size in SIZES}
     _, *children = read_runs(out / "records.jsonl")
     assert {(each.status, each.tags["reason"], each.metrics) for each in children} == {
         ("skipped", reason, ())

@@ -14,7 +14,7 @@ from parashot.parallel.context import Context
 from parashot.parallel.registry import build_strategy
 from parashot.parallel.strategy import StepOptions, Strategy
 from parashot.questions.gain.measure import bench_gain
-from parashot.questions.timed import rounds_of_launch, steps_with_loading
+from parashot.questions.timed import steps_with_loading
 from parashot.questions.ways import measure
 from parashot.questions.ways.measure import Training
 from parashot.questions.ways.records import EpisodeWay, Way, WayBlock
@@ -42,11 +42,6 @@ def test_what_workers_had_ready_is_not_trained_on(monkeypatch: pytest.MonkeyPatc
     every = list(task.batches(strategy.plan(8 * task.batchsz, task.batchsz, alone()), alone()))
     assert [each.data["x"].tolist() for each in trained] == [each.data["x"].tolist() for each in every[3:7]]
     assert 0 < found.waiting_seconds < found.seconds and found.memory_bytes >= 0
-
-
-def test_launches_share_all_rounds_out() -> None:
-    shares = [rounds_of_launch(8, each, 3) for each in range(3)]
-    assert [list(each) for each in shares] == [[0, 1, 2], [3, 4, 5], [6, 7]]
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 from faulty_server import refusing_address
-from hypothesis import given
-from hypothesis import strategies as st
 from own_file import write_own
 from small_tasks import alone
 from tracked import Checkout
@@ -24,10 +22,10 @@ from parashot.cli.measure import REPORT, publish_own
 from parashot.errors import DeviceError
 from parashot.hardware import inspect_hardware
 from parashot.questions.own import candidates as own_candidates
-from parashot.questions.own.advice import advise_own, to_copy
-from parashot.questions.own.candidates import candidates, combined, refinements
+from parashot.questions.own.advice import OwnAdvice, advise_own, to_copy
+from parashot.questions.own.candidates import candidates, combined, refined, refinements
+from parashot.questions.own.closer import measure_sizes, parts_rank
 from parashot.questions.own.measure import OwnTrainings, full_memory_named, measure_own, own_parallel
-from parashot.questions.own.parts import parts_rank
 from parashot.questions.own.records import (
     DEFAULTS,
     PLAIN,
@@ -36,9 +34,7 @@ from parashot.questions.own.records import (
     SizeRow,
     SkippedWay,
 )
-from parashot.questions.own.refine import refined
 from parashot.questions.own.search import better_half, halvings, steps_of_block
-from parashot.questions.own.sizes import measure_sizes
 from parashot.questions.ways.records import WayBlock
 from parashot.records import read_rows
 from parashot.report.own import write_own_report
@@ -64,19 +60,20 @@ def results(seconds: dict[OwnWay, float]) -> OwnResults:
     return OwnResults(tuple(seconds), (), tuple(finals), (), tuple(finals))
 
 
-@given(
-    seconds=st.lists(st.floats(0.001, 1), min_size=1, max_size=40, unique=True), finalists=st.integers(1, 5)
-)
-def test_halving_ends_with_the_fastest(seconds: list[float], finalists: int) -> None:
-    left = [way(str(number)) for number in range(len(seconds))]
-    measured = [block for number, step in enumerate(seconds) for block in blocks(str(number), step, 0)]
-    for _ in range(halvings(len(seconds), finalists)):
-        left = better_half(left, measured, finalists)
-    fastest = sorted(range(len(seconds)), key=lambda each: seconds[each])
-    assert [int(each.way) for each in left] == fastest[:finalists]
+def advised(found: OwnResults) -> OwnAdvice:
+    advice = advise_own(found)
+    assert advice is not None
+    return advice
 
 
-def test_a_block_lasts_a_quarter_of_a_second_unless_that_are_too_many_steps() -> None:
+def test_halving_ends_with_the_fastest() -> None:
+    seconds = {"0": 0.3, "1": 0.1, "2": 0.5, "3": 0.2, "4": 0.4, "5": 0.15}
+    left = [way(name) for name in seconds]
+    measured = [block for name, step in seconds.items() for block in blocks(name, step, 0)]
+    for _ in range(halvings(len(left), 2)):
+        left = better_half(left, measured, 2)
+    assert [each.way for each in left] == ["1", "5"]
+    # a block lasts a quarter of a second unless that are too many steps
     assert [steps_of_block(each) for each in (1.0, 0.1, 0.01, 1e-6)] == [2, 3, 25, 200]
 
 
@@ -100,12 +97,10 @@ def test_what_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_the_simplest_that_is_as_good_is_recommended() -> None:
     plain, workers, ddp = way(PLAIN), way("workers", workers=2), way("ddp", replicas=2, workers=2)
-    fast = advise_own(results({plain: 0.2, workers: 0.1, ddp: 0.0999}))
-    assert fast is not None
+    fast = advised(results({plain: 0.2, workers: 0.1, ddp: 0.0999}))
     assert (fast.choice.choice, fast.choice.decided) == ("workers", True)
     assert fast.sentence.startswith("Train by one process with 1 thread, 2 workers, fp32: 2.00×")
-    same = advise_own(results({plain: 0.1, workers: 0.1, ddp: 0.2}))
-    assert same is not None
+    same = advised(results({plain: 0.1, workers: 0.1, ddp: 0.2}))
     assert same.sentence.startswith("Keep one process with 1 thread, no workers, fp32: nothing was shown")
 
 
@@ -117,15 +112,8 @@ def test_the_lines_to_copy_share_batch_and_workers_out() -> None:
     assert to_copy(way(PLAIN), gpus=True) == ["DataLoader(dataset, batch_size=6, num_workers=0, ...)"]
     all_on = replace(way("all", precision="fp16"), channels_last=True, fused=True, compile="default")
     text = "\n".join(to_copy(replace(all_on, pin_memory=True), gpus=True))
-    for part in (
-        "channels_last",
-        "fused=True",
-        "network.compile",
-        "pin_memory=True",
-        "float16",
-        "GradScaler",
-    ):
-        assert part in text
+    parts = "channels_last", "fused=True", "network.compile", "pin_memory=True", "float16", "GradScaler"
+    assert [part for part in parts if part not in text] == []
 
 
 def test_only_what_could_help_is_changed_and_what_helps_is_taken_together(tmp_path: Path) -> None:
@@ -173,8 +161,7 @@ def test_a_file_is_measured_and_its_report_written(monkeypatch: pytest.MonkeyPat
     assert max(each.difference for each in found.checks) < 1e-10 and found.warnings == ()
     assert found.finalists[0].way == PLAIN and len(found.finalists) in {3, 4, 5}
     assert len(found.finals) == 8 * len(found.finalists)
-    advice = advise_own(found)
-    assert advice is not None
+    advice = advised(found)
     write_own_report(tmp_path / "report", Path("own.py"), found, advice, inspect_hardware())
     assert read_rows(WayBlock, tmp_path / "report/finals.csv") == [*found.finals]
     tree = json.loads((tmp_path / "report/advice.json").read_text(encoding="utf-8"))
@@ -223,46 +210,48 @@ def noisy(found: OwnResults, name: str) -> OwnResults:
     return replace(found, finals=tuple(finals))
 
 
-def test_alternatives_are_told_by_what_sets_them_apart() -> None:
-    """Both are as fast as each other: the sentence says how they differ, not what they are called."""
+def test_what_may_be_as_good_is_told_by_what_sets_it_apart() -> None:
+    """The sentence says how they differ, not what they are called; the default is kept unless beaten."""
+    plain, one = way(PLAIN), way("serial-1", workers=1)
     fast, other = way("ddp-2", replicas=2, workers=2), way("ddp-2-bf16", replicas=2, precision="bf16")
-    advice = advise_own(noisy(results({way(PLAIN): 0.2, fast: 0.1, other: 0.1}), other.way))
-    assert advice is not None and not advice.choice.decided
+    advice = advised(noisy(results({plain: 0.2, fast: 0.1, other: 0.1}), other.way))
+    assert not advice.choice.decided
     said = {"ddp-2": "no workers and bf16", "ddp-2-bf16": "2 workers and fp32"}[advice.choice.choice]
     assert advice.sentence.endswith(f"; undecided: the same with {said} may be as good.")
-
-
-def test_the_default_is_kept_while_nothing_is_shown_to_be_faster() -> None:
-    plain, other = way(PLAIN), way("serial-1", workers=1)
-    advice = advise_own(noisy(results({plain: 0.1, other: 0.098}), other.way))
-    assert advice is not None and not advice.choice.decided
-    assert advice.sentence == (
+    kept = advised(noisy(results({plain: 0.1, one: 0.098}), one.way))
+    assert not kept.choice.decided
+    assert kept.sentence == (
         f"Keep {plain}: nothing was shown to be more than 5% faster; "
         "undecided: the same with 1 worker may be as good."
     )
 
 
 @pytest.mark.parametrize(
-    ("said", "advised"),
+    ("said", "named"),
     [("CUDA out of memory", True), ("rank 1 ended with exit code -9", True), ("a worker was killed", False)],
 )
-def test_full_memory_comes_with_advice(said: str, advised: bool, tmp_path: Path) -> None:
+def test_full_memory_comes_with_advice(said: str, named: bool, tmp_path: Path) -> None:
     with pytest.raises(DeviceError) as error, full_memory_named(OwnTask(tmp_path / "own.py", 64)):
         raise DeviceError(said)
-    assert ("64 samples per step: set a smaller batchsz in" in str(error.value)) == advised
+    assert ("64 samples per step: set a smaller batchsz in" in str(error.value)) == named
+
+
+def told(found: OwnResults) -> OwnAdvice:
+    """Write the report of `own.py` and publish it, as the command does."""
+    advice, hardware = advised(found), inspect_hardware()
+    write_own_report(REPORT, Path("own.py"), found, advice, hardware)
+    publish_own(Path("own.py"), found, advice, hardware)
+    return advice
 
 
 def test_the_finalists_are_runs_below_one_with_the_recommendation(
     checkout: Checkout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was skipped is a tag; a store that fails costs no result."""
+    """What was skipped is a tag."""
     monkeypatch.chdir(checkout.root)
-    two, fails = way("ddp-2", replicas=2, workers=2), SkippedWay("fsdp", "shares parameters")
-    found = replace(results({way(PLAIN): 0.2, two: 0.1}), skipped=(fails,))
-    advice, hardware = advise_own(found), inspect_hardware()
-    assert advice is not None
-    write_own_report(REPORT, Path("own.py"), found, advice, hardware)
-    publish_own(Path("own.py"), found, advice, hardware)
+    fails = SkippedWay("fsdp", "shares parameters")
+    found = results({way(PLAIN): 0.2, way("ddp-2", replicas=2, workers=2): 0.1})
+    advice = told(replace(found, skipped=(fails,)))
     checkout.store = Store(checkout.root, "parashot measure")
     runs = checkout.runs()
     above = runs.pop("own.py")
@@ -281,21 +270,15 @@ def test_a_store_that_fails_is_one_warning(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", refusing_address())
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    found = results({way(PLAIN): 0.2, way("ddp-2", replicas=2): 0.1})
-    advice, hardware = advise_own(found), inspect_hardware()
-    assert advice is not None
-    write_own_report(REPORT, Path("own.py"), found, advice, hardware)
-    publish_own(Path("own.py"), found, advice, hardware)
+    told(results({way(PLAIN): 0.2, way("ddp-2", replicas=2): 0.1}))
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("warning: MLflow at") and line.endswith("all of them are in parashot-report/")
 
 
-@pytest.mark.parametrize("arguments", [["nowhere.py"], ["nowhere.py", "--budget", "0"]])
-def test_bad_usage_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    try:
-        code = main(["measure", *arguments])
-    except SystemExit as error:  # argparse
-        code = int(error.code or 0)
-    assert code in {1, 2}
-    assert "no such file" in (said := capsys.readouterr().err) or "between 1 and" in said
+def test_bad_usage_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["measure", "nowhere.py"]) == 1
+    assert "no such file" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):  # argparse
+        main(["measure", "nowhere.py", "--budget", "0"])
+    assert "between 1 and" in capsys.readouterr().err
     assert not Path("parashot-report").exists()

@@ -12,9 +12,15 @@ from standing_ranks import StandingRanks
 
 from parashot.errors import UsageError
 from parashot.parallel.context import Context
-from parashot.questions.own.checks import Compared, FirstStep, check_rank, first_step, in_words
+from parashot.questions.own.checks import (
+    Compared,
+    FirstStep,
+    check_rank,
+    first_step,
+    in_words,
+    repeats_in_workers,
+)
 from parashot.questions.own.measure import own_parallel
-from parashot.questions.own.samples import repeats_in_workers
 from parashot.questions.ways.records import Way
 from parashot.tasks.own import own_task
 
@@ -23,6 +29,17 @@ def two_replicas(context: Context, file: Path) -> Compared:
     ddp = Way("ddp", "ddp", 2, 1, 6, 0, "fp32", "none")
     ways = [ddp, replace(ddp, way="allreduce", strategy="allreduce")]
     return check_rank(context, own_task(file), own_parallel(), ways)
+
+
+def edited(folder: Path, name: str, changes: dict[str, str], top: str = "") -> Path:
+    """The user's file with lines above it, and words of it replaced, one after another."""
+    file = write_own(folder, name)
+    text = file.read_text()
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    file.write_text(f"{top}\n{text}")
+    return file
 
 
 def test_a_gradient_that_is_not_that_of_one_process_is_noticed(ranks: StandingRanks, tmp_path: Path) -> None:
@@ -39,33 +56,23 @@ def test_a_gradient_that_is_not_that_of_one_process_is_noticed(ranks: StandingRa
 
 def test_samples_that_are_random_are_compared_all_the_same(ranks: StandingRanks, tmp_path: Path) -> None:
     """Each gets random numbers of its own; what cannot be seeded is not blamed on the loss."""
-    noise = "x = torch.rand(4) + np.random.rand() + random.random() + "
-    file = write_own(tmp_path, "own_noise", "x = ", noise)
-    file.write_text(f"import random\n\nimport numpy as np\n{file.read_text()}")
-    found = ranks(2, two_replicas, file)
-    assert in_words(FirstStep((), False), found) == []
-    hidden = "F.cross_entropy(F.dropout(network(batch"
-    file = write_own(tmp_path, "own_hidden", "F.cross_entropy(network(batch", hidden)
-    file.write_text(file.read_text().replace('["x"])', '["x"]))'))
-    (said,) = in_words(FirstStep((), True), ranks(2, two_replicas, file))
+    noise = {"x = ": "x = torch.rand(4) + np.random.rand() + random.random() + "}
+    file = edited(tmp_path, "own_noise", noise, top="import random\n\nimport numpy as np")
+    assert in_words(FirstStep((), False), ranks(2, two_replicas, file)) == []
+    hidden = {'F.cross_entropy(network(batch["x"])': 'F.cross_entropy(F.dropout(network(batch["x"]))'}
+    (said,) = in_words(FirstStep((), True), ranks(2, two_replicas, edited(tmp_path, "own_hidden", hidden)))
     assert "random numbers" in said
 
 
 def test_a_data_set_that_differs_from_rank_to_rank_is_noticed(ranks: StandingRanks, tmp_path: Path) -> None:
-    shuffled = "rows = [*Rows()]; random.Random(os.getpid()).shuffle(rows); return rows"
-    file = write_own(tmp_path, "own_shuffled", "return Rows()", shuffled)
-    file.write_text(f"import os\nimport random\n{file.read_text()}".replace("return 10", "return 200"))
-    file.write_text(
-        file.read_text().replace(
-            "return {", "if index > 199:\n            raise IndexError\n        return {"
-        )
-    )
-    found = ranks(2, two_replicas, file)
-    samples, gradient = in_words(FirstStep((), True), found)
+    changes = {
+        "return Rows()": "rows = [*Rows()]; random.Random(os.getpid()).shuffle(rows); return rows",
+        "return 10": "return 200",
+        "return {": "if index > 199:\n            raise IndexError\n        return {",
+    }
+    file = edited(tmp_path, "own_shuffled", changes, top="import os\nimport random")
+    samples, gradient = in_words(FirstStep((), True), ranks(2, two_replicas, file))
     assert "other samples in another process" in samples and "not the same" in gradient
-
-
-GENERATOR = "import numpy as np\n\nrng = np.random.default_rng()\n"
 
 
 @pytest.mark.parametrize(
@@ -73,8 +80,6 @@ GENERATOR = "import numpy as np\n\nrng = np.random.default_rng()\n"
     [
         ("fixed", "0", False),
         ("numpy", "np.random.rand()", False),
-        ("torch", "torch.rand(())", False),
-        ("file", "rng.random()", True),
         ("flip", "rng.integers(2)", True),
         ("dataset", "self.rng.random()", True),
     ],
@@ -83,12 +88,12 @@ def test_augmentation_that_repeats_in_workers_is_noticed(
     name: str, drawn: str, repeats: bool, tmp_path: Path
 ) -> None:
     """PyTorch seeds NumPy's own generator in each worker; another is copied into all of them."""
-    file = write_own(tmp_path, f"own_drawn_{name}", "x = ", f"x = {drawn} + ")
-    text = file.read_text().replace(
-        "return Rows()", "rows = Rows(); rows.rng = np.random.default_rng(0); return rows"
-    )
-    file.write_text(GENERATOR + text)
-    assert repeats_in_workers(own_task(file)) == repeats
+    changes = {
+        "x = ": f"x = {drawn} + ",
+        "return Rows()": "rows = Rows(); rows.rng = np.random.default_rng(0); return rows",
+    }
+    top = "import numpy as np\n\nrng = np.random.default_rng()\n"
+    assert repeats_in_workers(own_task(edited(tmp_path, f"own_drawn_{name}", changes, top))) == repeats
 
 
 def test_an_error_in_workers_alone_is_the_users_own_line(tmp_path: Path) -> None:
@@ -100,11 +105,13 @@ def test_an_error_in_workers_alone_is_the_users_own_line(tmp_path: Path) -> None
 
 
 def test_parameters_without_a_gradient_and_a_loss_that_is_no_number_are_named(tmp_path: Path) -> None:
-    unused = "nn.ModuleDict({'used': nn.Linear(4, 3), 'idle': nn.Linear(4, 3)}).double()"
-    built = "nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)).double()"
-    file = write_own(tmp_path, "own_unused", built, unused)
-    file.write_text(file.read_text().replace("network(batch", "network['used'](batch"))
-    first = first_step(alone(), own_task(file), own_parallel())
+    changes = {
+        "nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))": (
+            "nn.ModuleDict({'used': nn.Linear(4, 3), 'idle': nn.Linear(4, 3)})"
+        ),
+        "network(batch": "network['used'](batch",
+    }
+    first = first_step(alone(), own_task(edited(tmp_path, "own_unused", changes)), own_parallel())
     assert first == FirstStep(("idle.weight", "idle.bias"), False)
     said = in_words(first, Compared())
     assert "idle.weight" in said[0] and "find_unused_parameters" in said[0]
@@ -113,11 +120,13 @@ def test_parameters_without_a_gradient_and_a_loss_that_is_no_number_are_named(tm
         first_step(alone(), own_task(infinite), own_parallel())
 
 
+WHOLE = 'return F.cross_entropy(network(batch["x"]), batch["y"])'
+
+
 @pytest.mark.parametrize(
     ("name", "line", "kept"),
     [
         ("losses", "kept.append(value)", True),
-        ("sum", "network.total = getattr(network, 'total', 0) + value", True),
         ("outputs", "kept.append(scores)", True),
         ("last", "network.last = value", False),
         ("numbers", "kept.append(value.item()); kept.append(scores.detach())", False),
@@ -126,10 +135,7 @@ def test_parameters_without_a_gradient_and_a_loss_that_is_no_number_are_named(tm
 def test_a_graph_that_is_kept_is_noticed(name: str, line: str, kept: bool, tmp_path: Path) -> None:
     """Not where each step's takes the place of the one before."""
     body = f'scores = network(batch["x"]); value = F.cross_entropy(scores, batch["y"]); {line}; return value'
-    file = write_own(
-        tmp_path, f"own_kept_{name}", 'return F.cross_entropy(network(batch["x"]), batch["y"])', body
-    )
-    file.write_text(f"kept = []\n{file.read_text()}")
+    file = edited(tmp_path, f"own_kept_{name}", {WHOLE: body}, top="kept = []")
     first = first_step(alone(), own_task(file), own_parallel())
     assert first.keeps_graph == kept
     assert any("detach()" in each for each in in_words(first, Compared())) == kept
@@ -139,7 +145,6 @@ def test_a_state_that_is_carried_on_with_its_graph_is_one_line(tmp_path: Path) -
     carried = (
         "network.state = getattr(network, 'state', 0) + F.cross_entropy(network(batch['x']), batch['y']); "
     )
-    whole = 'return F.cross_entropy(network(batch["x"]), batch["y"])'
-    file = write_own(tmp_path, "own_carried", whole, f"{carried}return network.state")
+    file = write_own(tmp_path, "own_carried", WHOLE, f"{carried}return network.state")
     with pytest.raises(UsageError, match=r"own_carried\.py: .*graph of an earlier step; detach\(\)"):
         first_step(alone(), own_task(file), own_parallel())

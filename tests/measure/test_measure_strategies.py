@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from small_tasks import NOWHERE, VectorTask, alone
+from small_tasks import NOWHERE
 from tiny_data import tiny_params
 from torch.autograd import DeviceType
 from torch.autograd.profiler_util import FunctionEvent
 
-from parashot.parallel.context import Placement, control_group
+from parashot.parallel.context import Placement
 from parashot.parallel.registry import STRATEGIES
 from parashot.parallel.strategy import StepOptions
 from parashot.parsing import Value
-from parashot.questions.scaling.measure import local_sizes, new_messages, ready_sizes, time_round
+from parashot.questions.scaling.measure import MESSAGE_BYTES, local_sizes
+from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.strategies.measure import (
     ALL_CORES,
     ONE_GPU,
@@ -85,7 +85,32 @@ def test_every_strategy_is_timed_and_traced_beside_the_others(tiny_packed: Path,
     assert traces["fsdp"].reduce_scatters == 5 <= traces["fsdp"].all_gathers
     assert {each.gradient_bytes for each in traces.values()} == {flat.gradient_bytes}
 
-    shares = read_rows(StepShares, tmp_path / "shares.csv")
+    assert_shares_add_up(read_rows(StepShares, tmp_path / "shares.csv"), names)
+    metrics = read_json(tmp_path / "metrics.json")
+    assert set(metrics) == set(names)
+    assert metrics["serial"]["speedup"] == 1
+    assert metrics["ddp"]["bytes_sent"] == traces["ddp"].bytes_sent
+    costs = read_rows(CostStep, tmp_path / "cost_steps.csv")
+    assert [(each.round, each.episodes, each.busy) for each in costs] == [
+        *product(range(7), local_sizes(4), (1, 2))
+    ]
+    messages = read_rows(CostMessage, tmp_path / "cost_messages.csv")
+    assert [(each.round, each.bytes, each.ranks) for each in messages] == [
+        *product(range(7), MESSAGE_BYTES, [2])
+    ]
+    assert min(each.seconds for each in (*costs, *messages)) > 0
+
+    parent, *children = read_runs(tmp_path / "records.jsonl")
+    assert (parent.params, parent.stage) == ({"train.batchsz": "4"}, "strategy-bench")
+    assert set(parent.artifacts) == {path.name for path in tmp_path.glob("*.csv")}
+    assert [each.params["variant"] for each in children] == names
+    assert {each.parent for each in children} == {parent.uuid}
+    for child, name in zip(children, names, strict=True):
+        series = [each.value for each in child.metrics if each.key == "seconds_per_step_block"]
+        assert series == [each.seconds for each in blocks if each.variant == name]
+
+
+def assert_shares_add_up(shares: list[StepShares], names: list[str]) -> None:
     steps = Counter((each.variant, each.rank) for each in shares)
     assert steps == {
         **{(name, 0): 3 for name in names},
@@ -96,18 +121,6 @@ def test_every_strategy_is_timed_and_traced_beside_the_others(tiny_packed: Path,
         assert 0 < 1 - each.exposed - each.idle <= 1  # computing
         assert min(each.exposed, each.hidden, each.idle) >= 0
         assert (each.exposed + each.hidden > 0) is (each.variant != "serial")
-    metrics = read_json(tmp_path / "metrics.json")
-    assert set(metrics) == set(names)
-    assert metrics["serial"]["speedup"] == 1
-    assert metrics["ddp"]["bytes_sent"] == traces["ddp"].bytes_sent
-    parent, *children = read_runs(tmp_path / "records.jsonl")
-    assert (parent.params, parent.stage) == ({"train.batchsz": "4"}, "strategy-bench")
-    assert set(parent.artifacts) == {path.name for path in tmp_path.glob("*.csv")}
-    assert [each.params["variant"] for each in children] == names
-    assert {each.parent for each in children} == {parent.uuid}
-    for child, name in zip(children, names, strict=True):
-        series = [each.value for each in child.metrics if each.key == "seconds_per_step_block"]
-        assert series == [each.seconds for each in blocks if each.variant == name]
 
 
 def variants(device: str, replicas: int, threads: int, **settings: Value) -> dict[str, StrategyVariant]:
@@ -148,33 +161,20 @@ def test_with_nothing_to_time_every_row_says_why(tiny_packed: Path, tmp_path: Pa
     bench_strategies(tiny_params(off), tiny_packed, tmp_path, Provenance())
     assert read_rows(StrategyBlock, tmp_path / "blocks.csv") == []
     _, *children = read_runs(tmp_path / "records.jsonl")
-    assert {(each.status, each.metrics) for each in children} == {("skipped", ())}
-    assert [each.tags["reason"] for each in children] == [
-        f"parallel.{name}.enabled is false" for name in STRATEGIES
+    assert [(each.status, each.metrics, each.tags["reason"]) for each in children] == [
+        ("skipped", (), f"parallel.{name}.enabled is false") for name in STRATEGIES
     ]
-
-
-SPANS = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 10)).map(lambda s: (s[0], s[0] + s[1])))
-
-
-def ticks(spans: list[tuple[float, float]]) -> set[int]:
-    """The whole numbers t for which [t, t + 1) is covered."""
-    return {tick for begin, end in spans for tick in range(int(begin), int(end))}
-
-
-@given(SPANS, SPANS)
-def test_spans_are_sets_of_moments(
-    first: list[tuple[float, float]], second: list[tuple[float, float]]
-) -> None:
-    one, two = merged(first), merged(second)
-    assert ticks(one) == ticks(first)
-    assert length(one) == len(ticks(first))
-    assert ticks(within(one, two)) == ticks(first) & ticks(second)
-    assert ticks(without(one, two)) == ticks(first) - ticks(second)
 
 
 def event(name: str, begin: int, end: int, device: DeviceType, **more: bool) -> FunctionEvent:
     return FunctionEvent(0, name, 0, begin, end, device_type=device, **more)
+
+
+def test_spans_are_sets_of_moments() -> None:
+    one, two = merged([(5, 9), (0, 2), (1, 4)]), merged([(3, 6), (8, 12)])
+    assert one == [(0, 4), (5, 9)] and length(one) == 8
+    assert within(one, two) == [(3, 4), (5, 6), (8, 9)]
+    assert without(one, two) == [(0, 3), (6, 8)]
 
 
 def test_what_the_host_annotated_is_no_work_of_a_gpu() -> None:
@@ -188,27 +188,12 @@ def test_what_the_host_annotated_is_no_work_of_a_gpu() -> None:
         event("multi_tensor_apply", 70, 90, DeviceType.CUDA),
     ]
     (share,) = shares_of(seen)
-    assert (share.hidden, share.exposed) == pytest.approx((0.1, 0.3))
-    assert share.idle == pytest.approx(0.2)
+    assert (share.hidden, share.exposed, share.idle) == pytest.approx((0.1, 0.3, 0.2))
 
 
-def test_a_lone_replica_sends_nothing() -> None:
-    context = alone()
-    sizes = ready_sizes(context, VectorTask(batchsz=4), StepOptions(), tiny_params().parallel)
-    messages = new_messages(context)
-    blocks = time_round(context, sizes, messages, 5, control_group(context))
-    assert blocks.messages == []
-    assert [(each.round, each.busy, each.episodes) for each in blocks.steps] == [
-        (5, 1, size) for size in (1, 2, 4)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("batchsz", "sizes"),
-    [(1, [1, 2, 3]), (3, [1, 2, 3]), (8, [1, 2, 4, 8]), (30, [4, 8, 15, 30])],
-)
-def test_a_line_needs_three_sizes(batchsz: int, sizes: list[int]) -> None:
-    assert local_sizes(batchsz) == sizes
+def test_a_line_needs_three_sizes() -> None:
+    assert local_sizes(1) == local_sizes(3) == [1, 2, 3]
+    assert (local_sizes(8), local_sizes(30)) == ([1, 2, 4, 8], [4, 8, 15, 30])
 
 
 def test_blocks_are_interleaved_and_warm_ups_are_left_out() -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from parashot.model.embeddings import EMBEDDINGS, ResidualBlock, conv4
-from parashot.model.init import INITIALISERS, initialise
 from parashot.model.losses import LOSSES, accuracy, class_of_queries, cross_entropy, mse
+from parashot.model.network import INITIALISERS, initialise
 
 
 @pytest.mark.parametrize(
@@ -61,22 +60,6 @@ def test_residual_block_adds_the_shortcut_before_activation_and_pool() -> None:
     torch.testing.assert_close(block(maps), F.max_pool2d(F.leaky_relu(total, 0.1), 2))
 
 
-# --- initialisers -----------------------------------------------------------------------------------------
-
-
-def filled(name: str, seed: int = 0) -> nn.Sequential:
-    network = nn.Sequential(
-        nn.Conv2d(32, 64, 3), nn.BatchNorm2d(64), nn.Linear(300, 200), nn.BatchNorm1d(200)
-    )
-    for parameter in network.parameters():
-        nn.init.constant_(parameter, 5.0)
-    network[1].running_mean.fill_(3.0)
-    before = torch.get_rng_state()
-    initialise(network, name, torch.Generator().manual_seed(seed))
-    assert torch.equal(before, torch.get_rng_state())
-    return network
-
-
 SPREADS = {
     "kaiming": (math.sqrt(2 / (32 * 9)), math.sqrt(2 / 300)),
     "xavier": (math.sqrt(2 / (96 * 9)), math.sqrt(2 / 500)),
@@ -87,23 +70,24 @@ SPREADS = {
 
 @pytest.mark.parametrize("name", INITIALISERS)
 def test_numbers_are_spread_as_promised_and_come_from_the_generator_alone(name: str) -> None:
-    network, again, other = filled(name), filled(name), filled(name, seed=1)
-    conv, _, linear, _ = network
+    conv, norm, linear = nn.Conv2d(32, 64, 3), nn.BatchNorm2d(64), nn.Linear(300, 200)
+    network, before = nn.Sequential(conv, norm, linear), torch.get_rng_state()
+    states = []
+    for seed in (1, 0, 0):
+        for value in (*network.parameters(), norm.running_mean):
+            nn.init.constant_(value, 5.0)
+        initialise(network, name, torch.Generator().manual_seed(seed))
+        states.append(conv.weight.detach().clone())
+    assert torch.equal(before, torch.get_rng_state())
+    assert torch.equal(states[1], states[2]) and not torch.equal(states[0], states[1])
     conv_std, linear_std = SPREADS[name]
     assert conv.weight.std().item() == pytest.approx(conv_std, rel=0.03)
     assert linear.weight.std().item() == pytest.approx(linear_std, rel=0.03)
-    assert abs(linear.weight.mean().item()) < linear_std / 50
     if name == "orthogonal":
         torch.testing.assert_close(linear.weight @ linear.weight.T, torch.eye(200), atol=1e-5, rtol=0)
-    assert torch.equal(conv.weight, again[0].weight)
-    assert not torch.equal(conv.weight, other[0].weight)
-    assert not conv.bias.any() and not linear.bias.any()
-    for norm in (network[1], network[3]):
-        assert norm.weight.eq(1).all()
-        assert not norm.bias.any() and not norm.running_mean.any()
+    assert norm.weight.eq(1).all()
+    assert not any(value.any() for value in (conv.bias, linear.bias, norm.bias, norm.running_mean))
 
-
-# --- losses -----------------------------------------------------------------------------------------------
 
 GROUPED = torch.tensor([0, 0, 1, 1, 2, 2])
 SCORES = torch.randn(4, 6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -120,7 +104,6 @@ def test_losses_are_those_of_the_class_that_queries_are_grouped_by() -> None:
 @pytest.mark.parametrize("name", LOSSES)
 def test_scores_of_less_than_32_bits_are_computed_with_32(name: str) -> None:
     loss = LOSSES[name]
-    assert torch.autograd.gradcheck(loss, SCORES[:2].clone().requires_grad_())
     assert loss(SCORES).dtype == torch.float64
     for dtype in (torch.float16, torch.bfloat16):
         low = SCORES.to(dtype)
@@ -136,7 +119,6 @@ def test_accuracy_counts_queries_whose_class_scores_best() -> None:
     assert not accuracy(SCORES.clone().requires_grad_()).requires_grad
 
 
-@pytest.mark.parametrize("function", [mse, cross_entropy, accuracy])
-def test_unequal_classes_are_refused(function: Callable[[Tensor], Tensor]) -> None:
+def test_unequal_classes_are_refused() -> None:
     with pytest.raises(ValueError, match="5 queries"):
-        function(torch.zeros(1, 5, 3))
+        class_of_queries(torch.zeros(1, 5, 3))

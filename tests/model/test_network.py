@@ -6,11 +6,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_data import tiny_params
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from parashot.errors import ParamsError
 from parashot.model.losses import cross_entropy
 from parashot.model.network import EpisodeModel, RelationNetwork, build_network
 from parashot.model.pairing import ConcatPairs
@@ -19,18 +17,17 @@ from parashot.model.residual import ResidualHead
 from parashot.params import ModelParams
 
 CONV4 = ModelParams("conv4", 16, "auto", "mean", "relation", "kaiming", 0)
-EMBEDDINGS = ("conv4", "bottleneck", "resnet12")
 
 
 def built(**model: str) -> RelationNetwork:
     return build_network(replace(CONV4, **model), seed=0).double()  # type: ignore[arg-type]
 
 
-def episodes(b: int, n_way: int, k_shot: int, k_query: int, size: int = 16) -> tuple[Tensor, Tensor]:
-    """Random support [b, n_way, k_shot, 3, size, size] and query [b, n_way k_query, 3, size, size]."""
+def episodes(b: int, n_way: int, k_shot: int, k_query: int) -> tuple[Tensor, Tensor]:
+    """Random support [b, n_way, k_shot, 3, 16, 16] and query [b, n_way k_query, 3, 16, 16]."""
     generator = torch.Generator().manual_seed(0)
-    support = torch.randn(b, n_way, k_shot, 3, size, size, generator=generator, dtype=torch.float64)
-    query = torch.randn(b, n_way * k_query, 3, size, size, generator=generator, dtype=torch.float64)
+    support = torch.randn(b, n_way, k_shot, 3, 16, 16, generator=generator, dtype=torch.float64)
+    query = torch.randn(b, n_way * k_query, 3, 16, 16, generator=generator, dtype=torch.float64)
     return support, query
 
 
@@ -56,7 +53,7 @@ def test_the_study_has_its_number_of_parameters() -> None:
 
 @pytest.mark.parametrize(
     ("embedding", "head", "k_shot"),
-    [("conv4", "relation", 3), ("conv4", "residual", 2), *((each, "relation", 1) for each in EMBEDDINGS[1:])],
+    [("conv4", "relation", 3), ("conv4", "residual", 2), ("bottleneck", "relation", 1)],
 )
 def test_pairings_have_equal_scores_and_gradients(embedding: str, head: str, k_shot: int) -> None:
     support, query = episodes(2, 3, k_shot, k_query=1)
@@ -81,15 +78,6 @@ def test_an_episode_is_embedded_and_related_alone() -> None:
     torch.testing.assert_close(network.relate(*maps_of(network, support, query)), whole)
 
 
-def test_scores_follow_classes_and_queries() -> None:
-    network, (support, query) = built().eval(), episodes(1, 4, 1, k_query=2)
-    classes, queries = torch.tensor([2, 0, 3, 1]), torch.tensor([5, 2, 7, 0, 3, 6, 1, 4])
-    scores = network(support, query)
-    permuted = network(support[:, classes], query[:, queries])
-    torch.testing.assert_close(permuted, scores[:, queries][:, :, classes], rtol=0, atol=1e-12)
-    assert scores.std() > 1e-3
-
-
 def test_shots_are_averaged_or_added() -> None:
     support, query = episodes(1, 3, 1, k_query=2)
     twice = support.expand(-1, -1, 2, -1, -1, -1)
@@ -100,9 +88,7 @@ def test_shots_are_averaged_or_added() -> None:
     assert not torch.allclose(total(twice, query), mean(twice, query))
 
 
-@pytest.mark.parametrize(
-    ("embedding", "pairing"), [("conv4", "split"), ("bottleneck", "split"), ("resnet12", "concat")]
-)
+@pytest.mark.parametrize(("embedding", "pairing"), [("bottleneck", "split"), ("conv4", "concat")])
 def test_memory_order_stays_and_changes_nothing(embedding: str, pairing: str) -> None:
     network, contiguous = built(embedding=embedding, pairing=pairing), episodes(1, 2, 2, k_query=2)
     permuted = [images.movedim(-3, -1).contiguous().movedim(-1, -3) for images in contiguous]
@@ -115,14 +101,6 @@ def test_memory_order_stays_and_changes_nothing(embedding: str, pairing: str) ->
     scores = network(*permuted)
     assert len(formats) > 4 and all(formats)
     torch.testing.assert_close(network(*contiguous), scores, rtol=0, atol=1e-9)
-
-
-def test_weights_are_a_function_of_the_seed_alone() -> None:
-    before = torch.get_rng_state()
-    first, again, other = (build_network(CONV4, seed).state_dict() for seed in (3, 3, 4))
-    assert torch.equal(before, torch.get_rng_state())
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    assert not torch.equal(first["embedding.0.0.weight"], other["embedding.0.0.weight"])
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
@@ -139,10 +117,7 @@ def test_one_array_of_support_then_queries_is_scored_and_exported() -> None:
     torch.testing.assert_close(exported(more), network(more_support, more_query))
 
 
-# --- heads ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("size", [1, 2, 6, 21])
+@pytest.mark.parametrize("size", [1, 6])
 @pytest.mark.parametrize("head", [ConvHead, BottleneckHead])
 def test_any_map_size_gives_a_score_per_pair(head: type[nn.Module], size: int) -> None:
     pairs = ConcatPairs(torch.rand(2, 3, 16, size, size), torch.rand(2, 6, 16, size, size))
@@ -200,8 +175,3 @@ def test_the_centre_follows_the_mean_in_training_alone() -> None:
         before = head.centre.clone()
         network.eval().relate(supports, queries)
     assert torch.equal(before, head.centre)
-
-
-def test_sums_of_shots_have_no_cosine() -> None:
-    with pytest.raises(ParamsError, match=r"model\.shots: sum"):
-        tiny_params({"model.head": "residual", "model.shots": "sum"})

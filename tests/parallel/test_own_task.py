@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
-from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from small_tasks import NOWHERE, State, VectorTask, alone, on_ranks
 from standing_ranks import StandingRanks
 from tiny_data import tiny_params
@@ -20,16 +17,9 @@ from parashot.parallel.registry import STRATEGIES, build_strategy, unsupported_r
 from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams
 from parashot.parsing import Value
-from parashot.questions.scaling.measure import MESSAGE_BYTES, local_sizes
-from parashot.questions.strategies.measure import ALL_CORES, Benchmark, measure_strategies
-from parashot.questions.strategies.rows import PER_PARAMETER, SMALL_BUCKETS
-from parashot.records import read_rows
 from parashot.task import Task
 from parashot.tasks.relation import RelationTask
-from parashot.train.job import Job
 from parashot.train.loop import train_steps
-from parashot.train.records import HistoryRow
-from parashot.train.run import train
 
 SHARING = [name for name, strategy in STRATEGIES.items() if strategy.shares_items]
 TASK = VectorTask()
@@ -38,8 +28,7 @@ OPTIONS = StepOptions()
 
 def parallel(**settings: Value) -> ParallelParams:
     turned = {f"parallel.{key.replace('__', '.')}": value for key, value in settings.items()}
-    enabled = {f"parallel.{name}.enabled": True for name in STRATEGIES}
-    return tiny_params({**enabled, **turned}).parallel
+    return tiny_params({**{f"parallel.{name}.enabled": True for name in STRATEGIES}, **turned}).parallel
 
 
 def trained(context: Context, name: str, task: Task, options: StepOptions) -> tuple[State, list[float]]:
@@ -73,54 +62,6 @@ def test_every_data_parallel_strategy_trains_it_as_serial_does(
     assert len(losses) == 4
 
 
-@pytest.mark.usefixtures("standing_launch", "one_core")
-def test_a_whole_training_writes_its_results(tmp_path: Path) -> None:
-    described = Job(
-        stage="train-fsdp",
-        task=TASK,
-        strategy="fsdp",
-        options=OPTIONS,
-        parallel=parallel(),
-        out=tmp_path / "out",
-        validate_every=2,
-        checkpoint_every=1,
-        scratch=tmp_path / "scratch",
-    )
-    result = train(described)
-    assert result is not None
-    assert (result.status, result.items, result.val_episodes, result.parameters) == ("ok", 20, 40, 67)
-    rows = read_rows(HistoryRow, described.out / "history.csv")
-    assert [row.val_accuracy is not None for row in rows] == [False, True, False, True]
-    weights = load_file(described.out / "model.safetensors")
-    TASK.network().load_state_dict(weights)
-    expected, _ = trained(alone(), "serial", TASK, OPTIONS)
-    for name, value in expected.items():
-        torch.testing.assert_close(weights[name], value, rtol=0, atol=1e-10)
-
-
-@pytest.mark.usefixtures("standing_launch", "one_core")
-def test_its_steps_are_timed_beside_each_other() -> None:
-    knobs: dict[str, Value] = {"bench__blocks": 7, "bench__steps": 2, "bench__warmup_steps": 1}
-    measured = measure_strategies(Benchmark(TASK, OPTIONS, parallel(**knobs)))
-    assert measured is not None
-    able = [each.variant for each in measured.variants if each.status == "ok"]
-    assert {*able} - {ALL_CORES} == {*SHARING, PER_PARAMETER, SMALL_BUCKETS}
-    skipped = {each.strategy for each in measured.variants if each.status == "skipped"}
-    assert skipped == {"layer_split", "channel_split"}
-    assert sorted((each.round, each.variant) for each in measured.blocks) == sorted(product(range(7), able))
-    traces = {each.variant: each for each in measured.anatomy}
-    assert traces[PER_PARAMETER].all_reduces == 4  # two layers, each a weight and a bias
-    assert traces["allreduce"].bytes_sent == traces["allreduce"].gradient_bytes == 67 * 8
-    assert [(each.round, each.episodes, each.busy) for each in measured.cost_steps] == [
-        *product(range(7), local_sizes(TASK.batchsz), (1, 2))
-    ]
-    assert [(each.round, each.bytes, each.ranks) for each in measured.cost_messages] == [
-        *product(range(7), MESSAGE_BYTES, [2])
-    ]
-    assert min(each.seconds for each in measured.cost_steps) > 0
-    assert min(each.seconds for each in measured.cost_messages) > 0
-
-
 # --- what cannot run --------------------------------------------------------------------------------------
 
 
@@ -141,8 +82,10 @@ def test_what_a_strategy_cannot_train_is_said_in_words() -> None:
     assert "2 replicas need as many GPUs" in said("ddp", gpus=1)
     compiling = {name for name, strategy in STRATEGIES.items() if strategy.compiles}
     assert {name for name in STRATEGIES if not said(name, mode="default")} == compiling
-    synced = parallel(ddp__sync_batch_norm=True)
-    assert "GPUs only" in unsupported_reason("ddp", TASK, OPTIONS, Placement("cpu", 2, 1, 2), synced, 0)
+    two, synced = Placement("cpu", 2, 1, 2), parallel(ddp__sync_batch_norm=True)
+    assert "GPUs only" in unsupported_reason("ddp", TASK, OPTIONS, two, synced, 0)
+    able = [name for name in STRATEGIES if not unsupported_reason(name, TASK, OPTIONS, two, parallel(), 0)]
+    assert able == SHARING
     assert set(parallel().strategies) == set(STRATEGIES)
 
 

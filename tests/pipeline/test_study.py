@@ -8,14 +8,26 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
 from checkouts import Checkout, stages_run
 from faulty_server import refusing_address
 
+from parashot.questions.loader.records import LoaderBlock
+from parashot.questions.ways.records import EpisodeWay, WayBlock
+from parashot.records import read_json, read_result, read_rows, read_runs
+from parashot.train.records import Choices
+
 ALWAYS = {"hardware", "source", "publish"}
+ROUNDS, WORKERS = range(7), (0, 2)
+ALONE = [*product(["jpeg"], WORKERS), ("packed", 0), ("resident", 0)]
+"""Settings of loading alone: backend and workers."""
+
+IN_TRAINING = [*product(["jpeg", "packed"], WORKERS), ("resident", 0)]
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -45,22 +57,17 @@ def recorded_runs(checkout: Checkout) -> set[str]:
 
 def test_every_part_of_the_summary_is_filled(studied: Checkout) -> None:
     summary = loaded(studied, "results/summary.json")
-    assert not summary["missing"]
-    assert summary["synthetic"] is True
+    assert not summary["missing"] and summary["synthetic"] is True
     for name in ("serial", "dp", "ddp"):
         row = summary["strategies"][name]
-        assert row["status"] == "ok"
-        assert row["seconds_per_step"] > 0
-        assert 0 <= row["val_accuracy"] <= 1
+        assert row["status"] == "ok" and row["seconds_per_step"] > 0 and 0 <= row["val_accuracy"] <= 1
     assert {row["batchsz"] for row in summary["batchsz"]} == {2, 4}
-    grid = {(backend, workers) for backend in ("jpeg", "packed") for workers in (0, 2)}
-    read = [row["way"] for row in summary["loading"]]
-    assert {(way["backend"], way["workers"]) for way in read} == {*grid, ("resident", 0)}
+    ways = [row["way"] for row in summary["loading"]]
+    assert {(way["backend"], way["workers"]) for way in ways} == {*IN_TRAINING}
     assert [row["way"]["way"] for row in summary["gain"]] == ["default", "advised"]
     assert summary["claims"] and all(claim["verdict"] and claim["reason"] for claim in summary["claims"])
     page = studied.read("reports/index.html")
-    assert "synthetic" in page.lower()
-    assert 'src="http' not in page
+    assert "synthetic" in page.lower() and 'src="http' not in page
     assert list((studied.root / "reports").rglob("*.png"))
 
 
@@ -68,15 +75,66 @@ def test_dp_and_ddp_really_are_parallel_and_train_the_same_network(studied: Chec
     """Each replica has the same episodes and running statistics, so even batch norm agrees."""
     header, *rows = [line.split(",") for line in studied.read("results/strategies/anatomy.csv").splitlines()]
     seen = {row[0]: dict(zip(header, row, strict=True)) for row in rows}
-    assert {name: (seen[name]["processes"], seen[name]["threads"]) for name in ("serial", "dp", "ddp")} == {
-        "serial": ("1", "1"),
-        "dp": ("1", "2"),
-        "ddp": ("2", "2"),
-    }
+    found = {name: (seen[name]["processes"], seen[name]["threads"]) for name in ("serial", "dp", "ddp")}
+    assert found == {"serial": ("1", "1"), "dp": ("1", "2"), "ddp": ("2", "2")}
     assert int(seen["ddp"]["all_reduces"]) > int(seen["dp"]["all_reduces"]) == 0
     assert loaded(studied, "results/train/ddp/result.json")["ranks_identical"] is True
     dp, ddp = (studied.read(f"results/train/{name}/val_episodes.csv") for name in ("dp", "ddp"))
     assert dp == ddp
+
+
+def test_loading_is_timed_alone_and_in_training(studied: Checkout) -> None:
+    loader = studied.root / "results/loader"
+    blocks = read_rows(LoaderBlock, loader / "blocks.csv")
+    found = [(each.round, (each.backend, each.workers)) for each in blocks]
+    assert sorted(found) == list(product(ROUNDS, ALONE))
+    assert [number for number, _ in found] == [number for number in ROUNDS for _ in ALONE]
+    assert all(each.batchsz == 2 and each.batches >= max(1, each.workers) for each in blocks)
+    assert all(each.seconds > 0 and each.first_batch_seconds > 0 for each in blocks)
+    ways = {each.way: each for each in read_rows(EpisodeWay, loader / "ways.csv")}
+    assert [(each.backend, each.workers) for each in ways.values()] == IN_TRAINING
+    chosen = read_result(Choices, studied.root / "results/choices.json")
+    assert {(each.strategy, each.replicas, each.computing) for each in ways.values()} == {("ddp", 2, chosen)}
+    trained = read_rows(WayBlock, loader / "training.csv")
+    assert sorted((each.round, each.way) for each in trained) == list(product(ROUNDS, sorted(ways)))
+    orders = {tuple(each.way for each in trained if each.round == number) for number in ROUNDS}
+    assert len(orders) > 1  # random within a round
+    assert all(0 <= each.waiting_seconds < each.seconds and each.steps == 1 for each in trained)
+    for memory in (
+        [median(each.memory_bytes for each in blocks if each.workers == n) for n in WORKERS],
+        [median(each.memory_bytes for each in trained if ways[each.way].workers == n) for n in WORKERS],
+    ):
+        assert memory[1] > memory[0]
+
+    metrics = read_json(loader / "metrics.json")
+    alone, in_training = ([f"{name}-{workers}" for name, workers in each] for each in (ALONE, IN_TRAINING))
+    assert set(metrics) == {*alone, *(f"training-{each}" for each in in_training)}
+    assert metrics["jpeg-0"]["speedup"] == 1
+    parent, *children = read_runs(loader / "records.jsonl")
+    assert {each.parent for each in children} == {parent.uuid}
+    settings = [(each.params["backend"], int(each.params["workers"])) for each in children]
+    assert settings == [*IN_TRAINING, *ALONE]
+    jpeg = [each.seconds / each.batches for each in blocks if (each.backend, each.workers) == ALONE[0]]
+    first = children[len(IN_TRAINING)]
+    assert [each.value for each in first.metrics if each.key == "seconds_per_batch_block"] == jpeg
+    assert metrics["jpeg-0"]["episodes_per_second"] == pytest.approx(2 / median(jpeg))
+
+
+def test_both_ways_of_the_gain_train_as_many_episodes_in_every_round(studied: Checkout) -> None:
+    gain = studied.root / "results/gain"
+    default, advised = read_rows(EpisodeWay, gain / "ways.csv")
+    assert (default.way, default.strategy, default.replicas) == ("default", "serial", 1)
+    assert default.computing == Choices("concat", "fp32", "none")
+    chosen = read_result(Choices, studied.root / "results/choices.json")
+    assert (advised.way, advised.computing) == ("advised", chosen)
+    assert default.batchsz == advised.batchsz == 4
+    blocks = read_rows(WayBlock, gain / "blocks.csv")
+    assert sorted((each.round, each.way) for each in blocks) == list(product(ROUNDS, ["advised", "default"]))
+    assert {(each.launch, each.steps) for each in blocks} == {(0, 1)}
+    metrics = read_json(gain / "metrics.json")
+    assert metrics["default"]["speedup"] == 1 and metrics["advised"]["speedup"] > 0
+    _, *children = read_runs(gain / "records.jsonl")
+    assert [each.params["strategy"] for each in children] == ["serial", advised.strategy]
 
 
 def test_runs_say_what_they_are_and_where_they_ran(studied: Checkout) -> None:
@@ -99,6 +157,10 @@ def test_a_second_repro_only_checks_and_fills_a_store_that_was_deleted(studied: 
     assert mlflow_runs(studied) == held
 
 
+# --- experiments --------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
 def test_a_clone_without_a_cache_runs_a_part_and_refuses_an_impossible_setting(
     studied: Checkout, tmp_path: Path
 ) -> None:
@@ -112,9 +174,6 @@ def test_a_clone_without_a_cache_runs_a_part_and_refuses_an_impossible_setting(
     (error,) = [line for line in failed.stderr.splitlines() if line.startswith("error:")]
     assert "train.batchsz" in error and "abc" in error
     assert "Traceback" not in failed.stderr
-
-
-# --- experiments --------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

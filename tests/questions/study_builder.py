@@ -164,13 +164,13 @@ def way_blocks(way: EpisodeWay, step: float, own: float = 0.01) -> list[WayBlock
     ]
 
 
-def gain_results(seconds: Mapping[str, float] = WAYS_TO_TRAIN, *, own: float = 0.01) -> GainResults:
+def gain_results(seconds: Mapping[str, float] = WAYS_TO_TRAIN) -> GainResults:
     """By default and as advised."""
     ways = (
         EpisodeWay("default", "serial", 1, 2, 16, 0, "fp32", "none", "jpeg", "concat"),
         EpisodeWay("advised", "ddp", 2, 1, 16, 0, "bf16", "none", "packed", "split"),
     )
-    blocks = [block for way in ways for block in way_blocks(way, seconds[way.way], own)]
+    blocks = [block for way in ways for block in way_blocks(way, seconds[way.way])]
     return GainResults(ways, tuple(blocks))
 
 
@@ -254,13 +254,11 @@ def batchsz_results(
     *,
     stopped: Sequence[int] = (2,),
     share: float | Mapping[int, float] = 0.2,
-    own: float = 0.01,
     reached: Mapping[int, float] = REACHED,
-    spread: float = 0.01,
 ) -> BatchszResults:
     """Runs of 600 episodes and blocks of 60, at `per_episode` seconds; without the exchange `share` less.
 
-    Trainings with 5 seeds have accuracies around `reached`; what a seed does to all sizes is `spread`, and a
+    Trainings with 5 seeds have accuracies around `reached`; what a seed does to all sizes is 0.01, and a
     tenth of that to one.
     """
     per_episode = per_episode or SIZES
@@ -287,9 +285,9 @@ def batchsz_results(
         for synchronised, seconds_left in ((True, seconds), (False, seconds * (1 - part))):
             blocks += [
                 BatchszBlock(number, size, synchronised, 60, -(-60 // size), each)
-                for number, each in timed(60 * seconds_left, f"{size}{synchronised}", own)
+                for number, each in timed(60 * seconds_left, f"{size}{synchronised}")
             ]
-    luck = spread * np.random.default_rng(13).standard_normal((1 + len(reached), 5))
+    luck = 0.01 * np.random.default_rng(13).standard_normal((1 + len(reached), 5))
     trainings = [
         BatchszTraining(
             size, seed, 2.0, 480 // size, 480, 0.003, float(accuracy + luck[0, seed] + own_luck[seed] / 10)
@@ -316,14 +314,12 @@ def gradients(count: int = 40, noise_scale: float = 12.0) -> tuple[GradientSampl
 def training(
     strategy: str,
     *,
-    accuracy: float = 0.45,
     shift: Sequence[float] | None = None,
     seconds: float = 21.0,
-    episodes: int = 600,
     **changes: object,
 ) -> Training:
     """One finished training. Episode accuracies are the same for all strategies, plus `shift` per episode."""
-    base = np.random.default_rng(7).normal(accuracy, 0.1, episodes).round(3)
+    base = np.random.default_rng(7).normal(0.45, 0.1, 600).round(3)
     accuracies = base + (0 if shift is None else np.asarray(shift))
     replicas = 1 if strategy == "serial" else 2
     result = TrainResult(
@@ -342,8 +338,8 @@ def training(
         seconds_per_step=seconds / 100,
         data_share=0.02,
         val_accuracy=float(accuracies.mean()),
-        val_accuracy_ci95=1.96 * float(accuracies.std(ddof=1)) / episodes**0.5,
-        val_episodes=episodes,
+        val_accuracy_ci95=1.96 * float(accuracies.std(ddof=1)) / 600**0.5,
+        val_episodes=600,
         peak_memory_bytes=400 * MIB * replicas,
         ranks_identical=True if strategy == "ddp" else None,
         parameters=115_000,
@@ -375,17 +371,16 @@ def skipped_training(strategy: str, reason: str) -> Training:
     return Training(TrainResult(strategy, "skipped", reason))
 
 
-def pretraining(accuracies: Sequence[float] = (0.4, 0.45, 0.46), seconds: float = 30.0) -> Training:
-    """Finished pretraining of an epoch of two steps for each of `accuracies`, all as long."""
-    steps = 2 * len(accuracies)
+def pretraining(seconds: float = 30.0) -> Training:
+    """Finished pretraining of three epochs of two steps, all as long."""
+    reached = {2: 0.4, 4: 0.45, 6: 0.46}
     history = []
-    for step in range(1, steps + 1):
-        tried = accuracies[step // 2 - 1] if step % 2 == 0 else None
-        times = (seconds * step / steps, seconds / steps, 0.001)
-        ci95 = None if tried is None else 0.01
-        history.append(HistoryRow(step, 128 * step, *times, 4 - 0.1 * step, 0.1 * step, tried, ci95))
-    done = {"device": "cpu", "steps": steps, "items": 128 * steps, "seconds": seconds, "train_accuracy": 0.5}
-    judged = {"val_accuracy": accuracies[-1], "val_accuracy_ci95": 0.01, "val_episodes": 600}
+    for step in range(1, 7):
+        times = (seconds * step / 6, seconds / 6, 0.001)
+        tried = (reached.get(step), 0.01 if step in reached else None)
+        history.append(HistoryRow(step, 128 * step, *times, 4 - 0.1 * step, 0.1 * step, *tried))
+    done = {"device": "cpu", "steps": 6, "items": 768, "seconds": seconds, "train_accuracy": 0.5}
+    judged = {"val_accuracy": 0.46, "val_accuracy_ci95": 0.01, "val_episodes": 600}
     return Training(TrainResult("serial", "ok", "", **done, **judged), tuple(history))  # type: ignore[arg-type]
 
 

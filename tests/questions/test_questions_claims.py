@@ -237,26 +237,19 @@ def test_copies_are_hidden_where_there_is_a_gpu() -> None:
     assert judge("copy-overlap", build.study()).verdict == CANNOT
 
 
-def test_reasons_of_skipped_strategies_are_passed_on() -> None:
+def test_numbers_and_reasons_are_those_of_the_records() -> None:
     for claim in ("ddp-beats-dp", "ddp-sync"):
         assert "gloo is not available" in judge(claim, without_ddp()).reason
+    assert "1.50× (1.50 to 1.50)" in judge("ddp-beats-dp", steps(own=0, dp=0.3, ddp=0.2)).measured
 
 
-def test_measured_numbers_are_those_of_the_records() -> None:
-    measured = judge("ddp-beats-dp", steps(own=0, dp=0.3, ddp=0.2)).measured
-    assert "1.50× (1.50 to 1.50)" in measured
-
-
-def test_sizes_other_than_the_study_s_are_named() -> None:
+def test_sizes_other_than_the_study_s_are_named_and_a_single_one_has_nothing_to_compare() -> None:
     results = build.study(batchsz=build.batchsz_results({8: 0.02, 30: 0.0125, 120: 0.01}, stopped=(8,)))
-    small, large = judge("small-batch", results), judge("large-batch", results)
-    assert small.measured.startswith("batchsz 8:") and small.verdict == "holds"
-    assert large.measured.startswith("batchsz 120:") and large.verdict == "holds"
-
-
-def test_a_single_size_has_nothing_to_compare() -> None:
-    results = build.study(batchsz=build.batchsz_results({30: 0.0125}, stopped=()))
-    assert judge("small-batch", results).verdict == judge("large-batch", results).verdict == CANNOT
+    lone = build.study(batchsz=build.batchsz_results({30: 0.0125}, stopped=()))
+    for claim, size in (("small-batch", 8), ("large-batch", 120)):
+        found = judge(claim, results)
+        assert found.measured.startswith(f"batchsz {size}:") and found.verdict == "holds"
+        assert judge(claim, lone).verdict == CANNOT
 
 
 def test_threads_on_a_machine_without_trainings_follow_the_device_parameter() -> None:

@@ -1,4 +1,4 @@
-"""The model of cost keeps its promises for every machine, and finds again what was planted."""
+"""The model of cost by hand, on records whose numbers were planted."""
 
 from __future__ import annotations
 
@@ -7,27 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import study_builder as build
-from hypothesis import given
-from hypothesis import strategies as st
 
 from parashot.errors import RecordError, UsageError
-from parashot.questions.scaling.cost_model import Cluster, Replica, Wire, exposed, fit_line, step_seconds
+from parashot.questions.scaling.cost_model import Wire, exposed, fit_line
 from parashot.questions.scaling.links import LINKS, Link, parse_link
 from parashot.questions.scaling.rows import Predictor, ScalingRow, checked_rows, shown_rows
 from parashot.questions.statistics import Interval, Resampling
 
 FEW = Resampling(0.95, 40)
 IDEAL = "inf,0"
-MIB = 2**20
-
-seconds = st.floats(1e-6, 10)
-ranks = st.integers(1, 512)
-sizes = st.floats(0, 1e10)
-wires = st.builds(lambda a, b: Wire(np.asarray(a), np.asarray(b)), st.floats(0, 1e-2), st.floats(0, 1e-7))
-replicas = st.builds(
-    lambda a, b, c: Replica(np.asarray(a), np.asarray(b), np.asarray(c)), seconds, seconds, st.floats(1, 5)
-)
-shares = st.floats(0, 1)
 
 
 def predictor(own: float = 0.0, **changes: object) -> Predictor:
@@ -39,76 +27,22 @@ def by_devices(rows: list[ScalingRow], mode: str) -> dict[int, ScalingRow]:
     return {row.devices: row for row in rows if row.mode == mode}
 
 
-# --- the formulas -----------------------------------------------------------------------------------
-
-
 def test_a_ring_by_hand() -> None:
     """Four ranks, 6 hops: each carries a quarter of 8 GB at 2 GB/s, and waits 10 µs in each of 3 messages."""
     wire = Wire.of(Link("any", 2, 10))
     assert wire.ring(4, 8e9, 3) == pytest.approx(6 * (1.0 + 3e-5))
+    assert wire.ring(1, 8e9, 3) == 0
 
 
-@given(wires, ranks, sizes)
-def test_a_ring_never_shrinks_with_its_ranks(wire: Wire, count: int, size: float) -> None:
-    assert wire.ring(1, size, 7) == 0
-    assert wire.ring(count + 1, size) >= wire.ring(count, size) * (1 - 1e-12)
+def test_what_is_hidden_ends_with_the_backward_pass() -> None:
+    assert [float(exposed(np.asarray(4.0), 0.75, backward)) for backward in (10.0, 2.0)] == [1.0, 2.0]
 
 
-@given(replicas, wires, wires, ranks, st.integers(1, 16), st.integers(1, 60), sizes, shares)
-def test_no_exchange_makes_a_step_shorter(
-    replica: Replica,
-    within: Wire,
-    between: Wire,
-    count: int,
-    on_node: int,
-    episodes: int,
-    size: float,
-    hidden: float,
-) -> None:
-    cluster = Cluster(count, on_node, within, between)
-    step = step_seconds(replica, cluster, episodes, size, 3, hidden)
-    assert step >= replica.seconds(episodes, crowded=False) * (1 - 1e-12)
-
-
-@given(replicas, wires, ranks, st.integers(1, 16), sizes, shares, st.floats(0, 1))
-def test_more_bandwidth_is_never_slower(
-    replica: Replica, wire: Wire, count: int, on_node: int, size: float, hidden: float, part: float
-) -> None:
-    faster = Wire(wire.latency, wire.seconds_per_byte * part)
-    slow, fast = (
-        step_seconds(replica, Cluster(count, on_node, wire, each), 4, size, 2, hidden)
-        for each in (wire, faster)
-    )
-    assert fast <= slow * (1 + 1e-12)
-
-
-@given(st.floats(0, 100), shares, st.floats(0, 100))
-def test_what_is_hidden_ends_with_the_backward_pass(exchange: float, hidden: float, backward: float) -> None:
-    left = exposed(np.asarray(exchange), hidden, np.asarray(backward))
-    assert max(0.0, exchange - backward) - 1e-9 <= left <= exchange
-
-
-@given(seconds, seconds, st.integers(3, 8))
-def test_a_line_is_found_again(intercept: float, slope: float, count: int) -> None:
-    x = 2.0 ** np.arange(count)
-    found = fit_line(x, intercept + slope * x)
-    assert intercept + slope == pytest.approx(found[0] + found[1], rel=1e-6)
-    assert found[1] == pytest.approx(slope, rel=1e-4, abs=1e-9 * intercept)
-
-
-@given(st.lists(seconds, min_size=3, max_size=6))
-def test_a_fit_is_never_below_nothing(times: list[float]) -> None:
-    intercept, slope = fit_line(np.arange(1, len(times) + 1), times)
-    assert intercept >= 0 and slope >= 0 and intercept + slope > 0
-
-
-@given(st.integers(2, 64), st.floats(1e-6, 1e-3), st.floats(0.01, 500))
-def test_a_link_is_found_again(count: int, latency: float, bandwidth: float) -> None:
-    wire = Wire.of(Link("planted", bandwidth, 1e6 * latency))
-    messages = 2.0 ** np.arange(12, 26, 2)
-    found = Wire.fitted(count, messages, [wire.ring(count, size) for size in messages])
-    assert found.latency == pytest.approx(wire.latency, rel=1e-6)
-    assert found.seconds_per_byte == pytest.approx(wire.seconds_per_byte, rel=1e-6)
+def test_a_fit_is_never_below_nothing() -> None:
+    intercept, slope = fit_line([1, 2, 3], [3.0, 2.0, 1.0])
+    assert intercept > 0 and slope == 0
+    intercept, slope = fit_line([1, 2, 3], [1.0, 4.0, 9.0])
+    assert intercept == 0 and slope > 0
 
 
 # --- a study ------------------------------------------------------------------------------------------
@@ -127,18 +61,16 @@ def test_planted_numbers_come_back_from_noiseless_blocks() -> None:
     assert (found.messages, found.gradient_bytes, found.per_node, found.batchsz) == (3, 460_000, 2, 16)
 
 
-def test_one_device_is_the_base() -> None:
-    for row in predictor(own=0.05).rows("ethernet-1g", [1]):
-        assert row.speedup == row.efficiency == Interval(1, 1, 1)
-        assert (row.nodes, row.replicas, row.batchsz) == (1, 1, 16)
-
-
-@given(st.sampled_from([*LINKS, "here", "0.001,5000"]), st.lists(st.integers(1, 300), min_size=1, max_size=4))
-def test_efficiency_is_at_most_ideal(link: str, devices: list[int]) -> None:
-    for row in predictor(own=0.02).rows(link, devices):
+@pytest.mark.parametrize("link", [*LINKS, "here", "0.001,5000"])
+def test_one_device_is_the_base_and_efficiency_at_most_ideal(link: str) -> None:
+    rows = predictor(own=0.02).rows(link, [1, 2, 7, 64, 300])
+    for row in rows:
         assert row.efficiency.high <= 1 + 1e-9
         assert row.seconds_per_step.low <= row.seconds_per_step.value <= row.seconds_per_step.high
         assert row.replicas <= row.batchsz
+        if row.devices == 1:
+            assert row.speedup == row.efficiency == Interval(1, 1, 1)
+            assert (row.nodes, row.replicas, row.batchsz) == (1, 1, 16)
 
 
 def test_a_link_that_costs_nothing_is_ideal() -> None:
@@ -162,11 +94,6 @@ def test_nodes_are_filled_first() -> None:
     assert [row.nodes for row in rows.values()] == [1, 1, 1, 8]
     slow = by_devices(predictor().rows("0.001,1000", [2, 8, 9], per_node=8), "weak")
     assert slow[9].efficiency.value < 0.8 * slow[8].efficiency.value
-
-
-def test_noise_widens_the_interval() -> None:
-    still, noisy = (predictor(own=own).rows("here", [2])[0].seconds_per_step for own in (0.0, 0.1))
-    assert noisy.high / noisy.low > still.high / still.low
 
 
 def test_an_overlap_that_was_not_seen_is_none_at_best_all() -> None:
@@ -211,17 +138,9 @@ def test_too_little_is_said_with_its_remedy(changes: dict[str, object], words: s
         predictor(**changes)
 
 
-# --- links ----------------------------------------------------------------------------------------------
-
-
 def test_links_by_name_and_by_number() -> None:
     assert parse_link("nvlink4") is LINKS["nvlink4"]
     assert parse_link("12.5,20") == Link("12.5 GB/s, 20 µs", 12.5, 20)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "nvlink9", "1", "1,2,3", "a,b", "0,1", "-1,1", "1,-1", "1,inf", "nan,1"]
-)
-def test_a_link_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="link"):
-        parse_link(text)
+    for text in ("", "1,2,3", "1,-1", "1,inf", "nan,1"):
+        with pytest.raises(UsageError, match="link"):
+            parse_link(text)

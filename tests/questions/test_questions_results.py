@@ -96,12 +96,8 @@ def test_tables_that_a_study_may_lack_are_empty(root: Path) -> None:
     ("path", "part"),
     [
         ("hardware.json", "hardware"),
-        ("results/tune", "tune"),
-        ("results/loader", "loader"),
         ("results/train/dp", "train/dp"),
         ("results/batchsz/blocks.csv", "batchsz"),
-        ("results/warmup", "warmup"),
-        ("results/evaluate/test_episodes.csv", "evaluate"),
     ],
 )
 def test_a_missing_part_is_one_line_or_left_out(root: Path, path: str, part: str) -> None:
@@ -125,8 +121,9 @@ def test_a_malformed_file_is_named(root: Path) -> None:
 # --- the export -------------------------------------------------------------------------------------------
 
 
-def test_an_export_is_plain_json_and_complete() -> None:
-    tree = export(analyse(build.study(), build.params()))
+def test_an_export_is_plain_json_and_complete_and_metrics_are_flat_and_few() -> None:
+    study = analyse(build.study(), build.params())
+    tree, found = export(study), metrics(study)
     assert json.loads(json.dumps(tree, allow_nan=False)) == tree
     assert all(tree[part] for part in EXPORTED) and len(tree["claims"]) == len(CLAIMS)
     assert (tree["synthetic"], tree["short_run"], tree["missing"]) == (True, True, {})
@@ -135,20 +132,17 @@ def test_an_export_is_plain_json_and_complete() -> None:
     assert ddp["efficiency"] == pytest.approx(ddp["speedup"] / 2) and ddp["val_accuracy_ci95"] > 0
     none = next(row for row in tree["batchsz"] if row["batchsz"] == 30)
     assert none["limit_seconds"] is None and none["communication_share_low"] < none["communication_share"]
-
-
-def test_real_images_and_a_long_run_are_told() -> None:
-    params = build.params()
-    data, train = replace(params.data, source="miniimagenet"), replace(params.train, episodes=400_000)
-    study = analyse(build.study(), replace(params, data=data, train=train))
-    assert (study.synthetic, study.short_run) == (False, False)
-
-
-def test_scaling_is_predicted_and_checked() -> None:
-    study = analyse(build.study(), build.params())
     assert [row.devices for row in study.scaling] == [1, 2, 4] * 2 and len(study.checked) == 2
-    scaling = export(study)["scaling"]
+    scaling = tree["scaling"]
     assert scaling["hidden"] == pytest.approx(0.75) and scaling["contention"] == pytest.approx(1.05, rel=0.02)
+
+    assert all(isinstance(value, float) and math.isfinite(value) for value in found.values())
+    assert found["ddp.speedup"] == ddp["speedup"]
+    assert study.evaluate and found["test_accuracy"] == study.evaluate.test_accuracy
+    packed = next(row for row in study.loading if row.way.way == "packed-0")
+    assert packed.speedup and found["loader.speedup"] == packed.speedup.value
+    assert found["loader.workers"] == 0 and found["gain.speedup"] > 1
+    assert found["batchsz60.speedup"] > 1 and len(found) < 30
 
 
 def test_an_empty_study_has_an_export() -> None:
@@ -160,19 +154,6 @@ def test_an_empty_study_has_an_export() -> None:
     found = metrics(study)
     verdicts = ("holds", "does_not_hold", "undecided", "cannot_be_tested_here")
     assert set(found) == {f"claims.{each}" for each in verdicts} and sum(found.values()) == len(CLAIMS)
-
-
-def test_metrics_are_flat_finite_numbers() -> None:
-    study = analyse(build.study(), build.params())
-    found = metrics(study)
-    assert all(isinstance(value, float) and math.isfinite(value) for value in found.values())
-    speedup = study.strategies["ddp"].speedup
-    assert speedup and found["ddp.speedup"] == speedup.value
-    assert study.evaluate and found["test_accuracy"] == study.evaluate.test_accuracy
-    packed = next(row for row in study.loading if row.way.way == "packed-0")
-    assert packed.speedup and found["loader.speedup"] == packed.speedup.value
-    assert found["loader.workers"] == 0 and found["gain.speedup"] > 1
-    assert found["batchsz60.speedup"] > 1 and len(found) < 30
 
 
 def test_a_number_that_is_not_finite_is_named() -> None:

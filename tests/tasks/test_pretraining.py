@@ -13,8 +13,7 @@ from tiny_data import CLASSES, IMAGES, SEED, tiny_params
 
 from parashot.data.labelled import image_order, labelled_batches, steps_per_epoch
 from parashot.data.packed import PackedSplit
-from parashot.errors import DataError, NonfiniteError
-from parashot.model.classifier import ImageClassifier
+from parashot.errors import DataError
 from parashot.model.network import build_network
 from parashot.model.residual import ResidualHead
 from parashot.model.weights import load_network
@@ -58,27 +57,21 @@ def pretrain(described: Job) -> TrainResult:
 
 
 @pytest.fixture(scope="module")
-def told() -> list[Run]:
-    """What was shown of the training of `done` while it grew."""
-    return []
-
-
-@pytest.fixture(scope="module")
-def done(tiny_packed: Path, tmp_path_factory: pytest.TempPathFactory, one_core: None, told: list[Run]) -> Job:
-    """A finished pretraining of a network with a residual head."""
+def done(
+    tiny_packed: Path, tmp_path_factory: pytest.TempPathFactory, one_core: None
+) -> tuple[Job, list[Run]]:
+    """A finished pretraining of a network with a residual head, and what was shown of it while it grew."""
+    told: list[Run] = []
     described = job(tmp_path_factory.mktemp("pretrained"), tiny_packed, pretrain__epochs=12)
     pretrain(replace(described, live=told.append))
-    return described
+    return described, told
 
 
 @pytest.fixture(scope="module")
-def pretrained(done: Job) -> Path:
+def pretrained(done: tuple[Job, list[Run]]) -> Path:
     """Its weights."""
-    assert done.model is not None
-    return done.model
-
-
-# --- images -----------------------------------------------------------------------------------------------
+    assert done[0].model is not None
+    return done[0].model
 
 
 def test_an_epoch_is_every_image_once_in_an_order_of_its_own() -> None:
@@ -134,12 +127,18 @@ def test_augmentation_is_a_function_of_the_image_in_the_plan(tiny_packed: Path) 
     assert not torch.equal(whole, task.prepare((images, labels, indices + 10, step)))
 
 
-# --- the run ----------------------------------------------------------------------------------------------
+def test_small_images_come_first(tiny_packed: Path) -> None:
+    small: dict[str, Value] = {"model.image_size": 20, "pretrain.small_size": 16, "pretrain.small_share": 0.5}
+    task = PretrainingTask(tiny_params({**SETTINGS, **small, "pretrain.epochs": 2}), tiny_packed)
+    batches = task.batches(Plan(task.items, task.batchsz), alone())
+    sizes = [task.prepare(batch.data).shape[-1] for batch in batches]
+    assert sizes == [16] * STEPS + [20] * STEPS
 
 
-def test_it_learns_and_tells_what_it_did(done: Job, told: list[Run]) -> None:
-    result = read_result(TrainResult, done.out / "result.json")
-    rows = read_rows(HistoryRow, done.out / "history.csv")
+def test_it_learns_and_tells_what_it_did(done: tuple[Job, list[Run]]) -> None:
+    described, told = done
+    result = read_result(TrainResult, described.out / "result.json")
+    rows = read_rows(HistoryRow, described.out / "history.csv")
     assert (result.status, result.steps, result.items) == ("ok", 12 * STEPS, rows[-1].items)
     assert result.train_accuracy is not None
     assert result.train_accuracy > 0.6  # one in four is chance
@@ -148,11 +147,11 @@ def test_it_learns_and_tells_what_it_did(done: Job, told: list[Run]) -> None:
     assert validated == [2 * STEPS * number for number in range(1, 7)]
     assert rows[-1].val_accuracy == result.val_accuracy
     assert {each.status for each in told} == {"running"}
-    [run] = read_runs(done.out / "records.jsonl")
+    [run] = read_runs(described.out / "records.jsonl")
     assert (run.status, run.uuid, run.params["pretrain.epochs"]) == ("ok", told[0].uuid, "4")
     assert (run.tags["why"], run.model) == ("a test", None)
-    assert read_json(done.out / "metrics.json")["items"] == result.items
-    assert done.scratch is not None and not list(done.scratch.iterdir())
+    assert read_json(described.out / "metrics.json")["items"] == result.items
+    assert described.scratch is not None and not list(described.scratch.iterdir())
 
 
 def test_it_learns_by_cosines_too(tiny_packed: Path, tmp_path: Path) -> None:
@@ -174,33 +173,6 @@ def test_what_it_writes_is_a_network_that_compares_by_cosine(pretrained: Path) -
     assert all(not torch.equal(ours, first) for ours, first in pairs if ours.dim() > 1)
 
 
-def test_small_images_come_first(tiny_packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-    forward = ImageClassifier.forward
-
-    def watched(self: ImageClassifier, images: torch.Tensor) -> torch.Tensor:
-        seen.append(images.shape[-1])
-        return forward(self, images)
-
-    monkeypatch.setattr(ImageClassifier, "forward", watched)
-    monkeypatch.setattr("parashot.train.run._MEMORY_STEPS", 0)
-    small: dict[str, Value] = {"pretrain__small_size": 16, "pretrain__small_share": 0.5}
-    pretrain(job(tmp_path, tiny_packed, pretrain__epochs=2, model__image_size=20, **small))
-    assert seen == [16] * STEPS + [20] * STEPS
-
-
-def test_nonfinite_stops_in_one_line(tiny_packed: Path, tmp_path: Path) -> None:
-    broken = job(
-        tmp_path, tiny_packed, pretrain__learning_rate=10, pretrain__weight_decay=1, pretrain__epochs=400
-    )
-    said = (
-        r"^pretrain: NaN or infinity in step \d+ of 1600 \(images .*; set a smaller pretrain.learning_rate$"
-    )
-    with pytest.raises(NonfiniteError, match=said):
-        pretrain(broken)
-    assert broken.model is not None and not broken.model.exists()
-
-
 def test_without_pretraining_there_is_a_file_with_the_reason(tmp_path: Path) -> None:
     weights, out = tmp_path / "embedding.safetensors", tmp_path / "pretrain"
     skip_pretraining(weights, out, Provenance())
@@ -210,15 +182,9 @@ def test_without_pretraining_there_is_a_file_with_the_reason(tmp_path: Path) -> 
     assert (run.status, run.tags["reason"]) == ("skipped", "pretrain.epochs is 0")
 
 
-# --- trainings that begin with it -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("head", ["relation", "residual"])
-def test_a_training_begins_with_its_embedding(
-    tiny_packed: Path, pretrained: Path, tmp_path: Path, head: str
-) -> None:
+def test_a_training_begins_with_its_embedding(tiny_packed: Path, pretrained: Path, tmp_path: Path) -> None:
     settings: dict[str, Value] = {"train.learning_rate": 1e-9, "train.schedule": "constant"}
-    params = tiny_params({**SETTINGS, **settings, "model.head": head, "train.episodes": 3})
+    params = tiny_params({**SETTINGS, **settings, "model.head": "relation", "train.episodes": 3})
     train(episode_job("serial", params, tiny_packed, tmp_path / "out", pretrained=pretrained))
     theirs, ours = load_network(pretrained), load_network(tmp_path / "out/model.safetensors")
     fresh = build_network(params.model, SEED)

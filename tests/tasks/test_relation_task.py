@@ -7,11 +7,10 @@ import torch
 from small_tasks import NOWHERE
 from tiny_data import tiny_params
 
-from parashot.data.augment import Augmentation
 from parashot.model.losses import LOSSES
 from parashot.parallel.registry import step_options
 from parashot.parsing import Value
-from parashot.tasks.relation import RelationTask, augmentation
+from parashot.tasks.relation import RelationTask
 
 
 def task(**train: Value) -> RelationTask:
@@ -65,9 +64,3 @@ def test_what_is_still_open_is_full_precision_and_not_compiled() -> None:
     for precision, computed in (("auto", "fp32"), ("fp32", "fp32"), ("bf16", "bf16")):
         assert step_options(tiny_params({"train.precision": precision}).train).precision == computed
     assert step_options(tiny_params({"train.compile": "auto"}).train).compile == "none"
-
-
-def test_the_recipe_of_augmentation_is_the_one_in_params() -> None:
-    params = tiny_params({"augment.crop": 0.4, "augment.flip": True, "augment.jitter": 0.2})
-    assert augmentation(params.augment) == Augmentation(crop=0.4, flip=True, jitter=0.2)
-    assert not augmentation(tiny_params().augment).active

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from parashot.model.weights import load_network
 from parashot.parallel.registry import STRATEGIES
 from parashot.parallel.strategy import Strategy
 from parashot.parsing import Value
-from parashot.records import Provenance, Run, read_json, read_result, read_rows, read_runs
+from parashot.records import Provenance, read_json, read_result, read_rows, read_runs
 from parashot.task import Batch, mean_and_ci95
 from parashot.tasks.evaluation import draw_split, episode_accuracies
 from parashot.train.job import episode_job
@@ -29,24 +30,20 @@ FILES = {*RECORDS, "model.safetensors", "val_episodes.csv"}
 PROVENANCE = Provenance({"train.batchsz": "3"}, {"source": "tiny"})
 
 
-class Trainings:
-    """Trainings on the tiny data, in a folder of their own."""
-
-    def __init__(self, packed: Path, folder: Path) -> None:
-        self.packed, self.folder = packed, folder
-        self.seen: list[Run] = []
-
-    def __call__(self, strategy: str = "serial", out: str = "out", **settings: Value) -> TrainResult:
-        params = tiny_params({key.replace("__", "."): value for key, value in settings.items()})
-        folder, live = self.folder / out, self.seen.append
-        result = train(episode_job(strategy, params, self.packed, folder, PROVENANCE, live=live))
-        assert result is not None
-        return result
+Train = Callable[..., TrainResult]
 
 
 @pytest.fixture
-def run(tiny_packed: Path, tmp_path: Path, standing_launch: None) -> Trainings:
-    return Trainings(tiny_packed, tmp_path)
+def run(tiny_packed: Path, tmp_path: Path, standing_launch: None) -> Train:
+    """Train on the tiny data, with `train.x` given as `train__x`."""
+
+    def trained(strategy: str = "serial", out: str = "out", **settings: Value) -> TrainResult:
+        params = tiny_params({key.replace("__", "."): value for key, value in settings.items()})
+        result = train(episode_job(strategy, params, tiny_packed, tmp_path / out, PROVENANCE))
+        assert result is not None
+        return result
+
+    return trained
 
 
 def names(folder: Path) -> set[str]:
@@ -54,11 +51,12 @@ def names(folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_folder_holds_all_there_is_to_know(run: Trainings, tmp_path: Path, strategy: str) -> None:
+def test_the_folder_holds_all_there_is_to_know(
+    run: Train, tiny_packed: Path, tmp_path: Path, strategy: str
+) -> None:
     result, out = run(strategy), tmp_path / "out"
     replicas = 1 if strategy == "serial" else 2
     assert names(out) == FILES
-    assert run.seen == []  # it is short
     assert read_result(TrainResult, out / "result.json") == result
     assert (result.status, result.replicas, result.steps, result.items) == ("ok", replicas, 3, 7)
     assert result.ranks_identical
@@ -75,7 +73,7 @@ def test_the_folder_holds_all_there_is_to_know(run: Trainings, tmp_path: Path, s
 
     # the saved model, evaluated alone, has the accuracies that were written, by however many ranks
     network = load_network(out / "model.safetensors")
-    measured = episode_accuracies(network, draw_split(run.packed, "val", EVALUATED, PACKED_EPISODES, SEED))
+    measured = episode_accuracies(network, draw_split(tiny_packed, "val", EVALUATED, PACKED_EPISODES, SEED))
     written = read_rows(EpisodeAccuracy, out / "val_episodes.csv")
     assert [each.episode for each in written] == list(range(PACKED_EPISODES))
     np.testing.assert_allclose([each.accuracy for each in written], measured)
@@ -94,26 +92,25 @@ def test_the_folder_holds_all_there_is_to_know(run: Trainings, tmp_path: Path, s
     assert losses == [(row.step, row.loss) for row in history]
 
 
-@pytest.mark.parametrize("strategy", ["dp", "ddp"])
 def test_it_gives_the_same_bytes_again_whether_memory_is_measured_or_not(
-    run: Trainings, tmp_path: Path, strategy: str, monkeypatch: pytest.MonkeyPatch
+    run: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(strategy, "first")
-    monkeypatch.setattr("parashot.train.run._MEMORY_STEPS", 0)  # in this process
-    run(strategy, "second")
+    run("dp", "first")
+    monkeypatch.setattr("parashot.train.run._MEMORY_STEPS", 0)
+    run("dp", "second")
     for name in ("model.safetensors", "val_episodes.csv"):
         first, second = ((tmp_path / each / name).read_bytes() for each in ("first", "second"))
         assert first == second
 
 
-def test_a_batch_for_each_rank_is_as_many_times_the_work(run: Trainings, tmp_path: Path) -> None:
+def test_a_batch_for_each_rank_is_as_many_times_the_work(run: Train, tmp_path: Path) -> None:
     result = run("ddp", train__batch_per="rank", train__batchsz=2, train__episodes=5)
     assert (result.replicas, result.batch_per) == (2, "rank")
     assert (result.batchsz, result.items, result.steps) == (4, 10, 3)
     assert [row.items for row in read_rows(HistoryRow, tmp_path / "out/history.csv")] == [4, 8, 10]
 
 
-def test_a_small_batch_says_which_replicas_it_feeds(run: Trainings) -> None:
+def test_a_small_batch_says_which_replicas_it_feeds(run: Train) -> None:
     result = run("dp", parallel__replicas=4, train__batchsz=2)
     assert result.replicas == 2
     assert result.how.endswith("; batchsz 2 feeds only 2 of 4")
@@ -121,7 +118,7 @@ def test_a_small_batch_says_which_replicas_it_feeds(run: Trainings) -> None:
     assert (lone.replicas, lone.batchsz, lone.items) == (2, 3, 7)
 
 
-def test_what_is_not_run_is_skipped_with_its_reason(run: Trainings, tmp_path: Path) -> None:
+def test_what_is_not_run_is_skipped_with_its_reason(run: Train, tmp_path: Path) -> None:
     result, out = run("layer_split", parallel__replicas=3), tmp_path / "out"
     reason = "layer_split has 2 parts for 2 devices, not 3; set parallel.replicas=2"
     assert result == TrainResult("layer_split", "skipped", reason)
@@ -134,7 +131,7 @@ def test_what_is_not_run_is_skipped_with_its_reason(run: Trainings, tmp_path: Pa
 
 
 def test_replicas_that_drift_apart_are_noted_at_the_next_save(
-    run: Trainings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    run: Train, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     agree = iter([True, False])  # test_strategies.py: one bit is seen
     monkeypatch.setattr(Strategy, "replicas_agree", lambda self: next(agree))
@@ -143,7 +140,7 @@ def test_replicas_that_drift_apart_are_noted_at_the_next_save(
 
 
 def test_a_training_that_fails_leaves_what_was_there(
-    run: Trainings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, taken = Strategy.step, count()
 
@@ -163,12 +160,3 @@ def test_a_training_that_fails_leaves_what_was_there(
     run("dp")
     assert names(tmp_path / "out") == FILES
     assert names(tmp_path) == {"out"}
-
-
-def test_a_run_is_shown_while_it_grows(run: Trainings, tmp_path: Path) -> None:
-    run(tracking__live_seconds=0)
-    (final,) = read_runs(tmp_path / "out/records.jsonl")
-    assert [each.status for each in run.seen] == ["running", "running"]
-    assert {each.uuid for each in run.seen} == {final.uuid}
-    assert [max(metric.step for metric in each.metrics) for each in run.seen] == [2, 3]
-    assert all(each.end_ms is None and not each.artifacts for each in run.seen)

@@ -1,18 +1,29 @@
-"""Predicted classes of pictures, for people and for programs."""
+"""Predicted classes of pictures, for people and for programs: a table, CSV, JSON, and a sheet to look at."""
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from PIL import Image
+
+from parashot.classify.pictures import read_picture
 from parashot.plain import aligned, cell, printable
+from parashot.templates import render
 
 _COLUMNS = 8
 """With more classes, the table for people shows each picture's best ones only."""
+
+_SIDE = 160
+"""Pixels of the longer side of a thumbnail in the sheet."""
+
+_BARS = 4
+"""Classes that the sheet shows for each picture."""
 
 
 @dataclass(frozen=True)
@@ -45,16 +56,16 @@ def as_table(predictions: Sequence[Prediction], classes: Sequence[str]) -> str:
 
 def as_csv(predictions: Sequence[Prediction], classes: Sequence[str]) -> str:
     """Render the same as CSV with every digit; no name is a formula to a spreadsheet."""
+
+    def name(text: str) -> str:
+        return cell(printable(text))
+
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["picture", "class", *map(_cell, classes)])
+    writer.writerow(["picture", "class", *map(name, classes)])
     for each in predictions:
-        writer.writerow([_cell(str(each.path)), _cell(each.best(classes)), *each.scores])
+        writer.writerow([name(str(each.path)), name(each.best(classes)), *each.scores])
     return buffer.getvalue()
-
-
-def _cell(name: str) -> str:
-    return cell(printable(name))
 
 
 def as_json(predictions: Sequence[Prediction], classes: Sequence[str]) -> str:
@@ -68,6 +79,22 @@ def as_json(predictions: Sequence[Prediction], classes: Sequence[str]) -> str:
         for each in predictions
     ]
     return json.dumps({"classes": list(classes), "pictures": pictures}, indent=2, allow_nan=False) + "\n"
+
+
+def sheet(predictions: Sequence[Prediction], shots: Mapping[str, Sequence[Path]], weights: str) -> str:
+    """Render every picture with its class as one HTML page, which fetches nothing. `weights`: the network."""
+    ranked = [(each.path, each.ranked(list(shots))[:_BARS]) for each in predictions]
+    names = {"printable": printable, "thumbnail": _thumbnail}
+    return render("classify/sheet.html", pictures=ranked, shots=shots, weights=weights, **names)
+
+
+def _thumbnail(path: Path) -> str:
+    """Return a small JPEG of a picture as a data URL."""
+    image = Image.fromarray(read_picture(path))
+    image.thumbnail((_SIDE, _SIDE))
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=85)
+    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
 
 
 def known_and_right(predictions: Sequence[Prediction], classes: Sequence[str]) -> tuple[int, int]:

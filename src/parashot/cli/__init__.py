@@ -1,34 +1,29 @@
-"""The command `parashot`: a module per command, each heavy import within the command that needs it."""
+"""The command `parashot`: the options of every command; its own module is imported when it runs."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from importlib import metadata
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module, metadata
+from pathlib import Path
 
-from parashot.cli import (
-    advise,
-    classify,
-    clean,
-    doctor,
-    evaluate,
-    init,
-    measure,
-    predict,
-    recipe,
-    summary,
-    sweep,
-)
 from parashot.command import guarded
 
-COMMANDS = (doctor, recipe, summary, advise, measure, init, predict, sweep, evaluate, classify, clean)
-"""In the order of `--help`; each adds its parser, whose default `run` takes the parsed command line."""
+PARAMS, PIPELINE, REPORT = Path("params.yaml"), Path("dvc.yaml"), Path("parashot-report")
+TRAINING = "training"
+"""Section of the user's own params.yaml: the way to train, for his code to follow."""
+
+REMOVED = {"checkpoints": [".scratch"], "mlflow": ["mlflow.db*", "mlruns/*"]}
+"""Patterns of what each kind of `parashot clean` removes."""
+
+LARGEST = 2**31 - 1
+"""Of whole numbers, here as in params.yaml."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line (this process's where None is given) and return its exit status."""
     command = parser().parse_args(arguments)
-    return guarded(lambda: command.run(command))
+    return guarded(lambda: import_module(f"parashot.cli.{command.command}").run(command))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -43,6 +38,220 @@ def parser() -> argparse.ArgumentParser:
         version = "(not installed)"
     whole.add_argument("--version", action="version", version=f"parashot {version}")
     commands = whole.add_subparsers(metavar="COMMAND", required=True)
-    for each in COMMANDS:
-        each.add_parser(commands)
+    for name, (what, description, add_options) in COMMANDS.items():
+        each = commands.add_parser(name, help=what, description=description)
+        add_options(each)
+        each.set_defaults(command=name)
     return whole
+
+
+# --- types of arguments -------------------------------------------------------------------------------
+
+
+def at_least(low: int) -> Callable[[str], int]:
+    """Return a type of argument: a whole number from `low` to `LARGEST`."""
+
+    def whole_number(text: str) -> int:
+        if not low <= int(text) <= LARGEST:
+            raise argparse.ArgumentTypeError(f"{text} is not between {low} and {LARGEST}")
+        return int(text)
+
+    return whole_number
+
+
+def minutes(text: str) -> float:
+    """Type of argument: minutes, of which one at least is needed."""
+    value = float(text)
+    if not 1 <= value <= 24 * 60:
+        raise argparse.ArgumentTypeError(f"{text} is not between 1 and {24 * 60}")
+    return value
+
+
+# --- options ------------------------------------------------------------------------------------------
+
+
+def _counts(parser: argparse.ArgumentParser, *counts: tuple[str, int, int, str]) -> None:
+    """Add options that take a whole number: name, least value, default and meaning of each."""
+    for name, low, value, what in counts:
+        kind, said = at_least(low), f"{what} ({value})"
+        parser.add_argument(f"--{name}", metavar="N", type=kind, default=value, help=said)
+
+
+def _json(parser: argparse.ArgumentParser, how: str = "") -> None:
+    parser.add_argument("--json", action="store_true", help=f"print JSON{how}")
+
+
+def _weights(parser: argparse.ArgumentParser) -> None:
+    said = (
+        "model.safetensors of a training; default: the one that stage evaluate chose in this folder, if it "
+        "was trained on photographs, else the network that comes with parashot"
+    )
+    parser.add_argument("--weights", metavar="FILE", type=Path, help=said)
+
+
+def _recipe(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", metavar="NAME", help="recipe to print; default: list all")
+
+
+def _summary(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--to", metavar="DIR", type=Path, help="write DIR/README.md and its figures instead")
+    parser.add_argument("--title", default="The study", help="heading of the page (The study)")
+
+
+def _advise(parser: argparse.ArgumentParser) -> None:
+    _json(parser)
+    said = f"write the advised settings into FILE ({PARAMS})"
+    parser.add_argument("--apply", metavar="FILE", nargs="?", type=Path, const=PARAMS, help=said)
+
+
+def _measure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", type=Path, help="a Python file")
+    parser.add_argument("--budget", metavar="MINUTES", type=minutes, default=10.0, help="time to spend (10)")
+    said = "exit with 1 where what is recommended is not X times as fast as the default"
+    parser.add_argument("--fail-below", metavar="X", type=float, help=said)
+    _json(parser)
+
+
+def _init(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", type=Path, help="a Python file, as for `parashot measure`")
+
+
+def _predict(parser: argparse.ArgumentParser) -> None:
+    gpus = "1,2,4,8,64"
+    parser.add_argument("--gpus", metavar="N,N,…", default=gpus, help=f"numbers of devices ({gpus})")
+    link = "link between nodes: here, a name such as infiniband-hdr, or GB/s,latency in µs (here)"
+    parser.add_argument("--link", metavar="LINK", default="here", help=link)
+    parser.add_argument("--within", metavar="LINK", help="link within a node; default: as measured here")
+    per_node, batchsz = "devices of a node; default: as here", "episodes per step; default: the study's"
+    parser.add_argument("--per-node", metavar="N", type=at_least(1), help=per_node)
+    parser.add_argument("--batchsz", metavar="N", type=at_least(1), help=batchsz)
+    _json(parser, " in full precision")
+
+
+def _sweep(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-S",
+        dest="choices",
+        metavar="KEY=VALUE[,VALUE…]",
+        action="append",
+        default=[],
+        help="a knob and its values, written as for `dvc exp run -S`; may be repeated",
+    )
+    parser.add_argument("--recipe", metavar="NAME", help="recipe whose knobs replace those of params.yaml")
+    parser.add_argument("--strategy", metavar="NAME", default="serial", help="strategy of every run (serial)")
+    parser.add_argument("--address", metavar="HOST:PORT", help="a running Ray cluster; default: this machine")
+    out = Path("results/sweep")
+    parser.add_argument("--out", metavar="DIR", type=Path, default=out, help=f"folder of results ({out})")
+    _counts(
+        parser,
+        ("cpus-per-run", 1, 1, "hardware threads of each run"),
+        ("gpus-per-run", 0, 0, "GPUs of each run"),
+        ("retries", 0, 3, "restarts of a run whose process or node is lost"),
+    )
+    _json(parser)
+
+
+def _evaluate(parser: argparse.ArgumentParser) -> None:
+    data = "a copy of miniImageNet, or a study's data/packed"
+    parser.add_argument("--data", metavar="PATH", type=Path, required=True, help=data)
+    _weights(parser)
+    split = "split that the classes are from (test)"
+    parser.add_argument("--split", choices=("test", "val"), default="test", help=split)
+    _counts(
+        parser,
+        ("n-way", 2, 5, "classes per episode"),
+        ("k-shot", 1, 1, "examples per class"),
+        ("k-query", 1, 15, "queries per class"),
+        ("episodes", 2, 10_000, "episodes"),
+        ("transductive", 0, 0, "number of these also measured with batch norm by their own images"),
+        ("seed", 0, 0, "seed of the episodes"),
+    )
+    _json(parser, " in full precision")
+
+
+def _classify(parser: argparse.ArgumentParser) -> None:
+    shots, images = "examples: a folder per class with one or more images", "pictures, or folders of them"
+    parser.add_argument("--shots", metavar="DIR", type=Path, required=True, help=shots)
+    parser.add_argument("--images", metavar="PATH", type=Path, nargs="+", required=True, help=images)
+    _weights(parser)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON in full precision")
+    form.add_argument("--csv", action="store_true", help="print CSV in full precision")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="also write a page with thumbnails")
+
+
+def _clean(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"{' or '.join(REMOVED)}; default: all")
+    parser.add_argument("--yes", action="store_true", help="remove them; without it they are only listed")
+
+
+COMMANDS: Mapping[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] = {
+    "doctor": (
+        "check this machine and this checkout, and estimate the duration of a study",
+        "Check cores, memory, GPUs, PyTorch, DVC, git and MLflow, and time a few steps to estimate how long "
+        "the study of params.yaml takes here. Exit status 1 if something would stop it.",
+        _json,
+    ),
+    "recipe": (
+        "print a named set of knobs for dvc exp run, or list the sets",
+        "Print a recipe, a named set of knobs, for use in dvc exp run $(parashot recipe NAME).",
+        _recipe,
+    ),
+    "summary": (
+        "print the tables of the study",
+        "Print the tables of the study in this folder as Markdown, or write them to a folder together with "
+        "the figures.",
+        _summary,
+    ),
+    "advise": (
+        "recommend strategy, loader, batch size and precision for this machine",
+        "Recommend a strategy, loader, batch size and precision from the measurements of the study in this "
+        "folder, with the gain and the certainty of each; or the way to train that `parashot measure` found "
+        "here.",
+        _advise,
+    ),
+    "measure": (
+        "find the fastest way to train your own network",
+        "Measure strategies, loader workers and precisions on the training that FILE describes and recommend "
+        f"the fastest; every timed block is written to {REPORT}/. FILE has functions network(), dataset(), "
+        "loss(network, batch) and optimizer(parameters), and a number batchsz.",
+        _measure,
+    ),
+    "init": (
+        "add a stage that measures your training to your own DVC project",
+        f"Add a stage `measure` to {PIPELINE} of the DVC project in this folder, which runs `parashot "
+        f"measure FILE`, and to {PARAMS} its budget and a section `{TRAINING}`, which `parashot advise "
+        "--apply` sets. All else in both files stays as it is.",
+        _init,
+    ),
+    "predict": (
+        "predict the time of a DDP step on more devices",
+        "Predict seconds, speedup and efficiency of DDP's step on more devices like those that the study in "
+        "this folder measured, with intervals. The model: docs/predict.md.",
+        _predict,
+    ),
+    "sweep": (
+        "train a grid of params on this machine or on a Ray cluster",
+        "Train every combination of the given values on the packed data of this checkout, on this machine or "
+        "on the nodes of a Ray cluster. Runs that have a result are not repeated.",
+        _sweep,
+    ),
+    "evaluate": (
+        "measure a network's few-shot accuracy on unseen classes",
+        "Measure a network's accuracy on episodes of unseen classes, in eval mode, with 95% intervals, and "
+        "the margin of its relation head over the cosine of the same embedding.",
+        _evaluate,
+    ),
+    "classify": (
+        "classify your own pictures by a few examples of each class",
+        "Classify pictures by examples. The classes need not be those of the training.",
+        _classify,
+    ),
+    "clean": (
+        "remove saved states of unfinished trainings, and MLflow's runs",
+        "Remove checkpoints (unfinished trainings then start from the beginning) and MLflow's runs (`dvc "
+        "repro` publishes those in results/ again). `dvc gc --workspace` shrinks DVC's cache.",
+        _clean,
+    ),
+}
+"""Help, description and options of each command, in the order of `--help`."""

@@ -1,54 +1,44 @@
-"""`parashot advise`: what to use on this machine, by what was measured in this folder."""
+"""`parashot advise`: what to use on this machine, by what was measured in this folder.
+
+That is a study, or what `parashot measure` recommended.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from parashot.cli.arguments import PARAMS, Commands, is_study, study_here
-from parashot.cli.own_advice import advise_own
+from parashot.cli import REPORT, TRAINING
+from parashot.cli.shared import is_study, study_here
+from parashot.errors import ParamsError, RecordError
+from parashot.files import replacing_file
+from parashot.hardware import inspect_hardware
+from parashot.knobs import arguments, write_settings
+from parashot.parsing import read_yaml
+from parashot.questions.study import Study
+from parashot.records import Hardware, read_json
 
-if TYPE_CHECKING:
-    from parashot.questions.study import Study
-    from parashot.records import Hardware
-
-
-def add_parser(commands: Commands) -> None:
-    """Add `parashot advise`."""
-    parser = commands.add_parser(
-        "advise",
-        help="recommend strategy, loader, batch size and precision for this machine",
-        description="Recommend a strategy, loader, batch size and precision from the measurements of the "
-        "study in this folder, with the gain and the certainty of each; or the way to train that "
-        "`parashot measure` found here.",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--apply",
-        metavar="FILE",
-        nargs="?",
-        type=Path,
-        const=PARAMS,
-        help=f"write the advised settings into FILE ({PARAMS})",
-    )
-    parser.set_defaults(run=_run)
+ADVICE = REPORT / "advice.json"
+NO_SETTINGS = ("way", "batchsz")
+"""Fields of a way that are none: its name, and what the measured file itself says."""
 
 
-def _run(command: argparse.Namespace) -> None:
+def run(command: argparse.Namespace) -> None:
+    """Print what is advised, and apply it where that was asked for."""
     if is_study():
         _advise(command)
     else:
-        advise_own(command.apply, as_json=command.json)
+        _advise_own(command)
+
+
+# --- by the study -------------------------------------------------------------------------------------
 
 
 def _advise(command: argparse.Namespace) -> None:
-    """Print what the study here says, and apply it where that was asked for."""
-    from parashot.hardware import inspect_hardware
-    from parashot.knobs import arguments, write_settings
-
     study, here = study_here(), inspect_hardware()
     notes = _notes(study, here)
     if command.apply:
@@ -62,27 +52,22 @@ def _advise(command: argparse.Namespace) -> None:
             "notes": notes,
         }
         print(json.dumps(tree, indent=2, ensure_ascii=False))
-    else:
-        print(study.answer)
-        print(_text(study), end="")
-        if study.settings:
-            print(f"\nset by  dvc exp run {' '.join(arguments(study.settings))}")
-        if command.apply:
-            print(f"written into {command.apply}; `dvc repro` follows it")
-        print("".join(f"\nNote: {note}\n" for note in notes), end="")
-
-
-def _text(study: Study) -> str:
-    """A paragraph for each piece of advice."""
-    lines: list[str] = []
+        return
+    print(study.answer)
     for each in study.advice:
         if not each.choice:
-            lines += [f"\n{each.topic}: not known", f"  missing  {each.sure}"]
+            print(f"\n{each.topic}: not known\n  missing  {each.sure}")
             continue
-        lines.append(f"\n{each.topic}: {each.choice}{'' if each.decided else ' (undecided)'}")
-        told = (("buys", each.buys), ("sure", each.sure), ("changes", each.changes))
-        lines += [f"  {name:<8} {words}" for name, words in told if words]
-    return "".join(f"{line}\n" for line in lines)
+        print(f"\n{each.topic}: {each.choice}{'' if each.decided else ' (undecided)'}")
+        for name, words in (("buys", each.buys), ("sure", each.sure), ("changes", each.changes)):
+            if words:
+                print(f"  {name:<8} {words}")
+    if study.settings:
+        print(f"\nset by  dvc exp run {' '.join(arguments(study.settings))}")
+    if command.apply:
+        print(f"written into {command.apply}; `dvc repro` follows it")
+    for note in notes:
+        print(f"\nNote: {note}")
 
 
 def _notes(study: Study, here: Hardware) -> list[str]:
@@ -104,3 +89,58 @@ def _notes(study: Study, here: Hardware) -> list[str]:
     if study.synthetic:
         notes.append("measured on synthetic images: times are real, accuracies only compare strategies")
     return notes
+
+
+# --- by `parashot measure` ----------------------------------------------------------------------------
+
+
+def _advise_own(command: argparse.Namespace) -> None:
+    advice = _read_advice()
+    if command.apply:
+        write_training(command.apply, advice["advised"])
+    if command.json:
+        print(json.dumps(advice, indent=2, ensure_ascii=False))
+        return
+    print(advice["sentence"])
+    for note in advice.get("warnings", []):
+        print(f"Note: {note}")
+    if advice.get("stopped"):
+        print("Note: it was stopped before its end")
+    if advice.get("hardware") != json.loads(json.dumps(asdict(inspect_hardware()))):
+        print("Note: measured on another machine or with other software; measure again")
+    if command.apply:
+        print(f"written into {command.apply}, section {TRAINING}")
+
+
+def _read_advice() -> dict[str, Any]:
+    if not ADVICE.exists():
+        raise RecordError(
+            "nothing was measured in this folder yet; run `parashot measure FILE` or `dvc repro`"
+        )
+    tree = read_json(ADVICE)
+    if not isinstance(tree, dict) or not isinstance(tree.get("advised"), dict) or "sentence" not in tree:
+        raise RecordError(f"{ADVICE}: not what `parashot measure` writes; run it again")
+    return tree
+
+
+def training_settings(way: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a way that go into the section `training`."""
+    return {key: value for key, value in way.items() if key not in NO_SETTINGS}
+
+
+def write_training(path: Path, way: Mapping[str, Any]) -> None:
+    """Set the section in the YAML file at `path`, where it need not be yet; comments and other keys stay.
+
+    Raises `ParamsError`, and leaves the file as it was, where it is no file of sections.
+    """
+    from ruamel.yaml import YAML  # as `dvc exp run -S` writes it
+
+    plain = read_yaml(path) or {}
+    if not isinstance(plain, dict) or not isinstance(plain.get(TRAINING) or {}, dict):
+        raise ParamsError(f"{path}: {TRAINING} cannot be a section there; name a YAML file of sections")
+    yaml = YAML()
+    tree = yaml.load(path) or {}
+    tree[TRAINING] = tree.get(TRAINING) or {}
+    tree[TRAINING].update(training_settings(way))
+    with replacing_file(path) as temporary:
+        yaml.dump(tree, temporary)

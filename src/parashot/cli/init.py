@@ -1,35 +1,61 @@
-"""`parashot init`: a stage of the user's own DVC project that measures his training."""
+"""`parashot init`: a stage of the user's own DVC project that measures his training.
+
+What it adds to dvc.yaml and params.yaml is added as text, so that all else in them stays as it was written.
+"""
 
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
+from textwrap import indent
+from typing import Any
 
-from parashot.cli.arguments import PARAMS, Commands, is_study
-from parashot.cli.own_project import PIPELINE, params_with_sections, pipeline_with_stage
-from parashot.cli.training import TRAINING
-from parashot.errors import UsageError
+from parashot.cli import PARAMS, PIPELINE, REPORT, TRAINING
+from parashot.cli.advise import training_settings
+from parashot.cli.shared import is_study
+from parashot.errors import ParamsError, UsageError
 from parashot.files import replacing_file
+from parashot.parsing import parse_yaml, read_yaml
+
+STAGE = """\
+# The fastest way to train {file} on this machine; `parashot advise --apply` writes it into {params}.
+# Add to deps what else the training reads: your modules, your data.
+measure:
+  cmd: parashot measure {file} --budget ${{measure.budget}}
+  deps:
+    - {file}
+  params:
+    - measure
+  metrics:
+    - {report}/advice.json: {{cache: false}}
+  plots:
+    - {report}/finals.csv:
+        cache: false
+        template: bar_horizontal_sorted
+        title: Seconds of all rounds
+        x: seconds
+        y: way
+  outs: # small enough for git
+    - {report}/index.html: {{cache: false}}
+    - {report}/parts.csv: {{cache: false}}
+    - {report}/refining.csv: {{cache: false}}
+    - {report}/search.csv: {{cache: false}}
+    - {report}/sizes.csv: {{cache: false}}
+    - {report}/skipped.csv: {{cache: false}}
+    - {report}/ways.csv: {{cache: false}}
+"""
 
 
-def add_parser(commands: Commands) -> None:
-    """Add `parashot init`."""
-    parser = commands.add_parser(
-        "init",
-        help="add a stage that measures your training to your own DVC project",
-        description=f"Add a stage `measure` to {PIPELINE} of the DVC project in this folder, which runs "
-        f"`parashot measure FILE`, and to {PARAMS} its budget and a section `{TRAINING}`, which "
-        "`parashot advise --apply` sets. All else in both files stays as it is.",
-    )
-    parser.add_argument("file", metavar="FILE", type=Path, help="a Python file, as for `parashot measure`")
-    parser.set_defaults(run=_run)
-
-
-def _run(command: argparse.Namespace) -> None:
+def run(command: argparse.Namespace) -> None:
+    """Add the stage and the sections, or nothing."""
     file = _file(command.file)
-    pipeline, params = pipeline_with_stage(file), params_with_sections(file)
+    pipeline, params = _pipeline_with_stage(file), _params_with_sections(file)
     with replacing_file(PIPELINE) as new_pipeline, replacing_file(PARAMS) as new_params:
         new_pipeline.write_text(pipeline, encoding="utf-8")
         new_params.write_text(params, encoding="utf-8")
@@ -50,3 +76,67 @@ def _file(named: Path) -> Path:
     if not re.fullmatch(r"[\w./+-]+", str(file)):
         raise UsageError(f"{file}: {PIPELINE} wants a name of letters, digits and ._+-; rename it")
     return file
+
+
+def _pipeline_with_stage(file: Path) -> str:
+    """Return the text of dvc.yaml with the stage first: comments stay with the stages that they stand before.
+
+    Raises `UsageError` where it has one of this name.
+    """
+    tree, text = _read(PIPELINE)
+    stage = STAGE.format(file=file.as_posix(), report=REPORT, params=PARAMS)
+    stages = tree.get("stages") or {}
+    if not isinstance(stages, dict):
+        raise ParamsError(f"{PIPELINE}: stages is no section of stages; correct it there")
+    if "measure" in stages:
+        raise UsageError(f"{PIPELINE} has a stage measure already; rename or remove it there")
+    added = parse_yaml(stage, "the stage")
+    assert isinstance(added, dict)
+    found = re.search(r"^stages:[ \t]*(#.*)?\n", text, re.MULTILINE)
+    if found is None:
+        whole = f"{text}stages:\n{indent(stage, '  ')}"
+    else:
+        before, after = text[: found.end()], text[found.end() :]
+        margin = re.search(r"^ +(?=[^ #\n])", after, re.MULTILINE)
+        whole = f"{before}{indent(stage, margin[0] if margin else '  ')}{after}"
+    return _checked(PIPELINE, whole, {**tree, "stages": {**stages, **added}})
+
+
+def _params_with_sections(file: Path) -> str:
+    """Return the text of params.yaml with the sections that it lacks; training begins as by default."""
+    from ruamel.yaml import YAML
+
+    from parashot.questions.own.candidates import candidates
+    from parashot.questions.own.measure import own_parallel
+    from parashot.tasks.own import OwnTask
+
+    tree, text = _read(PARAMS)
+    default = candidates(OwnTask(file), own_parallel()).ways[0]
+    sections = {
+        "measure": ("of `parashot measure`; budget: minutes", {"budget": 10}),
+        TRAINING: ("how to train; `parashot advise --apply` sets it", training_settings(asdict(default))),
+    }
+    added = {name: entries for name, (_, entries) in sections.items() if name not in tree}
+    for name, entries in added.items():
+        stream = io.StringIO()
+        YAML().dump(entries, stream)
+        text += f"{name}: # {sections[name][0]}\n{indent(stream.getvalue(), '  ')}"
+    return _checked(PARAMS, text, {**tree, **added})
+
+
+def _read(path: Path) -> tuple[dict[str, Any], str]:
+    """Return the tree of a YAML file and its text, which ends with its line; empty where there is no file."""
+    if not path.exists():
+        return {}, ""
+    tree, text = read_yaml(path) or {}, path.read_text(encoding="utf-8")
+    if not isinstance(tree, dict):
+        raise ParamsError(f"{path}: not a file of sections; correct it there, or move it away")
+    return tree, text if text.endswith("\n") or not text else f"{text}\n"
+
+
+def _checked(path: Path, text: str, meant: Mapping[str, Any]) -> str:
+    """Return `text` where it says what is meant. Raises `ParamsError` where the file was not in lines."""
+    with suppress(ParamsError):
+        if parse_yaml(text, path.name) == meant:
+            return text
+    raise ParamsError(f"{path}: braces at the top, or after `stages:`; write each key on a line of its own")

@@ -8,55 +8,32 @@ import logging
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
-from parashot.cli.arguments import Commands, tell
+from parashot.cli import REPORT
+from parashot.cli.shared import tell
 from parashot.errors import DeviceError, TrackingError
-
-if TYPE_CHECKING:
-    from parashot.questions.own.advice import OwnAdvice
-    from parashot.questions.own.records import OwnResults
-    from parashot.records import Hardware
-
-REPORT = Path("parashot-report")
-
-
-def add_parser(commands: Commands) -> None:
-    """Add `parashot measure`."""
-    parser = commands.add_parser(
-        "measure",
-        help="find the fastest way to train your own network",
-        description="Measure strategies, loader workers and precisions on the training that FILE describes "
-        f"and recommend the fastest; every timed block is written to {REPORT}/. FILE has functions "
-        "network(), dataset(), loss(network, batch) and optimizer(parameters), and a number batchsz.",
-    )
-    parser.add_argument("file", metavar="FILE", type=Path, help="a Python file")
-    parser.add_argument("--budget", metavar="MINUTES", type=minutes, default=10.0, help="time to spend (10)")
-    parser.add_argument(
-        "--fail-below",
-        metavar="X",
-        type=float,
-        help="exit with 1 where what is recommended is not X times as fast as the default",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=_run)
+from parashot.hardware import inspect_hardware
+from parashot.progress import OneLine
+from parashot.questions.own.advice import OwnAdvice, advise_own, to_copy
+from parashot.questions.own.measure import measure_own
+from parashot.questions.own.records import OwnResults
+from parashot.questions.runs import numbers
+from parashot.records import Hardware, write_runs
+from parashot.report.own import (
+    FINALS,
+    PARTS,
+    SIZES,
+    as_json,
+    own_runs,
+    parts_rows,
+    said_of_workers,
+    write_own_report,
+)
+from parashot.tracking import Store, Study, mlflow_is_installed, publish
 
 
-def minutes(text: str) -> float:
-    """Type of argument: minutes, of which one at least is needed."""
-    value = float(text)
-    if not 1 <= value <= 24 * 60:
-        raise argparse.ArgumentTypeError(f"{text} is not between 1 and {24 * 60}")
-    return value
-
-
-def _run(command: argparse.Namespace) -> None:
-    from parashot.hardware import inspect_hardware
-    from parashot.progress import OneLine
-    from parashot.questions.own.advice import advise_own
-    from parashot.questions.own.measure import measure_own
-    from parashot.report.own import as_json, write_own_report
-
+def run(command: argparse.Namespace) -> None:
+    """Measure, write the report and tell MLflow, and print the answer; also of what Ctrl-C has cut short."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[OneLine()])
     results = measure_own(command.file, 60 * command.budget)
     advice, hardware = advise_own(results), inspect_hardware()
@@ -64,11 +41,11 @@ def _run(command: argparse.Namespace) -> None:
         write_own_report(REPORT, command.file, results, advice, hardware)
     if advice is None:
         tell(f"stopped before there was an answer; what was timed is in {REPORT}/search.csv")
-    elif command.json:
-        print(json.dumps(as_json(results, advice, hardware), indent=2, ensure_ascii=False))
     else:
-        print(_text(results, advice, hardware), end="")
-    if advice is not None:
+        if command.json:
+            print(json.dumps(as_json(results, advice, hardware), indent=2, ensure_ascii=False))
+        else:
+            print(_text(results, advice, hardware), end="")
         publish_own(command.file, results, advice, hardware)
     if results.stopped:
         raise KeyboardInterrupt
@@ -78,11 +55,6 @@ def _run(command: argparse.Namespace) -> None:
 
 def publish_own(file: Path, results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> None:
     """Bring the finalists into MLflow, where there is one, below a run with the recommendation."""
-    from parashot.questions.runs import numbers
-    from parashot.records import write_runs
-    from parashot.report.own import own_runs
-    from parashot.tracking import Store, Study, mlflow_is_installed, publish
-
     if not mlflow_is_installed():
         return
     skipped = {f"skipped.{each.strategy}": each.reason for each in results.skipped}
@@ -104,9 +76,6 @@ def publish_own(file: Path, results: OwnResults, advice: OwnAdvice, hardware: Ha
 
 def _text(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> str:
     """The sentence, a table of the finalists, lines to copy, and what was left out."""
-    from parashot.questions.own.advice import to_copy
-    from parashot.report.own import FINALS, PARTS, SIZES, parts_rows, said_of_workers
-
     skipped = (f"{each.strategy} was not tried: {each.reason}" for each in results.skipped)
     larger = [f"larger batches were not tried: {results.no_larger}"] if results.no_larger else []
     workers = filter(None, [said_of_workers(results, advice)])

@@ -6,39 +6,27 @@ import argparse
 import shutil
 from pathlib import Path
 
-from parashot.cli.arguments import Commands, study_here
+from parashot.cli import PARAMS
+from parashot.cli.shared import study_here
 from parashot.errors import UsageError
+from parashot.files import replacing_folder
+from parashot.report.markdown import markdown
 
 
-def add_parser(commands: Commands) -> None:
-    """Add `parashot summary`."""
-    parser = commands.add_parser(
-        "summary",
-        help="print the tables of the study",
-        description="Print the tables of the study in this folder as Markdown, "
-        "or write them to a folder together with the figures.",
-    )
-    parser.add_argument("--to", metavar="DIR", type=Path, help="write DIR/README.md and its figures instead")
-    parser.add_argument("--title", default="The study", help="heading of the page (The study)")
-    parser.set_defaults(run=_run)
-
-
-def _run(command: argparse.Namespace) -> None:
-    from parashot.files import replacing_folder
-    from parashot.report.markdown import markdown
-
+def run(command: argparse.Namespace) -> None:
+    """Print the tables, or write them with the report's figures, the overview first."""
     study = study_here()
     if command.to is None:
         print(markdown(study, command.title), end="")
         return
     _refuse_to_replace_others(command.to)
-    figures = _figures()
+    found = Path("reports/figures").glob("*.png")
+    figures = sorted(found, key=lambda path: (path.stem != "overview", path.name))
     with replacing_folder(command.to.resolve()) as folder:
-        for figure in figures:
-            shutil.copyfile(figure, folder / figure.name)
+        for file in (*figures, PARAMS):
+            shutil.copyfile(file, folder / file.name)
         page = markdown(study, command.title, [figure.name for figure in figures])
         (folder / "README.md").write_text(page, encoding="utf-8")
-        shutil.copyfile("params.yaml", folder / "params.yaml")
 
 
 def _refuse_to_replace_others(folder: Path) -> None:
@@ -49,9 +37,3 @@ def _refuse_to_replace_others(folder: Path) -> None:
     ours = {"README.md", "params.yaml"}
     if names and (not ours <= names or any(not name.endswith(".png") for name in names - ours)):
         raise UsageError(f"--to {folder}: it holds other files; name a folder that is new or empty")
-
-
-def _figures() -> list[Path]:
-    """Return the report's figures, the overview first."""
-    figures = Path("reports/figures").glob("*.png")
-    return sorted(figures, key=lambda path: (path.stem != "overview", path.name))

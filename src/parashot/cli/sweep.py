@@ -7,70 +7,38 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from parashot.cli.arguments import Commands, add_counts, tell
+from parashot.cli import PARAMS
+from parashot.cli.shared import tell
 from parashot.errors import DeviceError
-
-if TYPE_CHECKING:
-    from parashot.sweep.grid import Point
-    from parashot.sweep.run import Outcome
-
-
-def add_parser(commands: Commands) -> None:
-    """Add `parashot sweep`."""
-    parser = commands.add_parser(
-        "sweep",
-        help="train a grid of params on this machine or on a Ray cluster",
-        description="Train every combination of the given values on the packed data of this checkout, on "
-        "this machine or on the nodes of a Ray cluster. Runs that have a result are not repeated.",
-    )
-    parser.add_argument(
-        "-S",
-        dest="choices",
-        metavar="KEY=VALUE[,VALUE…]",
-        action="append",
-        default=[],
-        help="a knob and its values, written as for `dvc exp run -S`; may be repeated",
-    )
-    parser.add_argument("--recipe", metavar="NAME", help="recipe whose knobs replace those of params.yaml")
-    parser.add_argument("--strategy", metavar="NAME", default="serial", help="strategy of every run (serial)")
-    parser.add_argument("--address", metavar="HOST:PORT", help="a running Ray cluster; default: this machine")
-    parser.add_argument(
-        "--out",
-        metavar="DIR",
-        type=Path,
-        default=Path("results/sweep"),
-        help="folder of results (results/sweep)",
-    )
-    counts = (
-        ("cpus-per-run", 1, 1, "hardware threads of each run"),
-        ("gpus-per-run", 0, 0, "GPUs of each run"),
-        ("retries", 0, 3, "restarts of a run whose process or node is lost"),
-    )
-    add_counts(parser, counts)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=_run)
+from parashot.parsing import read_yaml
+from parashot.plain import aligned
+from parashot.recipes import load_recipe
+from parashot.records import read_result
+from parashot.sweep.cluster import Nodes
+from parashot.sweep.grid import grid, read_choices, shown
+from parashot.sweep.run import Outcome, sweep
+from parashot.train.records import Choices, resolve_auto
 
 
-def _run(command: argparse.Namespace) -> None:
-    from parashot.parsing import read_yaml
-    from parashot.recipes import load_recipe
-    from parashot.sweep.cluster import Nodes
-    from parashot.sweep.grid import grid, read_choices
-    from parashot.sweep.run import sweep
+def run(command: argparse.Namespace) -> None:
+    """Train every point of the grid, and print a row for each.
 
+    What params leave to auto is, on every node, what stage `tune` found best on this machine, where it has
+    run.
+    """
     choices = read_choices(command.choices)
     recipe = load_recipe(command.recipe).settings if command.recipe else {}
-    tree = read_yaml(Path("params.yaml"))
-    points = [_resolved(point) for point in grid(tree, choices, recipe)]
-    (base,) = grid(tree, {}, recipe)
+    tree, measured = read_yaml(PARAMS), Path("results/choices.json")
+    points, (base,) = grid(tree, choices, recipe), grid(tree, {}, recipe)
+    if measured.exists():
+        best = read_result(Choices, measured)
+        points = [replace(each, params=resolve_auto(each.params, best)) for each in points]
     nodes = Nodes(command.address, command.cpus_per_run, command.gpus_per_run, command.retries)
     seed, packed = base.params.seed, Path("data/packed")
     outcomes = sweep(points, command.strategy, seed, packed, command.out, nodes, tell)
     if command.json:
-        trees = [_tree(each) for each in outcomes]
-        print(json.dumps({"runs": trees}, indent=2))
+        print(json.dumps({"runs": [_tree(each) for each in outcomes]}, indent=2))
     else:
         print(_table(outcomes, [key for key, values in choices.items() if len(values) > 1]), end="")
     tell(f"results: {command.out}/RUN; `python -m stages.publish` brings them into MLflow")
@@ -78,23 +46,8 @@ def _run(command: argparse.Namespace) -> None:
         raise DeviceError(f"{failed} of {len(outcomes)} runs failed; the same command tries them again")
 
 
-def _resolved(point: Point) -> Point:
-    """The point computed, on every node, as stage `tune` found best on this machine where it has run."""
-    from parashot.records import read_result
-    from parashot.train.choices import resolve_auto
-    from parashot.train.records import Choices
-
-    measured = Path("results/choices.json")
-    if not measured.exists():
-        return point
-    return replace(point, params=resolve_auto(point.params, read_result(Choices, measured)))
-
-
 def _table(outcomes: Sequence[Outcome], keys: Sequence[str]) -> str:
     """A row for each run: the knobs that differ, and what came of it."""
-    from parashot.plain import aligned
-    from parashot.sweep.grid import shown
-
     rows = [[*keys, "val accuracy", "seconds", "run"]]
     for each in outcomes:
         found = ["failed", "", each.reason]

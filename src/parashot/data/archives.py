@@ -65,7 +65,9 @@ def _unpack(archive: Path, folder: Path) -> None:
         if tarfile.is_tarfile(archive):
             _unpack_tar(archive, folder)
         elif zipfile.is_zipfile(archive):
-            _unpack_zip(archive, folder)
+            with zipfile.ZipFile(archive) as file:
+                _check_size(sum(entry.file_size for entry in file.infolist()))
+                file.extractall(folder)  # names that lead out are changed to such that do not
         else:
             raise DataError("neither a folder nor a tar or zip archive, or cut short; check data.archive")
     except DataError as error:
@@ -95,12 +97,6 @@ def _unpack_tar(archive: Path, folder: Path) -> None:
         tar.fileobj.seek(tar.offset)
         if any(tar.fileobj.read(tarfile.BLOCKSIZE) or b"?"):
             raise tarfile.ReadError("cut short: no end mark")
-
-
-def _unpack_zip(archive: Path, folder: Path) -> None:
-    with zipfile.ZipFile(archive) as file:
-        _check_size(sum(entry.file_size for entry in file.infolist()))
-        file.extractall(folder)  # names that lead out are changed to such that do not
 
 
 def _check_size(total: int) -> None:

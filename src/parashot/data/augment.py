@@ -15,35 +15,17 @@ these products took as long as sampling bilinearly at one point per pixel, which
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from parashot.data.episodes import AUGMENTATION, SplitName, episode_keys, uniforms
+from parashot.params import AugmentParams
 
 _LOG_ASPECT = math.log(4 / 3)
 _GREY = (0.299, 0.587, 0.114)
 """Luma of red, green and blue: ITU-R BT.601."""
-
-
-@dataclass(frozen=True)
-class Augmentation:
-    """Random changes of a training image.
-
-    crop: least share of the area that a random crop keeps, above 0, 1 for none; flip: mirror half the images;
-    jitter: scale brightness, contrast and saturation within 1 ± jitter, from 0 (not at all) to 1.
-    """
-
-    crop: float = 1.0
-    flip: bool = False
-    jitter: float = 0.0
-
-    @property
-    def active(self) -> bool:
-        """Tell whether anything can change."""
-        return self.crop < 1 or self.flip or self.jitter > 0
 
 
 class Draws(NamedTuple):
@@ -76,7 +58,7 @@ def augmentation_keys(seed: int, split: SplitName, episodes: Tensor) -> Tensor:
     return episode_keys(seed, split, episodes, AUGMENTATION)
 
 
-def augment(images: Tensor, keys: Tensor, recipe: Augmentation, size: int) -> Tensor:
+def augment(images: Tensor, keys: Tensor, recipe: AugmentParams, size: int) -> Tensor:
     """Crop, flip, resize and jitter each image by itself.
 
     images [b, m, 3, h, w]: pixels of 0..255, uint8 or floating, in any memory order; keys: int64 [b], of
@@ -111,7 +93,7 @@ def crop_boxes(draws: Draws, crop: float) -> Crops:
     return Crops(draws.left * (1 - width), draws.top * (1 - height), width, height)
 
 
-def _place(images: Tensor, draws: Draws, recipe: Augmentation, size: int) -> Tensor:
+def _place(images: Tensor, draws: Draws, recipe: AugmentParams, size: int) -> Tensor:
     """Crop, flip and resize: [n, 3, h, w], draws [n] -> float32 [n, 3, size, size] in any memory order."""
     mirrored = draws.flip < (0.5 if recipe.flip else 0.0)
     if recipe.crop < 1 or images.shape[-2:] != (size, size):

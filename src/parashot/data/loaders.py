@@ -9,8 +9,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from parashot.errors import DeviceError, one_line
-from parashot.forkserver import fork_server
-from parashot.lifetime import end_with_maker
+from parashot.lifetime import end_with_maker, fork_server
 from parashot.task import Batch, even_share
 
 
@@ -33,10 +32,25 @@ def host_batches(
 
     Workers start by forkserver; what they import is imported once. prefetch: batches that each has ready.
     """
-    if workers:
-        return _by_workers(dataset, steps, workers, prefetch, pin_memory)
-    batches = (dataset[step] for step in steps)
-    return (batch.pin_memory() for batch in batches) if pin_memory else batches
+    if not workers:
+        batches = (dataset[step] for step in steps)
+        return (batch.pin_memory() for batch in batches) if pin_memory else batches
+    with warnings.catch_warnings():
+        # more workers than cores is what is measured here
+        warnings.filterwarnings("ignore", message="This DataLoader will create")
+        loaded = iter(
+            DataLoader(
+                dataset,
+                sampler=steps,
+                batch_size=None,
+                num_workers=workers,
+                prefetch_factor=prefetch,
+                multiprocessing_context=fork_server(),
+                pin_memory=pin_memory,
+                worker_init_fn=_worker_begins,
+            )
+        )
+    return _naming_lost_workers(loaded)
 
 
 def workers_of_rank(workers: int, local_rank: int, local_world_size: int) -> int:
@@ -68,27 +82,6 @@ def _arrived(batch: Batch, copied: torch.cuda.Event) -> Batch:
     for tensor in batch.tensors:
         tensor.record_stream(current)  # its memory is not reused before this stream is done with it
     return batch
-
-
-def _by_workers(
-    dataset: Dataset[Batch], steps: Sequence[int], workers: int, prefetch: int, pin_memory: bool
-) -> Iterator[Batch]:
-    with warnings.catch_warnings():
-        # more workers than cores is what is measured here
-        warnings.filterwarnings("ignore", message="This DataLoader will create")
-        batches = iter(
-            DataLoader(
-                dataset,
-                sampler=steps,
-                batch_size=None,
-                num_workers=workers,
-                prefetch_factor=prefetch,
-                multiprocessing_context=fork_server(),
-                pin_memory=pin_memory,
-                worker_init_fn=_worker_begins,
-            )
-        )
-    return _naming_lost_workers(batches)
 
 
 def _naming_lost_workers(batches: Iterator[Batch]) -> Iterator[Batch]:

@@ -40,7 +40,6 @@ class PackManifest:
 
 
 def write_manifest(folder: Path, manifest: PackManifest) -> None:
-    """Write manifest.json of a packed folder."""
     text = TypeAdapter(PackManifest).dump_json(manifest, indent=2).decode()
     write_text(folder / MANIFEST, f"{text}\n")
 

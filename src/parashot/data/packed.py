@@ -45,7 +45,6 @@ class PackedSplit:
 
     @cached_property
     def manifest(self) -> SplitManifest:
-        """Shape of the split."""
         splits = read_manifest(self.folder).splits
         if self.name not in splits:
             raise DataError(f"{self.folder / MANIFEST}: it has no split {self.name}; {AGAIN}")
@@ -71,7 +70,6 @@ class PackedSplit:
         return self._open("sizes", np.int64, (len(self.manifest.classes),))
 
     def encoded(self, row: int) -> bytes:
-        """Return the encoded bytes of one image."""
         begin, end = self._offsets[row : row + 2]
         return self._encoded[begin:end].tobytes()
 

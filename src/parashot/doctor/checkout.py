@@ -9,7 +9,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from parashot.doctor.check import Check, output
+from parashot.doctor.machine import Check, output
 from parashot.params import DataParams, Params
 from parashot.questions.text import size
 

@@ -54,16 +54,19 @@ class Pace:
 def measure_pace(params: Params, placement: Placement) -> Pace:
     """Time a step, an evaluated episode, a decoded image and the start of a process, some seconds in all."""
     device, asked = torch.device(placement.device_type), params.train.precision
-    open_ones = precisions(placement.device_type) if asked == "auto" else [asked]
+    able = precisions(placement.device_type) if asked == "auto" else [asked]
+    side = params.data.synthetic.image_size if params.data.source == "synthetic" else params.data.pack_size
+    encoded = encode_jpeg(np.random.default_rng(0).integers(0, 256, (side, side, 3)).astype(np.uint8))
     threads = torch.get_num_threads()
     torch.set_num_threads(placement.threads_per_replica)
     try:
-        training = min(_training_seconds(params, device, each == "bf16") for each in open_ones)
+        training = min(_training_seconds(params, device, each == "bf16") for each in able)
         test = _test_seconds(params, device)
     finally:
         torch.set_num_threads(threads)
     started = _seconds(lambda: subprocess.run([sys.executable, "-c", "import torch"], check=True))
-    return Pace(training, test, _decoding_seconds(params), started, placement.replicas)
+    decoded = _seconds(lambda: resize_square(decode(encoded), params.model.image_size))
+    return Pace(training, test, decoded, started, placement.replicas)
 
 
 def stage_seconds(params: Params, pace: Pace) -> dict[str, float]:
@@ -171,12 +174,6 @@ def _images(params: Params, k_query: int, device: torch.device) -> tuple[torch.T
     n, k, side = params.episode.n_way, params.episode.k_shot, params.model.image_size
     support = torch.rand(1, n, k, 3, side, side, device=device)
     return support, torch.rand(1, n * k_query, 3, side, side, device=device)
-
-
-def _decoding_seconds(params: Params) -> float:
-    side = params.data.synthetic.image_size if params.data.source == "synthetic" else params.data.pack_size
-    data = encode_jpeg(np.random.default_rng(0).integers(0, 256, (side, side, 3)).astype(np.uint8))
-    return _seconds(lambda: resize_square(decode(data), params.model.image_size))
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -1,15 +1,17 @@
-"""What this machine has for training: cores, memory, GPUs and their links."""
+"""A check, and those of what this machine has for training: cores, memory, GPUs and their links."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import distributed as dist
 
-from parashot.doctor.check import Check, output
 from parashot.hardware import inspect_hardware
 from parashot.parallel.abilities import compile_modes, precisions
 from parashot.parallel.context import MOST_CPU_REPLICAS
@@ -18,6 +20,29 @@ from parashot.records import Hardware
 
 LITTLE_MEMORY_GIB = 8
 LITTLE_SHARED_BYTES = 2**30
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was found, what that means for training here, and the fix of what is not ok.
+
+    A `warning` costs speed, space or comfort; a `problem` stops a study.
+    """
+
+    topic: str
+    found: str
+    means: str
+    verdict: Literal["ok", "warning", "problem"] = "ok"
+    fix: str = ""
+
+
+def output(folder: Path, *command: str) -> str:
+    """What a program run in `folder` prints; empty where it is not there, fails or hangs."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def machine_checks() -> list[Check]:

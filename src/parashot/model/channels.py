@@ -6,17 +6,19 @@ they alternate, and where the layer that follows wants all channels at once they
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from torch import nn
 
 from parashot.model.embeddings import Block, Bottleneck, ResidualBlock
 from parashot.model.network import RelationNetwork
 from parashot.model.relation import BottleneckHead, ConvHead
-from parashot.task import ChannelCutter
+
+if TYPE_CHECKING:
+    from parashot.parallel.channel_split import Cutter
 
 
-def cut_channels(network: RelationNetwork, cutter: ChannelCutter) -> None:
+def cut_channels(network: RelationNetwork, cutter: Cutter) -> None:
     """Cut every convolution and linear layer of `network`, whose head is no residual one."""
     head = cast("ConvHead | BottleneckHead", network.relation)
     for module in network.modules():
@@ -34,7 +36,7 @@ def cut_channels(network: RelationNetwork, cutter: ChannelCutter) -> None:
     cutter.copy_output(network.embedding)
 
 
-def _blocks(blocks: list[Block], cutter: ChannelCutter) -> None:
+def _blocks(blocks: list[Block], cutter: Cutter) -> None:
     """Blocks of one convolution each, two by two; a last one by itself is gathered."""
     for number, block in enumerate(blocks):
         if number % 2:
@@ -46,7 +48,7 @@ def _blocks(blocks: list[Block], cutter: ChannelCutter) -> None:
         cutter.gather(blocks[-1], blocks[-1][1])
 
 
-def _bottleneck(block: Bottleneck, cutter: ChannelCutter, *, of_pairs: bool) -> None:
+def _bottleneck(block: Bottleneck, cutter: Cutter, *, of_pairs: bool) -> None:
     """First convolution: column, gathered; second and third: column and row; shortcut: like the first."""
     cutter.column(block.conv1, copied=not of_pairs)
     cutter.gather(block.norm1, block.norm1)
@@ -60,7 +62,7 @@ def _bottleneck(block: Bottleneck, cutter: ChannelCutter, *, of_pairs: bool) -> 
         cutter.norm(block.shortcut_norm)
 
 
-def _residual(block: ResidualBlock, cutter: ChannelCutter) -> None:
+def _residual(block: ResidualBlock, cutter: Cutter) -> None:
     """Three convolutions: column, row, and column gathered; the shortcut like the last."""
     first, first_norm, _, second, _, _, third, third_norm = block.residual
     cutter.column(first)
@@ -72,7 +74,7 @@ def _residual(block: ResidualBlock, cutter: ChannelCutter) -> None:
         cutter.norm(norm)
 
 
-def _scores(layers: nn.Sequential, cutter: ChannelCutter) -> None:
+def _scores(layers: nn.Sequential, cutter: Cutter) -> None:
     """Two linear layers, with what lies between them."""
     first, *between, last = layers
     cutter.column(first)

@@ -69,7 +69,6 @@ class Block(nn.Sequential, Recomputable):
     """Layers in a row."""
 
     def forward(self, maps: Tensor) -> Tensor:
-        """Maps through all layers."""
         return self.recomputed(super().forward, maps)
 
 

@@ -13,8 +13,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-Loss = Callable[[Tensor], Tensor]
-
 
 def mse(scores: Tensor) -> Tensor:
     """Squared error of the relation against 1 for the same class and 0 otherwise, mean over q and n; [b]."""
@@ -47,5 +45,5 @@ def _at_least_float32(scores: Tensor) -> Tensor:
     return scores.float() if scores.dtype.itemsize < 4 else scores
 
 
-LOSSES: dict[str, Loss] = {"mse": mse, "cross_entropy": cross_entropy}
+LOSSES: dict[str, Callable[[Tensor], Tensor]] = {"mse": mse, "cross_entropy": cross_entropy}
 """By the name of `train.loss`."""

@@ -29,6 +29,7 @@ class _GroupedNorm(_BatchNorm):
         if not self.training or not 0 < self.group < len(maps):
             return super().forward(maps)
         assert self.running_mean is not None and self.running_var is not None
+        assert self.num_batches_tracked is not None
         groups = maps.split(self.group)
         means = self.running_mean.new_zeros(len(groups), len(self.running_mean))
         variances = torch.zeros_like(means)
@@ -37,19 +38,14 @@ class _GroupedNorm(_BatchNorm):
             F.batch_norm(each, mean, variance, self.weight, self.bias, True, 1.0, self.eps)
             for each, mean, variance in zip(groups, means, variances, strict=True)
         ]
-        self._follow(means, variances, [len(each) for each in groups])
+        shares = means.new_tensor([len(each) for each in groups])[:, None] / len(maps)
+        with torch.no_grad():
+            self.num_batches_tracked.add_(1)
+            # without a momentum: the mean over all batches, as PyTorch's
+            momentum = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+            self.running_mean.lerp_((shares * means).sum(0), momentum)
+            self.running_var.lerp_((shares * variances).sum(0), momentum)
         return torch.cat(normalised)
-
-    @torch.no_grad()
-    def _follow(self, means: Tensor, variances: Tensor, sizes: list[int]) -> None:
-        assert self.running_mean is not None and self.running_var is not None
-        assert self.num_batches_tracked is not None
-        shares = means.new_tensor(sizes)[:, None] / sum(sizes)
-        self.num_batches_tracked.add_(1)
-        # without a momentum: the mean over all batches, as PyTorch's
-        momentum = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
-        self.running_mean.lerp_((shares * means).sum(0), momentum)
-        self.running_var.lerp_((shares * variances).sum(0), momentum)
 
 
 class BatchNorm1d(_GroupedNorm, nn.BatchNorm1d):

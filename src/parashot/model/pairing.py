@@ -13,48 +13,43 @@ What is convolved lies in memory as channels last.
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-class Pairs(Protocol):
+class Pairs(ABC):
     """All pairs of support [b, n, C, h, w] and query [b, q, C, h, w], ready to be convolved."""
-
-    support: Tensor
-    query: Tensor
-
-    def convolve(self, conv: nn.Conv2d) -> Tensor:
-        """Return [b q n, out_channels, h', w'] of a `conv` of 2C input channels, without groups."""
-        ...
-
-
-class ConcatPairs:
-    """Pairs that are built once, for all convolutions over them."""
 
     def __init__(self, support: Tensor, query: Tensor) -> None:
         self.support, self.query = support, query
+
+    @abstractmethod
+    def convolve(self, conv: nn.Conv2d) -> Tensor:
+        """Return [b q n, out_channels, h', w'] of a `conv` of 2C input channels, without groups."""
+
+
+class ConcatPairs(Pairs):
+    """Pairs that are built once, for all convolutions over them."""
+
+    def __init__(self, support: Tensor, query: Tensor) -> None:
+        super().__init__(support, query)
         left = support.unsqueeze(1).expand(-1, query.shape[1], -1, -1, -1, -1)
         right = query.unsqueeze(2).expand(-1, -1, support.shape[1], -1, -1, -1)
         pairs = torch.cat((left.movedim(3, 5), right.movedim(3, 5)), dim=5)
         self.maps = pairs.flatten(0, 2).movedim(3, 1)
 
     def convolve(self, conv: nn.Conv2d) -> Tensor:
-        """See `Pairs`."""
         maps: Tensor = conv(self.maps)
         return maps
 
 
-class SplitPairs:
+class SplitPairs(Pairs):
     """Pairs that are never built."""
 
-    def __init__(self, support: Tensor, query: Tensor) -> None:
-        self.support, self.query = support, query
-
     def convolve(self, conv: nn.Conv2d) -> Tensor:
-        """See `Pairs`."""
         support_weight, query_weight = conv.weight.chunk(2, dim=1)
         left = _convolve(conv, self.support, support_weight, None)
         right = _convolve(conv, self.query, query_weight, conv.bias)
@@ -68,7 +63,7 @@ def _convolve(conv: nn.Conv2d, maps: Tensor, weight: Tensor, bias: Tensor | None
     return convolved.view(*maps.shape[:2], *convolved.shape[1:])
 
 
-PAIRINGS: dict[str, type[ConcatPairs] | type[SplitPairs]] = {"concat": ConcatPairs, "split": SplitPairs}
+PAIRINGS: dict[str, type[Pairs]] = {"concat": ConcatPairs, "split": SplitPairs}
 """By the name of `model.pairing`; `auto` is one of them, by `choose_pairing`."""
 
 

@@ -33,7 +33,6 @@ class ConvHead(nn.Module):
         self.score = nn.Sequential(nn.Linear(576, 8), nn.ReLU(inplace=True), nn.Linear(8, 1))
 
     def forward(self, pairs: Pairs) -> Tensor:
-        """Scores [b q n, 1] of all pairs."""
         maps = self.fields(self.block(self.pair_block(pairs.convolve(self.pair_conv))))
         return in_full_precision(self.score, maps.flatten(1))
 
@@ -54,7 +53,6 @@ class BottleneckHead(nn.Module):
         self.score = nn.Sequential(*hidden, nn.Linear(64, 1))
 
     def forward(self, pairs: Pairs) -> Tensor:
-        """Scores [b q n, 1] of all pairs."""
         block = self.pair_block
         shortcut = cast("nn.Conv2d", block.shortcut)  # it is one where a block has a stride
         maps = block.join(pairs.convolve(block.conv1), pairs.convolve(shortcut))

@@ -54,8 +54,11 @@ def load_network(path: Path) -> RelationNetwork:
     content, state = _read(path)
     if content.get("format") != FORMAT:
         raise ParashotError(f"{path}: format {content.get('format')!r}, not {FORMAT}; train again")
+    params = content.get("model")
+    if isinstance(params, dict):  # of a file written before there was this one
+        params = {"norm_episodes": 0, **params}
     with torch.random.fork_rng(devices=[]):
-        network = RelationNetwork(parse(ModelParams, _complete(content.get("model")), f"{path}: model"))
+        network = RelationNetwork(parse(ModelParams, params, f"{path}: model"))
     if _shapes(state) != _shapes(network.state_dict()):
         raise ParashotError(f"{path}: its weights are not those of the network it names; {ADVICE}")
     network.load_state_dict(state)
@@ -87,11 +90,6 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise ParashotError(f"{path}: cannot be read ({error.strerror}); {ADVICE}") from error
     except (safetensors.SafetensorError, KeyError, ValueError, TypeError) as error:
         raise ParashotError(f"{path}: not a model of parashot, or damaged; {ADVICE}") from error
-
-
-def _complete(model: object) -> object:
-    """Add to the params of a file what was written before they had it."""
-    return {"norm_episodes": 0, **model} if isinstance(model, dict) else model
 
 
 def _shapes(state: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:

@@ -14,9 +14,8 @@ import torch
 from torch import distributed as dist
 from torch import nn
 
-from parashot.parallel.exchange import broadcast_from_main, flat_views, gradients_of
-from parashot.parallel.multiprocess import ReplicaStrategy
-from parashot.parallel.strategy import weighted_loss
+from parashot.parallel.exchange import broadcast_from_main, gradients_of, sum_in_one_message
+from parashot.parallel.strategy import ReplicaStrategy
 from parashot.task import Batch
 
 
@@ -37,8 +36,7 @@ class Allreduce(ReplicaStrategy):
         return network
 
     def forward_backward(self, batch: Batch) -> torch.Tensor:
-        loss, sums = weighted_loss(self.model(batch.data), self.task, batch)
-        self.scaler.scale(loss).backward()
+        sums = super().forward_backward(batch)
         if self.exchanging:
             self.exchange()
         return sums
@@ -47,14 +45,11 @@ class Allreduce(ReplicaStrategy):
     def exchange(self) -> None:
         """Sum every gradient over all ranks: each rank's loss is its share of the step's mean already."""
         gradients = gradients_of(self.network)
-        if not self.params.flat:
-            for each in gradients:
-                dist.all_reduce(each, group=self.context.group)
+        if self.params.flat:
+            sum_in_one_message(gradients, self.context)
             return
-        flat, views = flat_views(gradients)
-        torch._foreach_copy_(views, gradients)
-        dist.all_reduce(flat, group=self.context.group)
-        torch._foreach_copy_(gradients, views)
+        for each in gradients:
+            dist.all_reduce(each, group=self.context.group)
 
     @contextmanager
     def accumulating(self) -> Iterator[None]:

@@ -21,8 +21,7 @@ from torch import distributed as dist
 
 from parashot.parallel.context import Context, Placement
 from parashot.parallel.exchange import broadcast_from_main, gather_last, gather_parts, same_on_all_ranks
-from parashot.parallel.multiprocess import ShardedStrategy
-from parashot.parallel.strategy import channels_last, weighted_loss
+from parashot.parallel.strategy import ShardedStrategy, channels_last
 from parashot.task import Batch, Task, even_share
 
 MOST_RANKS = 8
@@ -57,8 +56,7 @@ class ChannelSplit(ShardedStrategy):
         return channels_last(network)
 
     def forward_backward(self, batch: Batch) -> torch.Tensor:
-        loss, sums = weighted_loss(self.model(batch.data), self.task, batch)
-        loss.backward()
+        sums = super().forward_backward(batch)
         return sums if self.context.is_main else torch.zeros_like(sums)  # all ranks have the same sums
 
     def gathered(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -132,11 +130,8 @@ class Cutter:
             full = f"{self._names[layer]}.{name}"
             self.cuts[full] = (dim, value.shape[dim])
             mine = self.own(full, value.detach()).clone()
-            setattr(
-                layer,
-                name,
-                nn.Parameter(mine, value.requires_grad) if isinstance(value, nn.Parameter) else mine,
-            )
+            is_trained = isinstance(value, nn.Parameter)
+            setattr(layer, name, nn.Parameter(mine, value.requires_grad) if is_trained else mine)
 
     def _copied(self, maps: Tensor) -> Tensor:
         copied: Tensor = _Copy.apply(maps, self.context)

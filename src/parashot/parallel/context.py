@@ -1,4 +1,4 @@
-"""This process among the others: its rank, its device, its threads.
+"""This process among the others: its rank, its device, its threads, and how it finds them.
 
 With `torchrun` the only reader of RANK and its kin.
 """
@@ -6,23 +6,25 @@ With `torchrun` the only reader of RANK and its kin.
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import os
+import re
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 
+import psutil
 import torch
 from torch import distributed as dist
-from torch._C._distributed_c10d import HashStore
 
 from parashot.allocator import keep_freed_memory
 from parashot.errors import DeviceError, PeerError, one_line
 from parashot.hardware import usable_cores
-from parashot.parallel.rendezvous import DEFAULT, Rendezvous, loopback
 from parashot.parallel.torchrun import joined_by_torchrun
 from parashot.params import ParallelParams
 
@@ -30,6 +32,56 @@ CONTROL_TIMEOUT = timedelta(days=7)
 """Timeout of the control group, in which ranks wait that take no part in what the others measure."""
 
 MOST_CPU_REPLICAS = 4
+
+PREFIX = "PARASHOT_"
+"""Of the environment's variables that say how ranks find each other."""
+
+
+@dataclass(frozen=True)
+class Rendezvous:
+    """How ranks find each other and communicate, and how long they wait for each other.
+
+    On one host nothing of theirs listens where another machine could connect.
+    backend: auto | gloo | nccl | mpi. init_method: env:// (torchrun), tcp://HOST:PORT or file:///PATH.
+    interface: network interface to the other machines; None: the loopback on one machine, else the system's
+    choice. max_restarts: how often lost processes are started again.
+    """
+
+    backend: str = "auto"
+    init_method: str = "env://"
+    timeout_seconds: float = 600.0
+    interface: str | None = None
+    max_restarts: int = 0
+
+    @classmethod
+    def from_environment(cls, backend: str) -> Rendezvous:
+        """Read PARASHOT_INIT_METHOD, PARASHOT_TIMEOUT_SECONDS and PARASHOT_INTERFACE.
+
+        Raises `DeviceError` where one of them is not what it must be.
+        """
+        method = os.environ.get(f"{PREFIX}INIT_METHOD", cls.init_method)
+        if not re.fullmatch(r"env://|tcp://[^/\s]+:\d{1,5}|file:///\S+", method):
+            raise DeviceError(
+                f"{PREFIX}INIT_METHOD: {method!r} is no address; set env://, tcp://HOST:PORT or file:///PATH"
+            )
+        timeout = _number("TIMEOUT_SECONDS", cls.timeout_seconds, low=1)
+        return cls(backend, method, timeout, os.environ.get(f"{PREFIX}INTERFACE"))
+
+    @staticmethod
+    def restarts_from_environment() -> int:
+        """Read PARASHOT_MAX_RESTARTS: how often a training starts lost processes again, by default 3."""
+        return int(_number("MAX_RESTARTS", 3, low=0))
+
+
+def _number(name: str, default: float, low: float) -> float:
+    text = os.environ.get(f"{PREFIX}{name}", str(default))
+    try:
+        number = float(text)
+    except ValueError:
+        number = low - 1
+    if not low <= number < float("inf"):
+        raise DeviceError(f"{PREFIX}{name}: {text!r} is not allowed; set a number of at least {low:g}")
+    return number
 
 
 @dataclass(frozen=True)
@@ -43,7 +95,7 @@ class Placement:
     replicas: int
     threads_per_replica: int
     cores: int
-    rendezvous: Rendezvous = DEFAULT
+    rendezvous: Rendezvous = field(default_factory=Rendezvous)
 
     @property
     def backend(self) -> str:
@@ -124,14 +176,24 @@ class Context:
 def resolve_placement(parallel: ParallelParams) -> Placement:
     """Resolve `auto` on this machine; where torchrun has started ranks, they are the replicas.
 
-    Raises `DeviceError` where the device asked for is not there.
+    Raises `DeviceError` where the device or the backend asked for is not there.
     """
     gpus = torch.cuda.device_count() if parallel.device != "cpu" else 0
     if parallel.device == "cuda" and gpus == 0:
         raise DeviceError("parallel.device: cuda, but torch finds no CUDA device here; set it to cpu or auto")
     cores, device_type = usable_cores(), "cuda" if gpus else "cpu"
     rendezvous = Rendezvous.from_environment(parallel.backend)
-    _check_backend(parallel.backend, device_type)
+    available = {
+        "gloo": dist.is_gloo_available(),
+        "nccl": dist.is_nccl_available(),
+        "mpi": dist.is_mpi_available(),
+    }
+    if not available.get(parallel.backend, True):
+        raise DeviceError(
+            f"parallel.backend: {parallel.backend}, but this torch was built without it; set it to auto"
+        )
+    if parallel.backend == "nccl" and device_type == "cpu":
+        raise DeviceError("parallel.backend: nccl works on GPUs, and training is on the CPU; set it to auto")
     if joined_by_torchrun():
         here = int(os.environ["LOCAL_WORLD_SIZE"])
         if gpus and here > gpus:
@@ -143,19 +205,6 @@ def resolve_placement(parallel: ParallelParams) -> Placement:
     fitting = gpus or min(cores, MOST_CPU_REPLICAS)
     replicas = fitting if parallel.replicas == "auto" else parallel.replicas
     return Placement(device_type, replicas, max(1, cores // replicas), cores, rendezvous)
-
-
-def _check_backend(backend: str, device_type: str) -> None:
-    """Raise `DeviceError` where the backend asked for cannot work here."""
-    available = {
-        "gloo": dist.is_gloo_available(),
-        "nccl": dist.is_nccl_available(),
-        "mpi": dist.is_mpi_available(),
-    }
-    if not available.get(backend, True):
-        raise DeviceError(f"parallel.backend: {backend}, but this torch was built without it; set it to auto")
-    if backend == "nccl" and device_type == "cpu":
-        raise DeviceError("parallel.backend: nccl works on GPUs, and training is on the CPU; set it to auto")
 
 
 def control_group(context: Context) -> dist.ProcessGroup | None:
@@ -173,12 +222,6 @@ def wait_for_all(control: dist.ProcessGroup | None) -> None:
         dist.barrier(group=control)
 
 
-def ensure_group(context: Context) -> None:
-    """Give a lone process the process group of one that DistributedDataParallel asks for."""
-    if not dist.is_initialized():
-        dist.init_process_group(context.placement.backend, store=HashStore(), rank=0, world_size=1)
-
-
 def choose_interface(context: Context) -> None:
     """Let this process speak to the others on the interface that is named, or on this host's loopback."""
     one_host = context.local_world_size == context.world_size
@@ -186,6 +229,15 @@ def choose_interface(context: Context) -> None:
     if interface is not None:
         for library in ("GLOO", "NCCL"):  # what this host says for itself comes first
             os.environ.setdefault(f"{library}_SOCKET_IFNAME", interface)
+
+
+def loopback() -> str | None:
+    """Name of this host's loopback interface (`lo`, `lo0`), or None where there is none."""
+    for name, addresses in psutil.net_if_addrs().items():
+        for each in addresses:
+            if each.family == socket.AF_INET and ipaddress.ip_address(each.address).is_loopback:
+                return name
+    return None
 
 
 def by_file(placement: Placement, path: Path) -> Placement:

@@ -15,8 +15,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from parashot.parallel.context import Context, Placement
-from parashot.parallel.multiprocess import ReplicaStrategy
-from parashot.parallel.strategy import StepOptions, weighted_loss
+from parashot.parallel.strategy import ReplicaStrategy, StepOptions, weighted_loss
 from parashot.task import Batch, Task
 
 

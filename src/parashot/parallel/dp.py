@@ -10,35 +10,23 @@ GPUs, and are waited for; gradients are summed to the first replica; one optimiz
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.profiler import record_function
 
 from parashot.parallel.context import Context
 from parashot.parallel.strategy import EXCHANGE, StepOptions, Strategy, weighted_loss
 from parashot.task import Batch, Task
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 LossOf = Callable[[Tensor, Batch], tuple[Tensor, Tensor]]
 """Gathered outputs [b, ...] and their batch to what `weighted_loss` returns."""
-
-
-def _profiled_as_exchange(method: Callable[P, T]) -> Callable[P, T]:
-    """Let the profiler show `method`, which moves data between replicas, as exchange."""
-
-    @functools.wraps(method)
-    def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        with torch.profiler.record_function(EXCHANGE + method.__name__):
-            return method(*args, **kwargs)
-
-    return call
 
 
 class Dp(Strategy):
@@ -113,12 +101,12 @@ class CpuEngine:
         self.reduce([len(shard) / len(batch) for shard in shards])
         return sums
 
-    @_profiled_as_exchange
+    @record_function(f"{EXCHANGE}scatter")
     def scatter(self, batch: Batch) -> list[Batch]:
         """Share out whole items in order; fewer shards than replicas where there are fewer items."""
         return list(batch.parts(len(self.replicas)))
 
-    @_profiled_as_exchange
+    @record_function(f"{EXCHANGE}replicate")
     @torch.no_grad()
     def replicate(self, count: int) -> None:
         """Copy parameters and buffers out from the first replica."""
@@ -141,7 +129,7 @@ class CpuEngine:
             )
 
     @staticmethod
-    @_profiled_as_exchange
+    @record_function(f"{EXCHANGE}gather")
     def gather(outputs: Sequence[Tensor]) -> Tensor:
         """Concatenate the replicas' outputs on the first device."""
         return torch.cat(list(outputs))
@@ -151,7 +139,7 @@ class CpuEngine:
         triples = zip(self.backward_threads, outputs, gradients, strict=False)
         _results([thread.submit(output.backward, gradient) for thread, output, gradient in triples])
 
-    @_profiled_as_exchange
+    @record_function(f"{EXCHANGE}reduce")
     @torch.no_grad()
     def reduce(self, shares: Sequence[float]) -> None:
         """Sum the gradients of the first replicas onto the first; `shares`: of the items, of each."""

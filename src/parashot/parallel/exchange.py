@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TypeVar
 
 import torch
@@ -43,12 +43,20 @@ def broadcast_from_main(tensors: Iterable[Tensor], context: Context) -> None:
 def average_over_ranks(tensors: Iterable[Tensor], share: float, context: Context) -> None:
     """Average real tensors over the ranks in place, in one message; the ranks' shares sum to 1."""
     real = [each for each in tensors if each.is_floating_point()]
-    if not real:
-        return
-    flat, views = flat_views(real)
-    torch._foreach_copy_(views, real)
-    dist.all_reduce(flat.mul_(share), group=context.group)
-    torch._foreach_copy_(real, views)
+    if real:
+        sum_in_one_message(real, context, share)
+
+
+def sum_in_one_message(tensors: list[Tensor], context: Context, share: float = 1.0) -> None:
+    """Sum tensors over the ranks in place, each rank's multiplied by its `share`."""
+    flat = tensors[0].new_empty(sum(each.numel() for each in tensors))
+    pieces = flat.split([each.numel() for each in tensors])
+    views = [piece.view(each.shape) for piece, each in zip(pieces, tensors, strict=True)]
+    torch._foreach_copy_(views, tensors)
+    if share != 1.0:
+        flat.mul_(share)
+    dist.all_reduce(flat, group=context.group)
+    torch._foreach_copy_(tensors, views)
 
 
 def gradients_of(network: nn.Module) -> list[Tensor]:
@@ -78,10 +86,3 @@ def gather_last(part: Tensor, size: int, context: Context) -> Tensor:
     parts = [torch.empty_like(mine) for _ in lengths]
     dist.all_gather(parts, mine, group=context.group)
     return torch.cat([each[..., :length] for each, length in zip(parts, lengths, strict=True)], dim=-1)
-
-
-def flat_views(tensors: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """Return one buffer for the elements of all `tensors`, and views of it in their shapes."""
-    flat = tensors[0].new_empty(sum(each.numel() for each in tensors))
-    pieces = flat.split([each.numel() for each in tensors])
-    return flat, [piece.view(each.shape) for piece, each in zip(pieces, tensors, strict=True)]

@@ -15,10 +15,9 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from parashot.parallel.context import Context, Placement
+from parashot.parallel.context import Placement
 from parashot.parallel.exchange import average_over_ranks, broadcast_from_main
-from parashot.parallel.multiprocess import ShardedStrategy
-from parashot.parallel.strategy import weighted_loss
+from parashot.parallel.strategy import ShardedStrategy, weighted_loss
 from parashot.task import Batch, Task
 
 if TYPE_CHECKING:
@@ -46,7 +45,12 @@ class Fsdp(ShardedStrategy):
 
         # outputs may be a view; nothing is done to them in place, which is what torch warns of
         warnings.filterwarnings("ignore", message=r"FSDP2-wrapped module .* returned a view tensor")
-        self.mesh = _mesh(self.context)
+        group, device = self.context.group, self.context.device.type
+        self.mesh = (
+            init_device_mesh(device, (self.context.world_size,))
+            if group is None
+            else DeviceMesh.from_group(group, device)
+        )
         # shares are cut along the first dimension of plain memory: no channels_last for the weights here
         with torch.no_grad():
             broadcast_from_main(network.state_dict().values(), self.context)
@@ -94,16 +98,14 @@ class Fsdp(ShardedStrategy):
             network.set_requires_gradient_sync(True)
 
 
-_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
-
-
 def _blocks(network: nn.Module) -> Iterator[nn.Module]:
     """Units that are gathered one after another: the network's children, those of containers one by one.
 
     A child that is no container is one unit: it may use the weights of its layers without calling them.
     """
     for child in network.children():
-        for each in child.children() if isinstance(child, _CONTAINERS) else [child]:
+        is_container = isinstance(child, nn.Sequential | nn.ModuleList | nn.ModuleDict)
+        for each in child.children() if is_container else [child]:
             if isinstance(each, nn.ModuleList | nn.ModuleDict):  # they are never called
                 yield from _blocks(each)
             elif any(True for _ in each.parameters()):
@@ -115,10 +117,3 @@ def _is_shard(value: torch.Tensor) -> TypeGuard[DTensor]:
     from torch.distributed.tensor import DTensor
 
     return isinstance(value, DTensor)
-
-
-def _mesh(context: Context) -> DeviceMesh:
-    """All ranks of the context in one row."""
-    if context.group is None:
-        return init_device_mesh(context.device.type, (context.world_size,))
-    return DeviceMesh.from_group(context.group, context.device.type)

@@ -20,8 +20,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from torch import distributed as dist
 
 from parashot.errors import DeviceError, ParashotError, PeerError, one_line
-from parashot.forkserver import fork_server
-from parashot.lifetime import end_with_maker
+from parashot.lifetime import end_with_maker, fork_server
 from parashot.parallel.context import (
     FRESH_STORE,
     IMPORTED_BY_OPTIMIZERS,
@@ -56,14 +55,12 @@ def launch(
     Where one fails in another way, or too often, all are ended, and `DeviceError` has the message of the one
     that failed first.
     """
-    if processes == 1 and not joined_by_torchrun():
-        with process_context(placement) as context:
-            return function(context, *args, **kwargs)
-    if joined_by_torchrun():
-        with process_context(placement) as context, lost_peers_named(context):
-            result = function(context, *args, **kwargs)
-            return result if context.is_main else None
-    return _start(function, placement, processes, args, kwargs)
+    if processes > 1 and not joined_by_torchrun():
+        outcome: T = _start(placement, processes, function, args, kwargs)
+        return outcome
+    with process_context(placement) as context, lost_peers_named(context):
+        result = function(context, *args, **kwargs)
+        return result if context.is_main else None
 
 
 @contextmanager
@@ -80,13 +77,8 @@ def lost_peers_named(context: Context) -> Iterator[None]:
         ) from error
 
 
-def _start(
-    function: Callable[..., T],
-    placement: Placement,
-    processes: int,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> T:
+def _start(placement: Placement, processes: int, *call: Any) -> Any:
+    """Start ranks for a `call`, a function with its args and kwargs, and return what rank 0 returned."""
     from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -120,15 +112,15 @@ def _start(
         ranks, final = by_file(placement, folder / "ranks"), folder / "final"
         try:
             with _signals_restored():
-                results = elastic_launch(config, _rank)(function, ranks, verbosity, final, args, kwargs)
+                return elastic_launch(config, _rank)(ranks, verbosity, final, *call)[0]
         except SignalException as error:  # the launcher has ended the ranks
             raise KeyboardInterrupt from error
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
-            message = _message(failure.message) or f"rank {rank} ended with exit code {failure.exitcode}"
+            told: Any = failure.message  # out of torch's error file, which a killed rank has not written
+            text = str(told.get("message", "")) if isinstance(told, dict) else ""
+            message = text.partition(": ")[2] or f"rank {rank} ended with exit code {failure.exitcode}"
             raise DeviceError(final.read_text(encoding="utf-8") if final.exists() else message) from error
-    outcome: T = results[0]
-    return outcome
 
 
 @contextmanager
@@ -145,10 +137,10 @@ def _signals_restored() -> Iterator[None]:
 
 
 def _rank(
-    function: Callable[..., Any],
     placement: Placement,
     verbosity: int,
     final: Path,
+    function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
@@ -178,9 +170,3 @@ def _interrupt_once(*_: object) -> None:
     """Interrupt this rank. The launcher, which Ctrl-C reaches as well, sends another signal while it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise KeyboardInterrupt
-
-
-def _message(recorded: Any) -> str:
-    """Message of a rank's error, out of torch's error file; empty where the rank was killed."""
-    text = recorded.get("message", "") if isinstance(recorded, dict) else ""
-    return str(text).partition(": ")[2]

@@ -18,8 +18,7 @@ from torch import distributed as dist
 
 from parashot.parallel.context import Placement
 from parashot.parallel.exchange import from_all_ranks
-from parashot.parallel.multiprocess import ShardedStrategy
-from parashot.parallel.strategy import autocast, channels_last, weighted_loss
+from parashot.parallel.strategy import ShardedStrategy, autocast, channels_last, weighted_loss
 from parashot.task import Batch, Task
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-
-from parashot.parallel.strategy import Strategy, weighted_loss
-from parashot.task import Batch
+from parashot.parallel.strategy import Strategy
 
 
 class Serial(Strategy):
@@ -19,8 +16,3 @@ class Serial(Strategy):
     @staticmethod
     def processes(replicas: int) -> int:
         return 1
-
-    def forward_backward(self, batch: Batch) -> torch.Tensor:
-        loss, sums = weighted_loss(self.model(batch.data), self.task, batch)
-        self.scaler.scale(loss).backward()
-        return sums

@@ -8,6 +8,7 @@ items: each replica's part is weighted by its share, so a batchsz that the repli
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -15,10 +16,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import torch
+from torch import distributed as dist
 from torch import nn
+from torch._C._distributed_c10d import HashStore
 from torch.nn.utils import get_total_norm
 
 from parashot.parallel.context import Context, Placement
+from parashot.parallel.exchange import average_over_ranks, broadcast_from_main, same_on_all_ranks
 from parashot.task import Batch, Plan, Task
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -118,13 +122,15 @@ class Strategy(ABC):
         """Keep this rank's part of `network`, which lies on this rank's device."""
         return channels_last(network) if self.options.channels_last else network
 
-    @abstractmethod
     def forward_backward(self, batch: Batch) -> torch.Tensor:
         """Add to `network`'s gradient that of the mean loss over the step's items.
 
         The batch is this process's share, or a part of it, on its device. Returns [2], without a graph: the
         summed loss and the summed metric of the batch's items (0 where it is a stand-in).
         """
+        loss, sums = weighted_loss(self.model(batch.data), self.task, batch)
+        self.scaler.scale(loss).backward()
+        return sums
 
     def step(self, batch: Batch) -> torch.Tensor:
         """Do one optimizer step.
@@ -257,3 +263,56 @@ def weighted_loss(outputs: torch.Tensor, task: Task, batch: Batch) -> tuple[torc
     metrics = task.metric(outputs, batch.data) * batch.weight
     sums = torch.stack([losses.detach().sum(), metrics.to(losses.dtype).sum()])
     return losses.sum() / batch.total, sums
+
+
+# --- strategies of several processes ------------------------------------------------------------------
+
+
+class RankStrategy(Strategy):
+    """A strategy with a process for each replica, or for each part of the network."""
+
+    def __init__(self, task: Task, options: StepOptions, context: Context, params: Any) -> None:
+        if not dist.is_initialized():  # DistributedDataParallel asks a lone process for a group too
+            dist.init_process_group(context.placement.backend, store=HashStore(), rank=0, world_size=1)
+        super().__init__(task, options, context, params)
+        self.replicas = context.world_size
+        self.how = f"{context.world_size} processes, {self.in_words()}, {dist.get_backend(context.group)}"
+
+    @staticmethod
+    def processes(replicas: int) -> int:
+        return replicas
+
+    @abstractmethod
+    def in_words(self) -> str:
+        """Describe what the processes hold and how they exchange it."""
+
+
+class ReplicaStrategy(RankStrategy):
+    """A strategy whose ranks hold a whole replica each."""
+
+    def replicas_agree(self) -> bool:
+        return same_on_all_ranks(self.network.parameters(), self.context)
+
+    def average_buffers(self, share: float) -> None:
+        average_over_ranks(self.network.buffers(), share, self.context)
+
+    def synchronise_buffers(self) -> None:
+        broadcast_from_main(self.network.buffers(), self.context)
+
+
+class ShardedStrategy(RankStrategy):
+    """A strategy whose ranks hold parts of the network (`gathered`, `own_parts`), joined for evaluation."""
+
+    def __init__(self, task: Task, options: StepOptions, context: Context, params: Any) -> None:
+        self._whole = task.network().to("meta")
+        super().__init__(task, options, context, params)
+
+    def on_any_rank(self, flag: torch.Tensor) -> bool:
+        everywhere = flag.clone()
+        dist.all_reduce(everywhere, dist.ReduceOp.MAX, group=self.context.group)
+        return bool(everywhere)
+
+    def whole_network(self) -> nn.Module:
+        whole = copy.deepcopy(self._whole).to_empty(device=self.context.device)
+        whole.load_state_dict(self.gathered(self.network.state_dict()))
+        return channels_last(whole.train(self.network.training))

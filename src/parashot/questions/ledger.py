@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from parashot.questions.accuracy import claims as accuracy
 from parashot.questions.advice import Advice
 from parashot.questions.batchsz import claims as batchsz
-from parashot.questions.claim import Claim, StudyClaim, UntestableError
+from parashot.questions.claim import StudyClaim, UntestableError
 from parashot.questions.gain import claims as gain
 from parashot.questions.loader import claims as loader
 from parashot.questions.step import claims as step
@@ -53,11 +53,6 @@ TOPICS: Mapping[str, Callable[[Study], Advice]] = {
     "batch size": batchsz.advise_batchsz,
     "accuracy": accuracy.advise_accuracy,
 }
-
-
-def judge_claims(study: Study) -> tuple[Claim, ...]:
-    """Judge every claim, in the study's order."""
-    return tuple(claim.judge(study) for claim in CLAIMS)
 
 
 def advise(study: Study) -> tuple[Advice, ...]:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from parashot.errors import RecordError
-from parashot.questions.accuracy.records import (
-    Evaluation,
-    Training,
-    WarmupResults,
-    WarmupRun,
-)
+from parashot.questions.accuracy.records import Evaluation, Training, WarmupResults, WarmupRun
 from parashot.questions.batchsz.records import BatchszResults
 from parashot.questions.gain.records import GainResults
 from parashot.questions.loader.records import LoaderResults
+from parashot.questions.runs import files_of
 from parashot.questions.step.records import TuneResults
 from parashot.questions.strategies.records import StrategyResults
 from parashot.records import Hardware, read_result, read_rows
@@ -55,7 +49,7 @@ def load_results(root: Path, strategies: Sequence[str], *, partial: bool = False
     Raises `RecordError` for a missing or malformed file. With `partial` that part is None, so that an
     unfinished study still has a report, and `missing` says in one line which file it was and what to do.
     """
-    results = root / "results"
+    results, at = root / "results", root.as_posix()
     missing: dict[str, str] = {}
 
     def part(name: str, read: Callable[[], T]) -> T | None:
@@ -64,7 +58,8 @@ def load_results(root: Path, strategies: Sequence[str], *, partial: bool = False
         except RecordError as error:
             if not partial:
                 raise
-            missing[name] = _relative(str(error), root)
+            # files are named from the study's root, so that a report can be handed on
+            missing[name] = str(error).replace(f"make {at} again", "make it again").replace(f"{at}/", "")
             return None
 
     def folder(name: str, kind: type[T]) -> T | None:
@@ -92,24 +87,15 @@ def load_results(root: Path, strategies: Sequence[str], *, partial: bool = False
 
 
 def _read_folder(kind: type[T], folder: Path, **given: Any) -> T:
-    """Read a dataclass of results: a field of type `tuple[Row, ...]` from NAME.csv, any other from NAME.json.
+    """Read a dataclass of results from its files (`files_of`), but for what is given.
 
-    A field that has a default may have no file; those that are `given` are not read. Raises `RecordError`.
+    A field that has a default may have no file. Raises `RecordError`.
     """
-    hints = typing.get_type_hints(kind)
     found = dict(given)
-    for each in dataclasses.fields(kind):  # type: ignore[arg-type]
-        hint, is_table = hints[each.name], typing.get_origin(hints[each.name]) is tuple
-        path = folder / f"{each.name}.{'csv' if is_table else 'json'}"
-        needed = each.default is dataclasses.MISSING
-        if each.name in given or not (needed or path.exists()):
+    for each, name, record in files_of(kind):
+        path = folder / name
+        if each.name in given or (each.default is not MISSING and not path.exists()):
             continue
-        row = typing.get_args(hint)[0] if is_table else hint
-        found[each.name] = tuple(read_rows(row, path)) if is_table else read_result(row, path)
+        table = path.suffix == ".csv"
+        found[each.name] = tuple(read_rows(record, path)) if table else read_result(record, path)
     return kind(**found)
-
-
-def _relative(message: str, root: Path) -> str:
-    """Name files from the study's root, so that a report can be handed on."""
-    at = root.as_posix()
-    return message.replace(f"make {at} again", "make it again").replace(f"{at}/", "")

@@ -6,10 +6,10 @@ its metrics, under the names of its fields.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from parashot.files import replacing_folder
 from parashot.questions.statistics import flat
@@ -24,11 +24,6 @@ from parashot.records import (
     write_rows,
     write_runs,
 )
-
-RESULT = "result.json"
-
-Table = tuple[type[Any], Sequence[Any]]
-"""Type of record and records of a CSV file."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +59,20 @@ def numbers(row: Any) -> dict[str, float]:
     }
 
 
+def files_of(kind: type[Any]) -> Iterator[tuple[Field[Any], str, type[Any]]]:
+    """Files of a dataclass of results: of each field its file's name and the type of the file's records.
+
+    A field of type `tuple[Row, ...]` is the table NAME.csv, any other the record NAME.json.
+    """
+    hints = get_type_hints(kind)
+    for each in fields(kind):
+        hint = hints[each.name]
+        if get_origin(hint) is tuple:
+            yield each, f"{each.name}.csv", get_args(hint)[0]
+        else:
+            yield each, f"{each.name}.json", hint
+
+
 @dataclass(frozen=True)
 class Stage:
     """A measuring stage: its name in MLflow and in DVC, and when it began."""
@@ -73,44 +82,39 @@ class Stage:
     provenance: Provenance
     start_ms: int = field(default_factory=now_ms)
 
-    def write(
-        self,
-        out: Path,
-        tables: Mapping[str, Table],
-        settings: Sequence[Setting],
-        result: Any = None,
-    ) -> None:
+    def write(self, out: Path, results: Any, settings: Sequence[Setting], elsewhere: str = "") -> None:
         """Write the folder of results, whole or not at all.
 
-        tables: CSV files by name. result: record of result.json.
+        results: dataclass of results (`files_of`). elsewhere: its field that lies in another place.
         """
+        artifacts = []
         with replacing_folder(out) as folder:
-            for name, (kind, records) in tables.items():
-                write_rows(folder / name, kind, records)
+            for each, name, kind in files_of(type(results)):
+                if each.name == elsewhere:
+                    continue
+                artifacts.append(name)
+                if name.endswith(".csv"):
+                    write_rows(folder / name, kind, getattr(results, each.name))
+                else:
+                    write_result(folder / name, getattr(results, each.name))
+            parent = Run(
+                name=self.title,
+                stage=self.name,
+                status="ok",
+                start_ms=self.start_ms,
+                end_ms=now_ms(),
+                params=dict(self.provenance.params),
+                tags=dict(self.provenance.tags),
+                metrics=tuple(
+                    Metric(f"{each.name}.{key}".replace(",", ""), value)  # MLflow allows no comma
+                    for each in settings
+                    for key, value in each.metrics.items()
+                ),
+                artifacts=tuple(artifacts),
+            )
+            children = [self.child(each, parent.uuid) for each in settings]
             write_metrics(folder / "metrics.json", {each.name: each.metrics for each in settings})
-            if result is not None:
-                write_result(folder / RESULT, result)
-            artifacts = (*([RESULT] if result is not None else []), *tables)
-            write_runs(folder / "records.jsonl", self._runs(settings, artifacts))
-
-    def _runs(self, settings: Sequence[Setting], artifacts: tuple[str, ...]) -> list[Run]:
-        """The parent, and a child for each setting."""
-        parent = Run(
-            name=self.title,
-            stage=self.name,
-            status="ok",
-            start_ms=self.start_ms,
-            end_ms=now_ms(),
-            params=dict(self.provenance.params),
-            tags=dict(self.provenance.tags),
-            metrics=tuple(
-                Metric(f"{each.name}.{key}".replace(",", ""), value)  # MLflow allows no comma
-                for each in settings
-                for key, value in each.metrics.items()
-            ),
-            artifacts=artifacts,
-        )
-        return [parent, *(self.child(each, parent.uuid) for each in settings)]
+            write_runs(folder / "records.jsonl", [parent, *children])
 
     def child(self, setting: Setting, parent: str | None = None) -> Run:
         """Make the run of one setting; parent: uuid of the run above it."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,14 +37,7 @@ Draws = NDArray[np.intp]
 Rounds = Mapping[Any, float]
 """Measurements of one setting, by round (or episode, or seed), or by launch and round."""
 
-
-class _Block(Protocol):
-    @property
-    def round(self) -> int: ...
-
-
 T = TypeVar("T")
-B = TypeVar("B", bound=_Block)
 
 
 @dataclass(frozen=True)
@@ -110,20 +103,17 @@ def flat(row: Any) -> dict[str, Any]:
 # --- times: medians of few blocks -------------------------------------------------------------------------
 
 
-def by_round(
-    blocks: Iterable[B], setting: Callable[[B], T], value: Callable[[B], float]
-) -> dict[T, dict[int, float]]:
-    """Values of timed blocks: by setting, then by round."""
-    found: dict[T, dict[int, float]] = {}
-    for block in blocks:
-        found.setdefault(setting(block), {})[block.round] = value(block)
+def by_round(measured: Iterable[tuple[T, Any, float]]) -> dict[T, dict[Any, float]]:
+    """Values by setting, then by round, of tuples of setting, round and value."""
+    found: dict[T, dict[Any, float]] = {}
+    for setting, number, value in measured:
+        found.setdefault(setting, {})[number] = value
     return found
 
 
 def median_interval(values: Values, resampling: Resampling) -> Interval:
     """Median of at least 2 values with its bootstrap interval."""
-    data = np.asarray(values, dtype=np.float64)
-    return _bootstrap(lambda rounds: np.median(data[rounds], axis=-1), len(data), resampling)
+    return _bootstrap(np.asarray(values, dtype=np.float64), np.median, resampling)
 
 
 def ratio_interval(numerator: Values, denominator: Values, resampling: Resampling) -> Interval:
@@ -165,8 +155,7 @@ def slope_interval(
     """Least-squares slope of y over x; `y[i, j]` is what round i measured at `x[j]`; rounds are resampled."""
     positions = np.asarray(x, dtype=np.float64)
     weights = (positions - positions.mean()) / np.square(positions - positions.mean()).sum()
-    slopes = np.asarray(y, dtype=np.float64) @ weights
-    return _bootstrap(lambda rounds: slopes[rounds].mean(axis=-1), len(slopes), resampling)
+    return _bootstrap(np.asarray(y, dtype=np.float64) @ weights, np.mean, resampling)
 
 
 @dataclass(frozen=True)
@@ -214,12 +203,12 @@ class Ranking(Generic[T]):
     def by_accuracy(cls, reached: Mapping[T, Rounds], resampling: Resampling, margin: float) -> Ranking[T]:
         """Rank settings by the accuracies of their trainings, by seed; margin: difference of accuracies."""
         together = resampling.simultaneous(len(reached) - 1)
-
-        def lacks(own: Rounds, other: Rounds) -> Interval:
-            mine, others = paired(own, other)
-            return repeated_interval(others - mine, together.confidence)
-
-        return cls._ranked(reached, lacks, 0, margin)
+        return cls._ranked(
+            reached,
+            lambda own, other: repeated_interval(differences(other, own), together.confidence),
+            0,
+            margin,
+        )
 
     @classmethod
     def _ranked(
@@ -254,6 +243,12 @@ def paired(first: Rounds, second: Rounds) -> tuple[Floats, Floats]:
     return np.array([first[each] for each in common]), np.array([second[each] for each in common])
 
 
+def differences(first: Rounds, second: Rounds) -> Floats:
+    """First minus second, of the rounds that both have."""
+    mine, others = paired(first, second)
+    return mine - others
+
+
 def draw_rounds(rounds: int, resampling: Resampling) -> Draws:
     """Indices of resampled rounds [resamples, rounds], the same in every call."""
     if rounds < 2:
@@ -271,10 +266,10 @@ def drawn_interval(value: float, draws: Floats, rounds: int, resampling: Resampl
     return Interval(value, min(low, value), max(high, value))
 
 
-def _bootstrap(statistic: Callable[[Draws], Floats], rounds: int, resampling: Resampling) -> Interval:
-    """Interval of `statistic`, which maps indices of rounds [..., rounds] to values [...]."""
-    draws = statistic(draw_rounds(rounds, resampling))
-    return drawn_interval(float(statistic(np.arange(rounds))), draws, rounds, resampling)
+def _bootstrap(data: Floats, statistic: Callable[..., Any], resampling: Resampling) -> Interval:
+    """Interval of `statistic`, the mean or the median, of one number per round."""
+    draws = statistic(data[draw_rounds(len(data), resampling)], axis=-1)
+    return drawn_interval(float(statistic(data)), draws, len(data), resampling)
 
 
 # --- accuracies: means over episodes, or over a few trainings ---------------------------------------------
@@ -303,17 +298,19 @@ def equivalence(differences: Values, margin: float, confidence: float = 0.95) ->
     it. Otherwise the data do not decide.
     """
     mean, error = _mean_and_error(differences, 2, "pairs")
-    one_sided = Interval.around(mean, float(ndtri(confidence)) * error)
-    return _decide(one_sided, Interval.around(mean, float(ndtri((1 + confidence) / 2)) * error), margin)
+    return _decide(
+        lambda level: Interval.around(mean, float(ndtri((1 + level) / 2)) * error), margin, confidence
+    )
 
 
 def repeated_equivalence(differences: Values, margin: float, confidence: float) -> Equivalence:
     """Test the differences of a few repetitions, at least 3, in the same way by Student's t."""
-    one_sided = repeated_interval(differences, 2 * confidence - 1)
-    return _decide(one_sided, repeated_interval(differences, confidence), margin)
+    return _decide(lambda level: repeated_interval(differences, level), margin, confidence)
 
 
-def _decide(one_sided: Interval, difference: Interval, margin: float) -> Equivalence:
+def _decide(interval: Callable[[float], Interval], margin: float, confidence: float) -> Equivalence:
+    """Decide by the interval of the mean difference at any level."""
+    one_sided, difference = interval(2 * confidence - 1), interval(confidence)
     if -margin < one_sided.low and one_sided.high < margin:
         return Equivalence("equivalent", difference)
     if difference.low > margin or difference.high < -margin:

@@ -18,16 +18,10 @@ from parashot.questions.accuracy.rows import (
     time_to_accuracy,
 )
 from parashot.questions.advice import Advice
-from parashot.questions.batchsz.rows import (
-    BatchszRow,
-    SizeRow,
-    batchsz_rows,
-    noise_scale,
-    size_rows,
-)
+from parashot.questions.batchsz.rows import BatchszRow, SizeRow, batchsz_rows, noise_scale, size_rows
 from parashot.questions.claim import Claim, UntestableError
 from parashot.questions.gain.records import USUAL
-from parashot.questions.ledger import advise, judge_claims
+from parashot.questions.ledger import CLAIMS, advise
 from parashot.questions.loader.rows import LoaderRow, loader_rows
 from parashot.questions.results import StudyResults
 from parashot.questions.scaling.rows import CheckedRow, Predictor, ScalingRow, checked_rows, shown_rows
@@ -116,11 +110,6 @@ class Study:
         return self.results.tune.choices if self.results.tune else None
 
     @property
-    def pretraining(self) -> TrainResult | None:
-        """The pretraining, if there was a record of one."""
-        return self.results.pretraining.result if self.results.pretraining else None
-
-    @property
     def evaluate(self) -> EvaluateResult | None:
         """The chosen network on the test split."""
         return self.results.evaluate.result if self.results.evaluate else None
@@ -155,25 +144,22 @@ class Study:
 
 def analyse(results: StudyResults, params: Params) -> Study:
     """Make every row, claim and piece of advice. Raises `RecordError` where a file holds too little."""
-    resampling, episode = Resampling.of(params.claims), params.episode
+    resampling, episode, knobs = Resampling.of(params.claims), params.episode, params.batchsz_study
     tune, loader, bench = results.tune, results.loader, results.strategies
     sizes, evaluation, gain = results.batchsz, results.evaluate, results.gain
-    baseline, images = params.batchsz_study.baseline, episode.n_way * (episode.k_shot + episode.k_query)
-    target = params.batchsz_study.target
+    baseline, images = knobs.baseline, episode.n_way * (episode.k_shot + episode.k_query)
+    loading = tuple(way_rows(loader.ways, loader.training, PLAIN_LOADER.name, resampling)) if loader else ()
     predictor = Predictor.of(bench, resampling) if bench and bench.cost_steps else None
     checked = tuple(checked_rows(predictor, bench)) if predictor and bench else ()
-    strategies = strategy_rows(bench, results.training, resampling)
     study = Study(
         params=params,
         results=results,
-        loading=tuple(way_rows(loader.ways, loader.training, PLAIN_LOADER.name, resampling))
-        if loader
-        else (),
+        loading=loading,
         loader=tuple(loader_rows(loader.blocks, resampling)) if loader else (),
-        strategies={row.variant: row for row in strategies},
+        strategies={row.variant: row for row in strategy_rows(bench, results.training, resampling)},
         gain=tuple(way_rows(gain.ways, gain.blocks, USUAL, resampling)) if gain else (),
         batchsz={row.batchsz: row for row in batchsz_rows(sizes, baseline, resampling)} if sizes else {},
-        sizes=tuple(size_rows(sizes.trainings, baseline, target, resampling)) if sizes else (),
+        sizes=tuple(size_rows(sizes.trainings, baseline, knobs.target, resampling)) if sizes else (),
         noise_scale=noise_scale(sizes.gradients, resampling) if sizes else None,
         step=tuple(step_rows(tune.blocks, tune.choices, resampling)) if tune else (),
         accuracy=tuple(comparisons(results.training, BASE, params.claims)),
@@ -183,4 +169,4 @@ def analyse(results: StudyResults, params: Params) -> Study:
         scaling=tuple(shown_rows(predictor, checked)) if predictor else (),
         checked=checked,
     )
-    return replace(study, claims=judge_claims(study), advice=advise(study))
+    return replace(study, claims=tuple(each.judge(study) for each in CLAIMS), advice=advise(study))

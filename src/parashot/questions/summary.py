@@ -32,7 +32,7 @@ def export(study: Study) -> dict[str, Any]:
         "missing": study.missing,
         "hardware": study.hardware,
         "choices": study.choices,
-        "pretraining": study.pretraining,
+        "pretraining": study.results.pretraining.result if study.results.pretraining else None,
         "evaluate": study.evaluate,
         "batchsz": tuple(study.batchsz.values()),
         "scaling": {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
@@ -20,10 +20,9 @@ from parashot.parallel.registry import build_strategy
 from parashot.parallel.strategy import StepOptions, Strategy
 from parashot.params import ParallelParams
 from parashot.task import Batch, Plan, Task, even_share
-from parashot.train.loop import synchronise, train_steps
+from parashot.train.loop import Trace, synchronise, train_steps
 
 Key = TypeVar("Key")
-T = TypeVar("T")
 
 
 @dataclass
@@ -96,16 +95,15 @@ def steps_with_loading(
     for _ in range(1 + in_advance):
         next(batches)
     strategy.step(next(batches))
-    timed = train_steps(
-        strategy,
-        islice(batches, steps),
-        Plan(steps * batchsz, batchsz),
-        pauses=lambda _: False,
-        on_pause=lambda *_: True,
-    )
+    timed = train_whole(strategy, islice(batches, steps), Plan(steps * batchsz, batchsz))
     memory = tree_memory_bytes(os.getpid()) - before
     del batches  # ends its workers
     return LoadedSteps(timed.times.seconds, sum(timed.times.data_seconds), max(0, memory))
+
+
+def train_whole(strategy: Strategy, batches: Iterator[Batch], plan: Plan) -> Trace:
+    """Train over all of `batches` by the project's own loop, without a pause."""
+    return train_steps(strategy, batches, plan, pauses=lambda _: False, on_pause=lambda *_: True)
 
 
 def rounds_of_launch(rounds: int, launch: int, launches: int) -> range:

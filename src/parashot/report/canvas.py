@@ -1,4 +1,9 @@
-"""Style of the figures and their two formats: PNG for files, SVG for the page."""
+"""Style of the figures and their two formats: PNG for files, SVG for the page.
+
+Colours are Okabe and Ito's, told apart with every kind of colour vision. A figure is drawn with the light
+ones; in the page each becomes the CSS variable of the same name in style.css, so that it follows the reader's
+theme.
+"""
 
 from __future__ import annotations
 
@@ -18,36 +23,37 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from parashot.questions.statistics import Interval
-from parashot.report.palette import LIGHT
+
+LIGHT = {
+    "ink": "#1c2126",
+    "muted": "#5b646e",
+    "line": "#d5dae0",
+    "paper": "#fefefe",
+    "blue": "#0072b2",
+    "vermillion": "#d55e00",
+    "green": "#009e73",
+    "purple": "#b0568a",
+}
+SERIES = ("blue", "vermillion", "green", "purple")
+"""Colours of data; purple is darkened on white, for contrast."""
 
 WIDTH, HEIGHT = 4.8, 3.3
 """Inches: on a phone a figure is as wide as the screen, and its text must stay legible."""
 
 STYLE: Mapping[Any, Any] = {
     "font.family": "DejaVu Sans",
-    "font.size": 9.3,
     "axes.titlesize": 10,
-    "axes.labelsize": 9.3,
-    "text.color": LIGHT["ink"],
-    "axes.edgecolor": LIGHT["muted"],
-    "axes.labelcolor": LIGHT["ink"],
-    "xtick.color": LIGHT["muted"],
-    "ytick.color": LIGHT["muted"],
-    "xtick.labelcolor": LIGHT["ink"],
-    "ytick.labelcolor": LIGHT["ink"],
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": LIGHT["line"],
-    "grid.linewidth": 0.6,
-    "axes.facecolor": "none",
-    "figure.facecolor": "none",
-    "legend.frameon": False,
+    **dict.fromkeys(("font.size", "axes.labelsize"), 9.3),
     "legend.fontsize": 9,
-    "hatch.color": LIGHT["ink"],
-    "hatch.linewidth": 0.6,
     "svg.fonttype": "none",
+    **dict.fromkeys(("grid.linewidth", "hatch.linewidth"), 0.6),
+    **dict.fromkeys(("axes.grid", "axes.axisbelow"), True),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
+    **dict.fromkeys(("axes.facecolor", "figure.facecolor"), "none"),
+    **dict.fromkeys(("text.color", "axes.labelcolor", "hatch.color"), LIGHT["ink"]),
+    **dict.fromkeys(("xtick.labelcolor", "ytick.labelcolor"), LIGHT["ink"]),
+    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), LIGHT["muted"]),
+    "grid.color": LIGHT["line"],
 }
 
 
@@ -60,6 +66,11 @@ class Drawing:
     alt: str
     caption: str
     figure: Figure
+
+
+def looks(count: int) -> list[tuple[str, str]]:
+    """Colour and marker of `count` series, told apart also without colour; any 20 differ."""
+    return [(SERIES[i % 4], "os^Dv"[i % 5]) for i in range(count)]
 
 
 @contextmanager
@@ -80,24 +91,29 @@ def new_axes(height: float = HEIGHT, width: float = WIDTH) -> tuple[Figure, Axes
     return figure, figure.add_subplot()
 
 
-def interval_mark(
-    axes: Axes, x: float | Interval, y: float | Interval, colour: str, marker: str = "o", **style: Any
+def measured(
+    axes: Axes,
+    along: str,
+    value: Interval,
+    place: float,
+    single: Iterable[float],
+    beside: float,
+    colour: str,
+    marker: str = "o",
+    **style: Any,
 ) -> None:
-    """Mark a value and its interval, which is the one of `x` and `y` that is an `Interval`."""
-    errors: dict[str, Any] = {
-        f"{name}err": [[value.value - value.low], [value.high - value.value]]
-        for name, value in (("x", x), ("y", y))
-        if isinstance(value, Interval)
-    }
-    left, up = (each.value if isinstance(each, Interval) else each for each in (x, y))
-    look: dict[str, Any] = {"color": LIGHT[colour], "markersize": 6, "zorder": 4}
-    axes.errorbar(left, up, fmt=marker, capsize=3, elinewidth=1.6, capthick=1.6, **errors, **look, **style)
+    """Mark a value with its interval along one axis (x or y), and draw the single measurements behind it.
 
-
-def dots(axes: Axes, x: Iterable[float], y: Iterable[float], colour: str) -> None:
-    """Draw the single measurements behind an interval."""
-    look: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 3.2, "alpha": 0.4, "zorder": 2}
-    axes.plot(list(x), list(y), color=LIGHT[colour], **look)
+    place, beside: of the mark and of those dots on the other axis.
+    """
+    dots = list(single)
+    x, y, behind = value.value, place, (dots, [beside] * len(dots))
+    if along == "y":
+        x, y, behind = place, value.value, ([beside] * len(dots), dots)
+    error: dict[str, Any] = {f"{along}err": [[value.value - value.low], [value.high - value.value]]}
+    look: dict[str, Any] = {"color": LIGHT[colour], "capsize": 3, "elinewidth": 1.6, "capthick": 1.6}
+    axes.errorbar(x, y, fmt=marker, markersize=6, zorder=4, **error, **look, **style)
+    axes.plot(*behind, color=LIGHT[colour], linestyle="none", marker="o", markersize=3.2, alpha=0.4, zorder=2)
 
 
 def ratio_axis(axis: Axis, low: float, high: float, most: int = 7) -> None:
@@ -116,9 +132,12 @@ def ratio_axis(axis: Axis, low: float, high: float, most: int = 7) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}×"))
 
 
-def chance_line(axes: Axes, n_way: int) -> None:
-    """Draw the accuracy in percent that guessing among `n_way` classes has."""
-    axes.axhline(100 / n_way, color=LIGHT["muted"], linestyle="--", linewidth=1, label="chance")
+def rows_on_y(axes: Axes, places: Iterable[float], labels: Iterable[str], low: float, high: float) -> None:
+    """Name rows from top to bottom, between `low` and `high`, without lines across them."""
+    axes.set_yticks([*places], [*labels])
+    axes.set_ylim(high, low)
+    axes.grid(visible=False, axis="y")
+    axes.tick_params(axis="y", length=0)
 
 
 def outside_legend(figure: Figure, columns: int = 4) -> None:
@@ -126,31 +145,16 @@ def outside_legend(figure: Figure, columns: int = 4) -> None:
     figure.legend(loc="outside upper right", ncols=columns, columnspacing=1.2, handlelength=1.8)
 
 
-def boxed() -> dict[str, Any]:
-    """Return the ground of a label that crosses lines."""
-    return {"boxstyle": "square,pad=0.1", "facecolor": LIGHT["paper"], "edgecolor": "none", "alpha": 0.8}
-
-
 def png(drawing: Drawing) -> bytes:
     """Render for a file: white ground, 160 dots per inch."""
-    _lay_out(drawing.figure)
-    buffer = io.BytesIO()
-    drawing.figure.savefig(
-        buffer, format="png", dpi=160, facecolor=LIGHT["paper"], metadata={"Software": None}
-    )
-    return buffer.getvalue()
+    return _rendered(drawing, "png", ("Software",), dpi=160, facecolor=LIGHT["paper"])
 
 
 @styled
 def svg(drawing: Drawing) -> Markup:
     """Render for the page: inline, scalable, in the page's colours, its text selectable."""
     mpl.rcParams["svg.hashsalt"] = drawing.name
-    _lay_out(drawing.figure)
-    buffer = io.StringIO()
-    drawing.figure.savefig(
-        buffer, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    )
-    text = buffer.getvalue()
+    text = _rendered(drawing, "svg", ("Creator", "Date", "Format", "Type")).decode("utf-8")
     box = re.search(r'viewBox="([^"]+)"', text)
     body = text[text.index(">", text.index("<svg")) + 1 : text.rindex("</svg>")]
     assert box is not None
@@ -158,11 +162,14 @@ def svg(drawing: Drawing) -> Markup:
     return element.format(box[1], drawing.alt, Markup(_embedded(body, drawing.name)))
 
 
-def _lay_out(figure: Figure) -> None:
-    """Lay the figure out once and for all: each rendering would otherwise solve the layout again."""
+def _rendered(drawing: Drawing, form: str, left_out: Iterable[str], **options: Any) -> bytes:
+    """Render without the metadata `left_out`; laid out once and for all, which takes long."""
+    figure, buffer = drawing.figure, io.BytesIO()
     if figure.get_layout_engine() is not None:
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
+    figure.savefig(buffer, format=form, metadata=dict.fromkeys(left_out), **options)
+    return buffer.getvalue()
 
 
 def _embedded(body: str, name: str) -> str:

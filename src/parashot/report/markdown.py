@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from parashot.questions.study import Study
@@ -31,7 +32,7 @@ def markdown(study: Study, title: str, pictures: Sequence[str] = ()) -> str:
     """Render `study` with `pictures` (paths, as the page will link them) above its tables."""
     tables = all_tables(study)
     parts = [f"# {title}", study.answer, _circumstances(study)]
-    parts += [f"![{_caption(each)}]({each})" for each in pictures]
+    parts += [f"![{Path(each).stem.replace('_', ' ')}]({each})" for each in pictures]
     parts += [f"*Missing: {name}. {escaped(reason)}*" for name, reason in study.missing.items()]
     for name, heading in HEADINGS.items():
         if name in tables:
@@ -71,7 +72,3 @@ def _circumstances(study: Study) -> str:
             f"{machine.cpu_model}, {machine.threads} hardware threads, {gpus}, torch {machine.torch}"
         )
     return f"*{'; '.join(facts)}.*"
-
-
-def _caption(path: str) -> str:
-    return path.rsplit("/", 1)[-1].removesuffix(".png").replace("_", " ")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,13 +14,12 @@ from parashot.questions.own.advice import MARGIN, OwnAdvice, to_copy
 from parashot.questions.own.records import PLAIN, OwnResults, OwnWay, SizeRow, SkippedWay, StepParts
 from parashot.questions.runs import Stage
 from parashot.questions.statistics import flat
-from parashot.questions.text import listed, ratio
 from parashot.questions.ways.records import WayBlock
 from parashot.questions.ways.rows import WayRow, step_seconds_by_way, way_settings
 from parashot.records import Hardware, Provenance, Run, write_rows
 from parashot.report.canvas import Drawing, svg
-from parashot.report.figures.overview import Choice, draw_choices, round_ratios
-from parashot.report.tables import Column, Table
+from parashot.report.figures import Choice, draw_choices, round_ratios
+from parashot.report.tables import Column, Table, times
 from parashot.templates import render
 
 COMPUTED = ("forward", "backward", "exchange", "optimizer", "idle")
@@ -44,50 +42,40 @@ class PartsRow:
     way: OwnWay
     shares: dict[str, float]
 
-    def share(self, name: str) -> float:
-        """One of them."""
-        return self.shares[name]
+
+def _part(name: str) -> Column[PartsRow]:
+    return Column(name, lambda row: row.shares[name], text.percent)
 
 
 FINALS = Table[WayRow[OwnWay]](
     "finals",
     "The default and the best ways found, timed in turn; speedup is over the default",
-    (
-        Column("way", lambda row: str(row.way), number=False),
-        Column("seconds per step", lambda row: row.seconds_per_step, text.number),
-        Column("speedup", lambda row: row.speedup, lambda value: f"{ratio(value)}×"),
-        Column("waiting for data", lambda row: row.waiting, text.percent),
-        Column("memory of the loader", lambda row: row.memory_bytes, text.size),
-    ),
+    Column("way", lambda row: str(row.way), number=False),
+    Column("seconds per step", lambda row: row.seconds_per_step, text.number),
+    Column("speedup", lambda row: row.speedup, times),
+    Column("waiting for data", lambda row: row.waiting, text.percent),
+    Column("memory of the loader", lambda row: row.memory_bytes, text.size),
 )
 SEARCH = Table[SearchRow](
     "search",
     "All ways, the fastest of those that were tried longest first",
-    (
-        Column("way", lambda row: str(row.way), number=False),
-        Column("blocks", lambda row: row.blocks),
-        Column("seconds per step", lambda row: row.seconds_per_step, text.number),
-    ),
+    Column("way", lambda row: str(row.way), number=False),
+    Column("blocks", lambda row: row.blocks),
+    Column("seconds per step", lambda row: row.seconds_per_step, text.number),
 )
-
-
 PARTS = Table[PartsRow](
     "parts",
     "Shares of a step: by the clock what waits for data, the rest by the profiler",
-    (
-        Column("way", lambda row: str(row.way), number=False),
-        *(Column(name, partial(PartsRow.share, name=name), text.percent) for name in ("data", *COMPUTED)),
-    ),
+    Column("way", lambda row: str(row.way), number=False),
+    *map(_part, ("data", *COMPUTED)),
 )
 SIZES = Table[SizeRow](
     "sizes",
     "Larger batches in the way that is recommended, each by a run of its own",
-    (
-        Column("batch size", lambda row: row.batchsz),
-        Column("seconds per step", lambda row: row.seconds_per_step, text.number),
-        Column("samples per second", lambda row: row.samples_per_second, text.number),
-        Column("memory", lambda row: row.memory_bytes, text.size),
-    ),
+    Column("batch size", lambda row: row.batchsz),
+    Column("seconds per step", lambda row: row.seconds_per_step, text.number),
+    Column("samples per second", lambda row: row.samples_per_second, text.number),
+    Column("memory", lambda row: row.memory_bytes, text.size),
 )
 
 
@@ -106,14 +94,13 @@ def write_own_report(
         if advice is not None:
             tree = as_json(results, advice, hardware)
             write_text(new / "advice.json", json.dumps(tree, indent=2, ensure_ascii=False) + "\n")
-            write_text(new / "index.html", render_own(file, results, advice, hardware))
+            write_text(new / "index.html", _page(file, results, advice, hardware))
 
 
 def own_runs(file: Path, results: OwnResults) -> list[Run]:
     """A run for MLflow of each finalist."""
     stage = Stage(file.name, "measure", Provenance())
-    settings = way_settings(results.finalists, results.finals, PLAIN, "")
-    return [stage.child(each) for each in settings]
+    return [stage.child(each) for each in way_settings(results.finalists, results.finals, PLAIN, "")]
 
 
 def as_json(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> dict[str, Any]:
@@ -139,11 +126,11 @@ def as_json(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> dict[
     }
 
 
-def render_own(file: Path, results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> str:
+def _page(file: Path, results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> str:
     """Render the page; nothing in it is fetched from anywhere."""
-    tables = (
+    tables: tuple[Table[Any], ...] = (
         FINALS.of(advice.rows),
-        SEARCH.of(search_rows(results)),
+        SEARCH.of(_search_rows(results)),
         PARTS.of(parts_rows(results, advice)),
         SIZES.of(results.sizes),
     )
@@ -164,7 +151,7 @@ def render_own(file: Path, results: OwnResults, advice: OwnAdvice, hardware: Har
     )
 
 
-def search_rows(results: OwnResults) -> list[SearchRow]:
+def _search_rows(results: OwnResults) -> list[SearchRow]:
     """A row for each way: those that were left longest first, the fastest of them first."""
     blocks = (*results.search, *(replace(each, launch=1) for each in results.refining))
     seconds = {way: list(series.values()) for way, series in step_seconds_by_way(blocks).items()}
@@ -178,13 +165,11 @@ def search_rows(results: OwnResults) -> list[SearchRow]:
 
 def parts_rows(results: OwnResults, advice: OwnAdvice) -> list[PartsRow]:
     """Shares of a step with its loading: what does not wait for data is shared out as the profiler saw it."""
-    rows = []
-    timed = {row.way.way: row for row in advice.rows}
+    rows, timed = [], {row.way.way: row for row in advice.rows}
     for parts in results.parts:
-        row = timed[parts.way]
-        waiting = row.waiting.value
+        waiting = timed[parts.way].waiting.value
         shares = {name: getattr(parts, name) * (1 - waiting) for name in COMPUTED}
-        rows.append(PartsRow(row.way, {"data": waiting, **shares}))
+        rows.append(PartsRow(timed[parts.way].way, {"data": waiting, **shares}))
     return rows
 
 
@@ -203,31 +188,16 @@ def said_of_workers(results: OwnResults, advice: OwnAdvice) -> str:
 def _drawing(results: OwnResults, advice: OwnAdvice) -> Drawing | None:
     """The finalists' speedups; None where only the default was left."""
     seconds = step_seconds_by_way(results.finals)
-    group = "Over the default"
     choices = [
         Choice(
-            group,
-            _short(row.way),
+            "Over the default",
+            ", ".join([f"{way.strategy} × {way.replicas}", way.loading, way.precision, *way.extras]),
             row.speedup,
-            round_ratios(seconds[PLAIN], seconds[row.way.way]),
-            row.way.way == advice.choice.choice,
+            round_ratios(seconds[PLAIN], seconds[way.way]),
+            way.way == advice.choice.choice,
         )
         for row in advice.rows
-        if row.speedup and row.way.way != PLAIN
+        if row.speedup and (way := row.way).way != PLAIN
     ]
-    if not choices:
-        return None
-    said = listed(f"{choice.label} {ratio(choice.speedup.value)}×" for choice in choices)
-    return Drawing(
-        "finals",
-        "What it buys",
-        f"Speedup of the best ways over the default, on a logarithmic axis: {said}.",
-        "Speedup over the default (1×), logarithmic. Dots are single rounds, marks their geometric mean with "
-        "its interval; filled is what is recommended.",
-        draw_choices(choices),
-    )
-
-
-def _short(way: OwnWay) -> str:
-    """Words for an axis."""
-    return ", ".join([f"{way.strategy} × {way.replicas}", way.loading, way.precision, *way.extras])
+    said = ("the best ways over the default", "the default", "recommended")
+    return draw_choices("finals", "What it buys", said, choices)

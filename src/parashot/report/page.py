@@ -11,8 +11,7 @@ from parashot.knobs import arguments
 from parashot.questions import text
 from parashot.questions.study import Study
 from parashot.report.canvas import Drawing, png, svg
-from parashot.report.figures import draw_figures
-from parashot.report.figures.overview import overview
+from parashot.report.figures import draw_figures, overview
 from parashot.report.tables import Table, all_tables
 from parashot.templates import render
 
@@ -28,12 +27,12 @@ def write_report(study: Study, params_text: str, out: Path) -> None:
     if wide := overview(study, wide=True):
         files["overview"] = wide
     with replacing_folder(out) as folder:
-        (folder / "figures").mkdir()
-        (folder / "tables").mkdir()
-        for drawing in files.values():
-            (folder / "figures" / f"{drawing.name}.png").write_bytes(png(drawing))
-        for table in tables.values():
-            (folder / "tables" / f"{table.name}.csv").write_text(table.csv(), encoding="utf-8")
+        for name in ("figures", "tables"):
+            (folder / name).mkdir()
+        for name, drawing in files.items():
+            (folder / f"figures/{name}.png").write_bytes(png(drawing))
+        for name, table in tables.items():
+            (folder / f"tables/{name}.csv").write_text(table.csv(), encoding="utf-8")
         page = render_page(study, drawings, tables, params_text)
         (folder / "index.html").write_text(page, encoding="utf-8")
 

@@ -6,7 +6,7 @@ import base64
 import csv
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from parashot.plain import aligned, cell, printable
@@ -28,14 +28,8 @@ from parashot.questions.ways.rows import WayRow
 R = TypeVar("R")
 NOTHING = "–"
 SIGNS = {
-    "holds": "✓",
-    "ok": "✓",
-    "equivalent": "✓",
-    "gain": "✓",
-    "does not hold": "✗",
-    "different": "✗",
-    "loss": "✗",
-    "stopped": "✗",
+    **dict.fromkeys(("holds", "ok", "equivalent", "gain"), "✓"),
+    **dict.fromkeys(("does not hold", "different", "loss", "stopped"), "✗"),
     "undecided": "?",
 }
 
@@ -87,19 +81,18 @@ class Column(Generic[R]):
         return Cell(self.say(value))
 
 
-@dataclass(frozen=True)
 class Table(Generic[R]):
     """One table. On a narrow screen the rows of a `stacked` one become cards; others scroll sideways."""
 
-    name: str
-    caption: str
-    columns: tuple[Column[R], ...]
-    layout: str = ""  # "" or stacked
-    rows: Sequence[R] = ()
+    def __init__(
+        self, name: str, caption: str, *columns: Column[R], rows: Sequence[R] = (), layout: str = ""
+    ) -> None:
+        self.name, self.caption, self.columns = name, caption, columns
+        self.rows, self.layout = rows, layout  # layout: "" or stacked
 
     def of(self, rows: Sequence[R]) -> Table[R]:
         """Return the same table with `rows`."""
-        return replace(self, rows=rows)
+        return Table(self.name, self.caption, *self.columns, rows=rows, layout=self.layout)
 
     def cells(self) -> list[list[tuple[Column[R], Cell]]]:
         """Return what to show of each row."""
@@ -152,8 +145,18 @@ def all_tables(study: Study) -> dict[str, Table[Any]]:
 # --- cells --------------------------------------------------------------------------------------------
 
 
-def _times(value: float) -> str:
+def times(value: float) -> str:
+    """Say a speedup."""
     return f"{text.ratio(value)}×"
+
+
+def _points(value: float) -> str:
+    """Say a difference of accuracies in percentage points."""
+    return f"{100 * value + 0.0:+.1f}"
+
+
+def _small_points(value: float) -> str:
+    return f"{100 * value + 0.0:+.2f}"
 
 
 def _share(value: float) -> str:
@@ -185,10 +188,6 @@ def _resources(row: StrategyRow) -> str | None:
     return f"{row.replicas} × {row.threads_per_replica}" if row.replicas else None
 
 
-def _run(row: BatchszRow) -> Cell:
-    return Cell(row.status, notes=(row.reason,) if row.reason else (), badge=True)
-
-
 def _run_accuracy(row: BatchszRow) -> Cell | None:
     after = (f"after {row.episodes:,} episodes",) if row.status == "stopped" else ()
     return _accuracy(row.val_accuracy, row.val_accuracy_ci95, *after)
@@ -210,226 +209,195 @@ def _levels(row: TimeToAccuracy) -> tuple[float | None, ...]:
 STEP = Table[StepRow](
     "step",
     "Ways to compute a step, tried in turn on one replica: speedup is over the slowest",
-    (
-        Column("pairing", lambda row: row.pairing, number=False),
-        Column("precision", lambda row: row.precision, number=False),
-        Column("compile", lambda row: row.compile, number=False),
-        Column("seconds per step", lambda row: row.seconds_per_step, text.number),
-        Column("speedup", lambda row: row.speedup, _times),
-        Column("chosen", lambda row: "yes" if row.chosen else "", number=False),
-    ),
+    Column("pairing", lambda row: row.pairing, number=False),
+    Column("precision", lambda row: row.precision, number=False),
+    Column("compile", lambda row: row.compile, number=False),
+    Column("seconds per step", lambda row: row.seconds_per_step, text.number),
+    Column("speedup", lambda row: row.speedup, times),
+    Column("chosen", lambda row: "yes" if row.chosen else "", number=False),
 )
 ADVICE = Table[Advice](
     "advice",
     "What to take on this machine, and what it gains over one process that decodes JPEGs, in fp32",
-    (
-        Column("question", lambda row: row.topic, number=False),
-        Column("take", lambda row: Cell("", lead=row.choice), number=False),
-        Column("gain", lambda row: row.buys, number=False),
-        Column("how sure", lambda row: row.sure, number=False),
-    ),
+    Column("question", lambda row: row.topic, number=False),
+    Column("take", lambda row: Cell("", lead=row.choice), number=False),
+    Column("gain", lambda row: row.buys, number=False),
+    Column("how sure", lambda row: row.sure, number=False),
     layout="stacked",
 )
 OF_A_WAY: tuple[Column[WayRow[EpisodeWay]], ...] = (
-    Column("speedup", lambda row: row.speedup, _times),
+    Column("speedup", lambda row: row.speedup, times),
     Column("waiting for data", lambda row: row.waiting, text.percent),
 )
 GAIN = Table[WayRow[EpisodeWay]](
     "gain",
     "All of the advice against the default: one training in two ways, whose steps, with their loading, are "
     "timed in blocks in turn",
-    (
-        Column("way", lambda row: row.way.way, number=False),
-        Column("strategy", lambda row: row.way.strategy, number=False),
-        Column("replicas × threads", lambda row: f"{row.way.replicas} × {row.way.threads_per_replica}"),
-        Column("loading", lambda row: str(row.way.loading), number=False),
-        Column("computing", lambda row: str(row.way.computing), number=False),
-        Column("episodes", lambda row: row.items),
-        Column("time", lambda row: row.seconds, text.seconds),
-        *OF_A_WAY,
-    ),
+    Column("way", lambda row: row.way.way, number=False),
+    Column("strategy", lambda row: row.way.strategy, number=False),
+    Column("replicas × threads", lambda row: f"{row.way.replicas} × {row.way.threads_per_replica}"),
+    Column("loading", lambda row: str(row.way.loading), number=False),
+    Column("computing", lambda row: str(row.way.computing), number=False),
+    Column("episodes", lambda row: row.items),
+    Column("time", lambda row: row.seconds, text.seconds),
+    *OF_A_WAY,
 )
 LOADING = Table[WayRow[EpisodeWay]](
     "loading",
     "The loader inside the step: training has the cores meanwhile. Speedup is over jpeg without workers, as "
     "a plain DataLoader reads",
-    (
-        Column("backend", lambda row: row.way.backend, number=False),
-        Column("workers", lambda row: row.way.workers),
-        Column("training by", lambda row: f"{row.way.strategy} × {row.way.replicas}", number=False),
-        Column("seconds per step", lambda row: row.seconds_per_step, text.number),
-        *OF_A_WAY,
-        Column("memory", lambda row: row.memory_bytes, text.size),
-    ),
+    Column("backend", lambda row: row.way.backend, number=False),
+    Column("workers", lambda row: row.way.workers),
+    Column("training by", lambda row: f"{row.way.strategy} × {row.way.replicas}", number=False),
+    Column("seconds per step", lambda row: row.seconds_per_step, text.number),
+    *OF_A_WAY,
+    Column("memory", lambda row: row.memory_bytes, text.size),
 )
 LOADER = Table[LoaderRow](
     "loader",
     "Loading alone, the study's Table 2 measured here: batches are read and thrown away. Speedup is over no "
     "workers with the same backend",
-    (
-        Column("backend", lambda row: row.backend, number=False),
-        Column("workers", lambda row: row.workers),
-        Column("seconds per batch", lambda row: row.seconds_per_batch, text.number),
-        Column("speedup", lambda row: row.speedup, _times),
-        Column("efficiency", lambda row: row.efficiency, text.percent),
-        Column("memory", lambda row: row.memory_bytes, text.size),
-        Column("episodes/s", lambda row: row.episodes_per_second, text.number),
-        Column("first batch", lambda row: row.first_batch_seconds, text.seconds),
-    ),
+    Column("backend", lambda row: row.backend, number=False),
+    Column("workers", lambda row: row.workers),
+    Column("seconds per batch", lambda row: row.seconds_per_batch, text.number),
+    Column("speedup", lambda row: row.speedup, times),
+    Column("efficiency", lambda row: row.efficiency, text.percent),
+    Column("memory", lambda row: row.memory_bytes, text.size),
+    Column("episodes/s", lambda row: row.episodes_per_second, text.number),
+    Column("first batch", lambda row: row.first_batch_seconds, text.seconds),
 )
 STRATEGIES = Table[StrategyRow](
     "strategies",
     "Strategies: speedup is over serial, one replica; efficiency is speedup over replicas (or threads)",
-    (
-        Column("strategy", _strategy, number=False),
-        Column("replicas × threads", _resources),
-        Column("seconds per step", lambda row: row.seconds_per_step, text.number),
-        Column("speedup", lambda row: row.speedup, _times),
-        Column("efficiency", lambda row: row.efficiency, text.percent),
-        Column("episodes/s", lambda row: row.episodes_per_second, text.number),
-        Column("gradient, difference to serial's", lambda row: row.gradient_difference, _share),
-        Column("validation accuracy", lambda row: _accuracy(row.val_accuracy, row.val_accuracy_ci95)),
-        Column("whole training", lambda row: row.training_seconds, text.seconds),
-        Column("peak memory", lambda row: row.peak_memory_bytes, text.size),
-    ),
+    Column("strategy", _strategy, number=False),
+    Column("replicas × threads", _resources),
+    Column("seconds per step", lambda row: row.seconds_per_step, text.number),
+    Column("speedup", lambda row: row.speedup, times),
+    Column("efficiency", lambda row: row.efficiency, text.percent),
+    Column("episodes/s", lambda row: row.episodes_per_second, text.number),
+    Column("gradient, difference to serial's", lambda row: row.gradient_difference, _share),
+    Column("validation accuracy", lambda row: _accuracy(row.val_accuracy, row.val_accuracy_ci95)),
+    Column("whole training", lambda row: row.training_seconds, text.seconds),
+    Column("peak memory", lambda row: row.peak_memory_bytes, text.size),
 )
 COSTS = Table[StrategyRow](
     "costs",
     "What a step costs: bytes one process sends, and how its time is shared out, by the profiler; "
     "waiting for a peer's message counts as messages",
-    (
-        Column("strategy", lambda row: row.variant, number=False),
-        Column("sent per process", lambda row: row.bytes_sent, text.size),
-        Column("messages, not hidden", lambda row: row.communication_exposed, text.percent),
-        Column("messages, hidden", lambda row: row.communication_hidden, text.percent),
-        Column("idle", lambda row: row.idle, text.percent),
-        Column("memory per process", lambda row: row.peak_memory_per_process_bytes, text.size),
-        Column("slower than serial, because", lambda row: row.why_slow, number=False),
-    ),
+    Column("strategy", lambda row: row.variant, number=False),
+    Column("sent per process", lambda row: row.bytes_sent, text.size),
+    Column("messages, not hidden", lambda row: row.communication_exposed, text.percent),
+    Column("messages, hidden", lambda row: row.communication_hidden, text.percent),
+    Column("idle", lambda row: row.idle, text.percent),
+    Column("memory per process", lambda row: row.peak_memory_per_process_bytes, text.size),
+    Column("slower than serial, because", lambda row: row.why_slow, number=False),
 )
 SCALING = Table[ScalingRow](
     "scaling",
     "Predicted, not measured: DDP on more devices such as these. Strong: the same batchsz, shared out; weak: "
     "as many episodes for each replica, and speedup counts episodes per second",
-    (
-        Column("link between nodes", lambda row: row.link, number=False),
-        Column("scaling", lambda row: row.mode, number=False),
-        Column("devices", lambda row: row.devices),
-        Column("nodes", lambda row: row.nodes),
-        Column("batchsz", lambda row: row.batchsz),
-        Column("seconds per step", lambda row: row.seconds_per_step, _two_digits),
-        Column("speedup", lambda row: row.speedup, lambda value: f"{_two_digits(value)}×"),
-        Column("efficiency", lambda row: row.efficiency, lambda share: text.percent(share, 0)),
-    ),
+    Column("link between nodes", lambda row: row.link, number=False),
+    Column("scaling", lambda row: row.mode, number=False),
+    Column("devices", lambda row: row.devices),
+    Column("nodes", lambda row: row.nodes),
+    Column("batchsz", lambda row: row.batchsz),
+    Column("seconds per step", lambda row: row.seconds_per_step, _two_digits),
+    Column("speedup", lambda row: row.speedup, lambda value: f"{_two_digits(value)}×"),
+    Column("efficiency", lambda row: row.efficiency, lambda share: text.percent(share, 0)),
 )
 CHECKED = Table[CheckedRow](
     "scaling_checked",
     "The model checked here: what it says of a step, and what the step took",
-    (
-        Column("strategy", lambda row: row.variant, number=False),
-        Column("replicas", lambda row: row.devices),
-        Column("predicted, seconds per step", lambda row: row.predicted, text.number),
-        Column("measured", lambda row: row.measured, text.number),
-        Column("error", lambda row: row.error, lambda share: f"{100 * share + 0.0:+.1f}%"),
-    ),
+    Column("strategy", lambda row: row.variant, number=False),
+    Column("replicas", lambda row: row.devices),
+    Column("predicted, seconds per step", lambda row: row.predicted, text.number),
+    Column("measured", lambda row: row.measured, text.number),
+    Column("error", lambda row: row.error, lambda share: f"{_points(share)}%"),
 )
 SIZES = Table[SizeRow](
     "sizes",
     "Batch sizes in the same time of training: intervals are over trainings, differences paired by seed. The "
     "learning rate grows with the size and falls to 0",
-    (
-        Column("batchsz", lambda row: row.batchsz),
-        Column("validation accuracy", lambda row: row.val_accuracy, text.percent),
-        Column(
-            "minus the baseline's, points",
-            lambda row: row.difference,
-            lambda share: f"{100 * share + 0.0:+.1f}",
-        ),
-        Column("seeds", lambda row: row.seeds),
-        Column("steps", lambda row: row.steps),
-        Column("episodes", lambda row: row.episodes),
-        Column("learning rate", lambda row: row.learning_rate, text.number),
-    ),
+    Column("batchsz", lambda row: row.batchsz),
+    Column("validation accuracy", lambda row: row.val_accuracy, text.percent),
+    Column("minus the baseline's, points", lambda row: row.difference, _points),
+    Column("seeds", lambda row: row.seeds),
+    Column("steps", lambda row: row.steps),
+    Column("episodes", lambda row: row.episodes),
+    Column("learning rate", lambda row: row.learning_rate, text.number),
 )
-SIZES_TO_TARGET = replace(
-    SIZES,
-    columns=(*SIZES.columns, Column("time to the target", lambda row: row.seconds_to_target, text.seconds)),
+SIZES_TO_TARGET = Table[SizeRow](
+    SIZES.name,
+    SIZES.caption,
+    *SIZES.columns,
+    Column("time to the target", lambda row: row.seconds_to_target, text.seconds),
 )
 BATCHSZ = Table[BatchszRow](
     "batchsz",
     "The study's experiment, batch sizes under DDP: the same episodes; speedup is over the baseline. A share "
     "of communication below 0 is too short to be seen",
-    (
-        Column("batchsz", lambda row: row.batchsz),
-        Column("whole run", _run, number=False),
-        Column("time", lambda row: row.seconds, text.seconds),
-        Column("projected", lambda row: row.projected_seconds, text.seconds),
-        Column("speedup, blocks", lambda row: row.speedup, _times),
-        Column("speedup, whole runs", lambda row: row.run_speedup, _times),
-        Column("communication", lambda row: row.communication_share, text.percent),
-        Column("validation accuracy", _run_accuracy),
+    Column("batchsz", lambda row: row.batchsz),
+    Column(
+        "whole run",
+        lambda row: Cell(row.status, notes=(row.reason,) if row.reason else (), badge=True),
+        number=False,
     ),
+    Column("time", lambda row: row.seconds, text.seconds),
+    Column("projected", lambda row: row.projected_seconds, text.seconds),
+    Column("speedup, blocks", lambda row: row.speedup, times),
+    Column("speedup, whole runs", lambda row: row.run_speedup, times),
+    Column("communication", lambda row: row.communication_share, text.percent),
+    Column("validation accuracy", _run_accuracy),
 )
 ACCURACY = Table[AccuracyComparison](
     "accuracy",
     "Validation accuracy of two trainings; rounding: of a training against itself, first weights off by 1e-7",
-    (
-        Column("compared", lambda row: f"{row.first} minus {row.second}", number=False),
-        Column("difference, points", lambda row: row.difference, lambda share: f"{100 * share + 0.0:+.2f}"),
-        Column("the same?", lambda row: Cell(row.verdict, badge=True), number=False),
-        Column("margin, points", lambda row: row.margin, lambda share: f"± {100 * share:g}"),
-        Column("rounding alone, points", lambda row: row.rounding, lambda share: f"{100 * share + 0.0:+.2f}"),
-        Column("interval over", lambda row: row.over, number=False),
-        Column("paired episodes", lambda row: row.episodes),
-    ),
+    Column("compared", lambda row: f"{row.first} minus {row.second}", number=False),
+    Column("difference, points", lambda row: row.difference, _small_points),
+    Column("the same?", lambda row: Cell(row.verdict, badge=True), number=False),
+    Column("margin, points", lambda row: row.margin, lambda share: f"± {100 * share:g}"),
+    Column("rounding alone, points", lambda row: row.rounding, _small_points),
+    Column("interval over", lambda row: row.over, number=False),
+    Column("paired episodes", lambda row: row.episodes),
 )
 TASKS = Table[TaskRow](
     "tasks",
     "Accuracy on the test split, the margin paired by episode. Transductive: batch norm by the episode's own "
     "images, which is another task",
-    (
-        Column("episodes", lambda row: f"{row.n_way}-way {row.k_shot}-shot", number=False),
-        Column("accuracy", lambda row: _accuracy(row.accuracy, row.accuracy_ci95)),
-        Column(
-            "cosine of the same embedding",
-            lambda row: _accuracy(row.cosine_accuracy, row.cosine_accuracy_ci95),
-        ),
-        Column(
-            "margin over the cosine, points",
-            lambda row: f"{100 * row.margin + 0.0:+.1f} ± {100 * row.margin_ci95:.1f}",
-        ),
-        Column("a gain?", lambda row: Cell(row.verdict, badge=True), number=False),
-        Column(
-            "relation head alone", lambda row: _accuracy(row.relation_accuracy, row.relation_accuracy_ci95)
-        ),
-        Column("transductive", _transductive),
+    Column("episodes", lambda row: f"{row.n_way}-way {row.k_shot}-shot", number=False),
+    Column("accuracy", lambda row: _accuracy(row.accuracy, row.accuracy_ci95)),
+    Column(
+        "cosine of the same embedding", lambda row: _accuracy(row.cosine_accuracy, row.cosine_accuracy_ci95)
     ),
+    Column(
+        "margin over the cosine, points",
+        lambda row: f"{_points(row.margin)} ± {100 * row.margin_ci95:.1f}",
+    ),
+    Column("a gain?", lambda row: Cell(row.verdict, badge=True), number=False),
+    Column("relation head alone", lambda row: _accuracy(row.relation_accuracy, row.relation_accuracy_ci95)),
+    Column("transductive", _transductive),
 )
 TIME_TO_ACCURACY = Table[TimeToAccuracy](
     "time_to_accuracy",
     "Time to accuracy, pretraining counted in: when validation came to a level and stayed there. "
     f"{100 * BEST_VALIDATION:g}% is the study's best validation, after {BEST_SECONDS:,} s",
-    (
-        Column("training", lambda row: row.strategy, number=False),
-        Column("pretraining", lambda row: row.pretraining_seconds, text.seconds),
-        Column("training", lambda row: row.training_seconds, text.seconds),
-        Column("images seen", lambda row: row.images, lambda images: f"{images:,.0f}"),
-        Column("validation accuracy", lambda row: _accuracy(row.val_accuracy, row.val_accuracy_ci95)),
-        Column("to 50%", lambda row: row.seconds_to_50, text.seconds),
-        Column("to 55%", lambda row: row.seconds_to_55, text.seconds),
-        Column("to 58.2%", lambda row: row.seconds_to_58_2, text.seconds),
-        Column("to 62%", lambda row: row.seconds_to_62, text.seconds),
-    ),
+    Column("training", lambda row: row.strategy, number=False),
+    Column("pretraining", lambda row: row.pretraining_seconds, text.seconds),
+    Column("training", lambda row: row.training_seconds, text.seconds),
+    Column("images seen", lambda row: row.images, lambda images: f"{images:,.0f}"),
+    Column("validation accuracy", lambda row: _accuracy(row.val_accuracy, row.val_accuracy_ci95)),
+    Column("to 50%", lambda row: row.seconds_to_50, text.seconds),
+    Column("to 55%", lambda row: row.seconds_to_55, text.seconds),
+    Column("to 58.2%", lambda row: row.seconds_to_58_2, text.seconds),
+    Column("to 62%", lambda row: row.seconds_to_62, text.seconds),
 )
 CLAIMS = Table[Claim](
     "claims",
     "The study's claims",
-    (
-        Column("claim", lambda row: Cell(row.claim, lead=row.id), number=False),
-        Column("the study", lambda row: row.study_figure, number=False),
-        Column("here", lambda row: row.measured, number=False),
-        Column("verdict", lambda row: Cell(row.verdict, badge=True), number=False),
-        Column("why", lambda row: row.reason, number=False),
-    ),
+    Column("claim", lambda row: Cell(row.claim, lead=row.id), number=False),
+    Column("the study", lambda row: row.study_figure, number=False),
+    Column("here", lambda row: row.measured, number=False),
+    Column("verdict", lambda row: Cell(row.verdict, badge=True), number=False),
+    Column("why", lambda row: row.reason, number=False),
     layout="stacked",
 )

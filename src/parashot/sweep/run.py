@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -17,9 +18,8 @@ from parashot.data.manifest import read_manifest
 from parashot.errors import ParamsError, RecordError
 from parashot.records import read_result
 from parashot.sweep.cluster import Nodes, connected, run_trials
-from parashot.sweep.delivery import send
 from parashot.sweep.grid import Point
-from parashot.sweep.trial import Trial
+from parashot.sweep.trial import Trial, send
 from parashot.train.records import TrainResult
 
 _CODE = ("data", "model", "parallel", "tasks", "train", "task.py", "hardware.py", "params.py", "records.py")
@@ -59,10 +59,11 @@ def sweep(
         Trial(point.name, strategy, point.params, validation_seed, data, nodes.cpus, code) for point in points
     ]
     folders = _folders(trials, out)
-    outcomes: dict[int, Outcome] = {}
-    for index, folder in enumerate(folders):
-        if result := _result(folder):
-            outcomes[index] = Outcome(points[index], folder, "kept", result=result)
+    outcomes = {
+        index: Outcome(points[index], folder, "kept", result=result)
+        for index, folder in enumerate(folders)
+        if (result := _result(folder))
+    }
     missing = [index for index in range(len(points)) if index not in outcomes]
     progress(f"runs: {len(points)}; there already: {len(outcomes)}")
 
@@ -83,10 +84,9 @@ def sweep(
 
 def _result(folder: Path) -> TrainResult | None:
     """The result of a run that is there; a damaged one is computed again."""
-    try:
+    with suppress(RecordError):
         return read_result(TrainResult, folder / "result.json")
-    except RecordError:
-        return None
+    return None
 
 
 def _check(point: Point, strategy: str, nodes: Nodes) -> None:

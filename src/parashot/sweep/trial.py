@@ -1,4 +1,7 @@
-"""One training of a sweep on a node: from its task to the files of its result folder."""
+"""One training of a sweep on a node: from its task to the files of its result folder.
+
+The packed data travel with it: nodes need not share a disk with the machine that sends them.
+"""
 
 from __future__ import annotations
 
@@ -6,38 +9,75 @@ import fcntl
 import os
 import platform
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from parashot.errors import DeviceError, ParashotError, one_line
+import numpy as np
+import numpy.typing as npt
+
+from parashot.data.manifest import MANIFEST, sha256
+from parashot.errors import DataError, DeviceError, ParashotError, one_line
 from parashot.files import replacing_folder
 from parashot.hardware import inspect_hardware
 from parashot.knobs import flatten
 from parashot.params import Params
 from parashot.records import Provenance, read_runs, write_runs
-from parashot.sweep.delivery import Delivery, receive
 from parashot.tasks.relation import RelationTask
 from parashot.train.job import episode_job
 from parashot.train.run import train
 
 RECORDS = "records.jsonl"
 
-_BESIDE = (
-    "batchsz_study",
-    "warmup_study",
-    "seeds_study",
-    "claims",
-    "tracking",
-    "loader.bench",
-    "parallel.bench",
-)
+_STUDIES = ("batchsz_study", "warmup_study", "seeds_study")
+_BESIDE = (*_STUDIES, "claims", "tracking", "loader.bench", "parallel.bench")
 """Sections of params.yaml that no single training depends on."""
 
 Files = dict[str, bytes]
 """A result folder: its files by name."""
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Place of the packed data on the machine that sent them, and how to get each file elsewhere."""
+
+    path: Path
+    checksum: str  # of the manifest, which holds that of every file
+    files: Mapping[str, Any] = field(default_factory=dict)  # name -> what `share` made of its bytes
+
+    def is_at(self, packed: Path) -> bool:
+        """Whether these data are in the folder `packed`."""
+        return (packed / MANIFEST).is_file() and sha256(packed / MANIFEST) == self.checksum
+
+
+def send(packed: Path, share: Callable[[Bytes], Any] | None) -> Delivery:
+    """Make the packed folder ready for other machines; without `share`, there are none."""
+    files = sorted(packed.iterdir()) if share else []
+    shared = {file.name: share(np.fromfile(file, dtype=np.uint8)) for file in files if share}
+    return Delivery(packed.resolve(), sha256(packed / MANIFEST), shared)
+
+
+def receive(delivery: Delivery, folder: Path, fetch: Callable[[Any], Bytes]) -> Path:
+    """Return a packed folder on this machine: the sender's own where it is seen here, else one in `folder`.
+
+    Files are written once per machine, however many runs need them. Raises `DataError`.
+    """
+    if delivery.is_at(delivery.path):
+        return delivery.path
+    if not delivery.files:
+        raise DataError(f"{delivery.path}: gone or changed since the sweep began; start it again")
+    here = folder / delivery.checksum[:24]
+    with here.with_suffix(".lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not delivery.is_at(here):
+            with replacing_folder(here) as unpacked:
+                for name, file in delivery.files.items():
+                    (unpacked / name).write_bytes(fetch(file).data)
+    return here
 
 
 @dataclass(frozen=True)
@@ -55,9 +95,7 @@ class Trial:
     @property
     def settings(self) -> dict[str, str]:
         """Params that the training depends on, by dotted key."""
-        others = {f"parallel.{name}" for name in self.params.parallel.strategies} - {
-            f"parallel.{self.strategy}"
-        }
+        others = (f"parallel.{each}" for each in self.params.parallel.strategies if each != self.strategy)
         beside = tuple(f"{section}." for section in (*_BESIDE, *others))
         return {key: value for key, value in flatten(self.params).items() if not key.startswith(beside)}
 
@@ -85,16 +123,11 @@ def _trained(trial: Trial, fetch: Callable[[Any], Any]) -> Files:
     shelf = Path(tempfile.gettempdir(), f"parashot-sweep-{os.getuid()}")
     shelf.mkdir(mode=0o700, exist_ok=True)
     packed = receive(trial.data, shelf, fetch)
-    machine = inspect_hardware()
-    tags = {
-        "sweep": trial.name,
-        "host": platform.node(),
-        "hardware": str(machine),
-        "code": trial.code,
-    }
+    tags = {"sweep": trial.name, "host": platform.node(), "hardware": str(inspect_hardware())}
+    origin = Provenance(trial.settings, {**tags, "code": trial.code})
     with own_cores(shelf, trial.cpus), tempfile.TemporaryDirectory(prefix="run-", dir=shelf) as folder:
         out = Path(folder, "out")
-        job = episode_job(trial.strategy, trial.params, packed, out, Provenance(trial.settings, tags))
+        job = episode_job(trial.strategy, trial.params, packed, out, origin)
         task = RelationTask(trial.params, packed, validation_seed=trial.validation_seed)
         result = train(replace(job, task=task))
         if result is None or result.status != "ok":

@@ -63,7 +63,6 @@ class OwnTask(Task):
     remedy = "the loss is not finite: set a smaller learning rate"
 
     def network(self) -> nn.Module:
-        """Build the user's network, its first weights the same at every call."""
         with own_errors(self.file), torch.random.fork_rng(devices=[]):
             torch.manual_seed(SEED)
             network: nn.Module = load_file(self.file).network()
@@ -72,7 +71,6 @@ class OwnTask(Task):
     def batches(
         self, plan: Plan, context: Context, first: int = 0, *, in_process: bool = False
     ) -> Iterator[Batch]:
-        """Yield this rank's batches, by its share of the workers."""
         steps = steps_of(self.file, plan, self.random)
         workers = workers_of_rank(
             0 if in_process else self.workers, context.local_rank, context.local_world_size
@@ -102,7 +100,6 @@ class OwnTask(Task):
         return outputs
 
     def optimizer(self, network: nn.Module) -> torch.optim.Optimizer:
-        """Build the user's optimizer."""
         with own_errors(self.file):
             optimizer: torch.optim.Optimizer = load_file(self.file).optimizer(network.parameters())
         if self.fused:
@@ -140,7 +137,9 @@ class StepsOfDataset(Dataset[Batch]):
 
     def indices(self, step: int) -> list[int]:
         """The samples of this rank in one step."""
-        return [self._index(item) for item in self.plan.reads(step)]
+        count = len(self.dataset)
+        places = [divmod(item, count) for item in self.plan.reads(step)]
+        return [int(_order(count, epoch)[place]) for epoch, place in places]
 
     def collated(self, indices: Sequence[int]) -> Any:
         """Read samples, and collate them as the user does."""
@@ -156,10 +155,6 @@ class StepsOfDataset(Dataset[Batch]):
         if hasattr(self.dataset, "__getitems__"):
             return self.dataset.__getitems__(indices)
         return [self.dataset[index] for index in indices]
-
-    def _index(self, item: int) -> int:
-        epoch, place = divmod(item, len(self.dataset))
-        return int(_order(len(self.dataset), epoch)[place])
 
 
 @contextmanager

@@ -33,7 +33,6 @@ from parashot.parallel.context import Context
 from parashot.params import Params
 from parashot.task import Batch, Plan, Task
 from parashot.tasks.evaluation import draw_split, related
-from parashot.tasks.relation import augmentation
 
 _MOMENTUM = 0.9
 
@@ -56,12 +55,10 @@ class PretrainingTask(Task):
 
     @property
     def batchsz(self) -> int:
-        """Images per optimizer step."""
         return self.params.pretrain.batchsz
 
     @property
     def items(self) -> int:
-        """Images of all epochs."""
         return self.params.pretrain.epochs * self.epoch_steps * self.batchsz
 
     @cached_property
@@ -71,11 +68,9 @@ class PretrainingTask(Task):
 
     @property
     def epoch_steps(self) -> int:
-        """Steps of one epoch."""
         return steps_per_epoch(self.class_sizes, self.batchsz)
 
     def network(self) -> ImageClassifier:
-        """Build the classifier, its weights a function of the seed."""
         params = self.params
         network = build_network(params.model, params.seed)
         return ImageClassifier(network, len(self.class_sizes), params.pretrain.classifier, params.seed)
@@ -83,14 +78,13 @@ class PretrainingTask(Task):
     def batches(
         self, plan: Plan, context: Context, first: int = 0, *, in_process: bool = False
     ) -> Iterator[Batch]:
-        """Yield this rank's batches: every epoch all images, in an order of its own."""
         split = PackedSplit(self.packed, "train")
         return labelled_batches(split, self.params.seed, plan, context.device, first)
 
     def prepare(self, data: LabelledImages) -> Tensor:
         """Images float32 [m, 3, size, size], augmented as a function of their indices, and normalised."""
         images, _, indices, step = data
-        size, recipe = self.image_size(step), augmentation(self.params.augment)
+        size, recipe = self.image_size(step), self.params.augment
         if not recipe.active:
             return prepare(images, size)
         keys = episode_keys(self.params.seed, "train", indices, IMAGE_AUGMENTATION)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from parashot.allocator import LARGEST_BLOCK_OF_FRUGAL, keep_freed_memory
-from parashot.data.augment import Augmentation, augment, augmentation_keys
+from parashot.data.augment import augment, augmentation_keys
 from parashot.data.episode_dataset import Backend, EpisodeDataset, Episodes, resident_batches
 from parashot.data.episodes import EpisodeSpec
 from parashot.data.loaders import step_loader, workers_of_rank
@@ -28,9 +28,10 @@ from parashot.model.losses import LOSSES, accuracy
 from parashot.model.network import RelationNetwork, all_images, build_network, maps_of_episodes
 from parashot.model.recompute import keep_less
 from parashot.model.weights import begin_with_embedding, save_weights
+from parashot.parallel.channel_split import Cutter
 from parashot.parallel.context import Context
-from parashot.params import AugmentParams, Params
-from parashot.task import Batch, ChannelCutter, LayerCut, Plan, Task
+from parashot.params import Params
+from parashot.task import Batch, LayerCut, Plan, Task
 from parashot.tasks.evaluation import draw_split, shared_episode_accuracies
 
 
@@ -54,12 +55,10 @@ class RelationTask(Task):
 
     @property
     def batchsz(self) -> int:
-        """Episodes per optimizer step."""
         return self.params.train.batchsz
 
     @property
     def items(self) -> int:
-        """Episodes of the training."""
         return self.params.train.episodes
 
     @property
@@ -83,7 +82,6 @@ class RelationTask(Task):
 
     @property
     def spec(self) -> EpisodeSpec:
-        """Shape of a training episode."""
         episode = self.params.episode
         return EpisodeSpec(episode.n_way, episode.k_shot, episode.k_query)
 
@@ -116,7 +114,6 @@ class RelationTask(Task):
     def batches(
         self, plan: Plan, context: Context, first: int = 0, *, in_process: bool = False
     ) -> Iterator[Batch]:
-        """Yield this rank's batches, by its share of the workers of the params."""
         loader, steps = self.params.loader, range(first, plan.steps)
         if loader.backend == "resident":
             split = ResidentSplit(PackedSplit(self.packed, "train"), context.device)
@@ -136,7 +133,7 @@ class RelationTask(Task):
         Augmentation is a function of the indices of the episodes.
         """
         support, query, episodes = data
-        size, recipe = self.params.model.image_size, augmentation(self.params.augment)
+        size, recipe = self.params.model.image_size, self.params.augment
         if not recipe.active:
             return prepare(support, size), prepare(query, size)
         n, k = support.shape[1:3]
@@ -151,7 +148,6 @@ class RelationTask(Task):
         return scores
 
     def loss(self, outputs: Tensor, data: Episodes) -> Tensor:
-        """Loss of each episode [b], by the name in the params."""
         return LOSSES[self.params.train.loss](outputs)
 
     def metric(self, outputs: Tensor, data: Episodes) -> Tensor:
@@ -164,10 +160,7 @@ class RelationTask(Task):
         others: list[nn.Parameter] = []
         for name, parameter in network.named_parameters():
             (head if name.startswith("relation.") else others).append(parameter)
-        groups = [
-            {"params": others, "scale": 1.0},
-            {"params": head, "scale": self.params.train.lr_relation},
-        ]
+        groups = [{"params": others, "scale": 1.0}, {"params": head, "scale": self.params.train.lr_relation}]
         used = [group for group in groups if group["params"]]  # a rank may hold one part of the network only
         # fused: one pass over each parameter and its moments, where the plain one takes a dozen
         return torch.optim.Adam(used, lr=self.params.train.learning_rate, fused=True)
@@ -206,15 +199,12 @@ class RelationTask(Task):
         return shared_episode_accuracies(cast("RelationNetwork", network), episodes, context)
 
     def save(self, path: Path, state: Mapping[str, Tensor]) -> None:
-        """Write a model file that `load_network` reads."""
         save_weights(path, self.params.model, state)
 
     def layer_cut(self) -> LayerCut:
-        """The embedding, and the relation head."""
         return LayerCut(("embedding", "relation"), _embed, _relate)
 
-    def cut_channels(self, network: nn.Module, cutter: ChannelCutter) -> None:
-        """Cut the layers that `model/channels.py` names."""
+    def cut_channels(self, network: nn.Module, cutter: Cutter) -> None:
         cut_channels(cast("RelationNetwork", network), cutter)
 
 
@@ -222,11 +212,6 @@ class RelationTask(Task):
 def _perturb(network: nn.Module, share: float, generator: torch.Generator) -> None:
     for each in network.parameters():
         each.mul_(1 + share * torch.randn(each.shape, generator=generator))
-
-
-def augmentation(params: AugmentParams) -> Augmentation:
-    """Augmentation of training images, from params."""
-    return Augmentation(params.crop, params.flip, params.jitter)
 
 
 def rate_scale(scaling: str, ratio: float) -> float:

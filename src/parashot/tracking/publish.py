@@ -34,7 +34,7 @@ class Study:
     artifacts: Sequence[Path] = ()
 
 
-@dataclass
+@dataclass(frozen=True)
 class Published:
     """Counts of a call of `publish`; the study's own run is counted too."""
 
@@ -56,7 +56,6 @@ def publish(
     records.sort(key=lambda each: each[1].parent is not None)  # parents first
     runs = [run for _, run in records]
     above = _run_of(study, runs)
-    done = Published()
     with opened(store) as experiment:
         if experiment.is_deleted(above.uuid):
             return Published(already_there=1 + len(runs))
@@ -78,10 +77,8 @@ def publish(
                 experiment.attach(above.uuid, path)
             experiment.set_tags(above.uuid, {NOTE_TAG: _links(experiment, runs, above)})
             experiment.close(above)
-        done.published = len(missing) + is_new
-        done.already_there = len(runs) - len(missing) + (not is_new)
-        done.closed_as_killed = experiment.close_abandoned()
-    return done
+        published = len(missing) + is_new
+        return Published(published, 1 + len(runs) - published, experiment.close_abandoned())
 
 
 class Live:

@@ -84,8 +84,10 @@ def opened(store: Store, *, wait: bool = True) -> Iterator[Experiment]:
     uri = store.uri or f"sqlite:///{database}"
     try:
         with _locked(store.root / "mlruns" / ".lock", wait):
-            if store.uri is None:
-                _check(database)
+            if store.uri is None and database.exists():  # locked or damaged, MLflow would try for minutes
+                connected = sqlite3.connect(database, timeout=_LOCKED_SECONDS, isolation_level=None)
+                with closing(connected) as connection:
+                    connection.execute("BEGIN IMMEDIATE")
             client = MlflowClient(tracking_uri=uri)
             found = client.get_experiment_by_name(store.experiment)
             if found is not None and store.uri is None and found.artifact_location != store.artifacts:
@@ -107,13 +109,6 @@ def opened(store: Store, *, wait: bool = True) -> Iterator[Experiment]:
         raise TrackingError(
             f"MLflow at {uri} failed: {reason}; {advice}. No result is lost, {store.kept}"
         ) from error
-
-
-def _check(database: Path) -> None:
-    """Raise `sqlite3.Error` where the database is locked or damaged: MLflow would try again for minutes."""
-    if database.exists():
-        with closing(sqlite3.connect(database, timeout=_LOCKED_SECONDS, isolation_level=None)) as connection:
-            connection.execute("BEGIN IMMEDIATE")
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import torch
+from pydantic import TypeAdapter
 from torch import distributed as dist
 
 from parashot.errors import DeviceError
@@ -52,6 +53,9 @@ class Progress:
     """Whether replicas were seen to hold different parameters; a state holds the first one's."""
 
 
+_PROGRESS = TypeAdapter(Progress)
+
+
 class Checkpoints:
     """The saved states of one training in `folder`; without a folder, nothing is saved or found."""
 
@@ -76,7 +80,8 @@ class Checkpoints:
             "progress": asdict(progress),
         }
         if self._writes:
-            with replacing_file(self._file(progress.step)) as temporary, temporary.open("wb") as file:
+            path = self.folder / f"step-{progress.step:012d}.pt"
+            with replacing_file(path) as temporary, temporary.open("wb") as file:
                 torch.save(content, file)  # given a path, torch would not say what the disk said
             for old in sorted(self.folder.glob("step-*.pt"))[:-_KEPT]:
                 old.unlink()
@@ -88,7 +93,7 @@ class Checkpoints:
             return Progress()
         strategy.load_state_dict(content["network"])
         load_optimizer_state(strategy, content["moments"], content["counts"])
-        progress = _progress(content["progress"])
+        progress = _PROGRESS.validate_python(content["progress"])
         progress.resumed += 1
         return progress
 
@@ -130,10 +135,6 @@ class Checkpoints:
             log.warning("%s: damaged; an earlier state is taken up", file)
         return None
 
-    def _file(self, step: int) -> Path:
-        assert self.folder is not None
-        return self.folder / f"step-{step:012d}.pt"
-
 
 def optimizer_state(strategy: Strategy) -> tuple[Moments, dict[str, float]]:
     """Whole moments on the CPU by kind and parameter, and what is counted for all parameters alike."""
@@ -162,9 +163,7 @@ def load_optimizer_state(strategy: Strategy, moments: Moments, counts: Mapping[s
         if not state:
             continue
         for kind, value in state.items():
-            placed = torch.empty_like(parameter)
-            placed.copy_(value)
-            state[kind] = placed
+            state[kind] = torch.empty_like(parameter).copy_(value)
         fused = any(group.get("fused") for group in strategy.optimizer.param_groups)
         device = parameter.device if fused else "cpu"
         steps = {
@@ -190,21 +189,6 @@ def _read(file: Path) -> dict[str, Any] | None:
             return None
         content = torch.load(file, map_location="cpu", weights_only=True)
         if content["format"] == FORMAT and content.keys() == _CONTENT:
-            _progress(content["progress"])
+            _PROGRESS.validate_python(content["progress"])
             return dict(content)
     return None
-
-
-def _progress(tree: Mapping[str, Any]) -> Progress:
-    trace, times = tree["trace"], tree["trace"]["times"]
-    progress = Progress(
-        tree["step"],
-        validations=dict(tree["validations"]),
-        resumed=tree["resumed"],
-        drifted=tree["drifted"],
-    )
-    progress.trace.losses, progress.trace.accuracies = list(trace["losses"]), list(trace["accuracies"])
-    progress.trace.nonfinite = list(trace["nonfinite"])
-    progress.trace.times.step_seconds = list(times["step_seconds"])
-    progress.trace.times.data_seconds = list(times["data_seconds"])
-    return progress

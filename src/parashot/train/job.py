@@ -71,6 +71,8 @@ def episode_job(
 ) -> Job:
     """Describe a training of the Relation Network by `strategy`."""
     train = params.train
+    # a model file that is missing fails where it is loaded
+    digest = sha256(pretrained) if pretrained is not None and pretrained.is_file() else ""
     return Job(
         stage=f"train-{strategy}",
         task=RelationTask(params, packed, pretrained),
@@ -85,7 +87,7 @@ def episode_job(
         live=live,
         live_seconds=params.tracking.live_seconds,
         scratch=scratch,
-        identity=(_settings(provenance), read_manifest(packed), _digest(pretrained)),
+        identity=(_settings(provenance), read_manifest(packed), digest),
     )
 
 
@@ -121,8 +123,3 @@ def pretraining_job(
 def _settings(provenance: Provenance) -> dict[str, str]:
     """Params of the training; one that was stopped by NaN goes on when told to skip such steps."""
     return {key: value for key, value in provenance.params.items() if key != "train.on_nonfinite"}
-
-
-def _digest(pretrained: Path | None) -> str:
-    """Checksum of the model file; of one that is missing nothing, since it fails where it is loaded."""
-    return sha256(pretrained) if pretrained is not None and pretrained.is_file() else ""

@@ -13,15 +13,7 @@ import numpy.typing as npt
 import torch
 
 from parashot.files import replacing_folder
-from parashot.records import (
-    Metric,
-    Run,
-    now_ms,
-    write_metrics,
-    write_result,
-    write_rows,
-    write_runs,
-)
+from parashot.records import Metric, Run, now_ms, write_metrics, write_result, write_rows, write_runs
 from parashot.task import Plan
 from parashot.train.job import Job
 from parashot.train.loop import Trace

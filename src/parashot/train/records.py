@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import cast
+
+from parashot.params import Compile, Pairing, Params, Precision
 from parashot.records import Status, record
 
 
@@ -16,6 +20,24 @@ class Choices:
     def __str__(self) -> str:
         compiled = "" if self.compile == "none" else f", compiled ({self.compile})"
         return f"{self.precision} with pairs by {self.pairing}{compiled}"
+
+
+def resolve_auto(params: Params, choices: Choices) -> Params:
+    """Replace every `auto` of the step by `choices`."""
+    asked = (params.model.pairing, params.train.precision, params.train.compile)
+    measured = (choices.pairing, choices.precision, choices.compile)
+    pairs = zip(asked, measured, strict=True)
+    return computed_as(params, Choices(*(ours if theirs == "auto" else theirs for theirs, ours in pairs)))
+
+
+def computed_as(params: Params, choices: Choices) -> Params:
+    """Let steps be computed in the way of `choices`, whatever params ask for."""
+    precision, mode = cast("Precision", choices.precision), cast("Compile", choices.compile)
+    return replace(
+        params,
+        model=replace(params.model, pairing=cast("Pairing", choices.pairing)),
+        train=replace(params.train, precision=precision, compile=mode),
+    )
 
 
 @record

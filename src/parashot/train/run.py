@@ -19,11 +19,10 @@ from torch import distributed as dist
 from parashot.errors import DeviceError
 from parashot.hardware import MemoryPeak, tree_memory_bytes
 from parashot.parallel.abilities import check_options
-from parashot.parallel.context import Context, Placement, control_group, resolve_placement, wait_for_all
+from parashot.parallel.context import Context, Rendezvous, control_group, resolve_placement, wait_for_all
 from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.launch import launch
 from parashot.parallel.registry import STRATEGIES, build_strategy, unsupported_reason
-from parashot.parallel.rendezvous import restarts_from_environment
 from parashot.parallel.torchrun import joined_by_torchrun
 from parashot.progress import span
 from parashot.records import Run, now_ms
@@ -60,7 +59,7 @@ def train(job: Job) -> TrainResult | None:
         )
     if job.batch_per == "global" and strategy.shares_items:
         placement = placement.for_batch(job.task.batchsz)
-    placement = placement.with_rendezvous(max_restarts=restarts_from_environment())
+    placement = placement.with_rendezvous(max_restarts=Rendezvous.restarts_from_environment())
     return launch(train_rank, placement, strategy.processes(placement.replicas), job)
 
 
@@ -99,7 +98,9 @@ class _Training:
             result = self._result(trace, memory)
             state = self.strategy.state_dict()
         except BaseException:
-            self._show_failed()
+            if self.job.live and self.is_shown:  # whoever watches sees that it has ended
+                failed = self._run(self.progress.trace, None)
+                self.job.live(dataclasses.replace(failed, status="failed", end_ms=now_ms()))
             raise
         finally:
             self.strategy.close()
@@ -139,7 +140,8 @@ class _Training:
         Taken before the clock starts, for sampling would disturb what is timed; the steps are undone.
         """
         before = self.strategy.state_dict()
-        devices = _own_devices(self.context, self.strategy.replicas)
+        mine = [self.context.local_rank] if self.context.world_size > 1 else range(self.strategy.replicas)
+        devices = [torch.device("cuda", each) for each in mine] if self.context.device.type == "cuda" else []
         for device in devices:
             torch.cuda.reset_peak_memory_stats(device)
         with MemoryPeak(_MEMORY_INTERVAL_SECONDS) as host:
@@ -151,10 +153,9 @@ class _Training:
         del batches
         self.strategy.load_state_dict(before)
         self.strategy.optimizer.state.clear()
-        mine = [torch.cuda.max_memory_allocated(device) for device in devices] or [
-            host.peak_bytes - self.idle_bytes
-        ]
-        peaks = [peak for each in from_all_ranks(mine, self.context) for peak in each]
+        own = [torch.cuda.max_memory_allocated(each) for each in devices]
+        own = own or [host.peak_bytes - self.idle_bytes]
+        peaks = [peak for each in from_all_ranks(own, self.context) for peak in each]
         return tuple(peaks) if devices else (sum(peaks),)
 
     def _pause(self, done: int, trace: Trace) -> bool:
@@ -214,12 +215,6 @@ class _Training:
         """Mean of the last steps, as many as lie between two validations."""
         return float(np.mean(trace.accuracies[-self.job.validate_every :]))
 
-    def _show_failed(self) -> None:
-        """Let whoever watches the training live see that it has ended."""
-        if self.job.live and self.is_shown:
-            run = self._run(self.progress.trace, None)
-            self.job.live(dataclasses.replace(run, status="failed", end_ms=now_ms()))
-
     def _run(self, trace: Trace, result: TrainResult | None) -> Run:
         history = history_rows(trace, self.plan, self.progress.validations)
         return training_run(self.job, self.uuid, self.start_ms, history, result, self._how())
@@ -266,19 +261,10 @@ class _Training:
 @contextmanager
 def _all_cores(context: Context) -> Iterator[None]:
     """Lend a lone CPU process all cores, outside the clock; ranks and GPUs keep what they have."""
-    placement: Placement = context.placement
+    placement = context.placement
     lone = context.world_size == 1 and context.device.type == "cpu"
     torch.set_num_threads(placement.cores if lone else placement.threads_per_replica)
     try:
         yield
     finally:
         torch.set_num_threads(placement.threads_per_replica)
-
-
-def _own_devices(context: Context, replicas: int) -> list[torch.device]:
-    """The CUDA devices this process drives; empty on a CPU."""
-    if context.device.type != "cuda":
-        return []
-    if context.world_size > 1:
-        return [context.device]
-    return [torch.device("cuda", each) for each in range(replicas)]

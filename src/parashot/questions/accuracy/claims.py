@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from parashot.questions.accuracy.records import WarmupRun
 from parashot.questions.advice import Advice
 from parashot.questions.claim import Finding, UntestableError, Verdict, claim, needed
-from parashot.questions.statistics import Interval, paired, repeated_interval
+from parashot.questions.statistics import Interval, by_round, differences, repeated_interval
 from parashot.questions.strategies.claims import advise_strategy
 from parashot.questions.strategies.rows import BASE, StrategyRow
 from parashot.questions.text import accuracy, listed, percent, points
@@ -75,26 +75,20 @@ def warmup_large_only(study: Study) -> Finding:
 
 def _gain(runs: Iterable[WarmupRun], size: int, confidence: float) -> Interval:
     """Accuracy with warm-up minus without, paired by seed."""
-    reached: dict[bool, dict[int, float]] = {True: {}, False: {}}
-    for run in runs:
-        if run.batchsz == size:
-            reached[run.warmup_steps > 0][run.seed] = run.val_accuracy
-    warmed, plain = paired(reached[True], reached[False])
-    if len(warmed) < 3:
+    own = [run for run in runs if run.batchsz == size]
+    reached = by_round((run.warmup_steps > 0, run.seed, run.val_accuracy) for run in own)
+    gains = differences(reached.get(True, {}), reached.get(False, {}))
+    if len(gains) < 3:
         raise UntestableError(f"batchsz {size} was trained with fewer than 3 seeds")
-    return repeated_interval(warmed - plain, confidence)
+    return repeated_interval(gains, confidence)
 
 
 # --- advice ---------------------------------------------------------------------------------------------
 
-_ONE_REPLICA = Advice(
-    topic="accuracy",
-    choice="survives",
-    phrase="the accuracy survives: one replica splits nothing",
-    buys="nothing is split between replicas",
-    sure="one replica's accuracy is what the others are compared with",
-    decided=True,
-)
+
+def _survives(phrase: str, buys: str, sure: str) -> Advice:
+    """Advice on a strategy of which no training need show that its accuracy is one replica's."""
+    return Advice("accuracy", "survives", f"the accuracy survives: {phrase}", buys, sure, decided=True)
 
 
 def _same_algorithm(study: Study, row: StrategyRow) -> Advice:
@@ -105,14 +99,8 @@ def _same_algorithm(study: Study, row: StrategyRow) -> Advice:
         buys = f"{row.strategy} minus {BASE}: {points(outcome.difference)}"
         if outcome.rounding is not None:
             buys += f"; {BASE} minus itself, first weights off by 1e-7: {100 * outcome.rounding:+.1f} points"
-    return Advice(
-        topic="accuracy",
-        choice="survives",
-        phrase="the accuracy survives: it is the same algorithm",
-        buys=buys,
-        sure=f"gradients in float64 are equal to {row.gradient_difference:.0e}; what is left is rounding",
-        decided=True,
-    )
+    equal = f"gradients in float64 are equal to {row.gradient_difference:.0e}"
+    return _survives("it is the same algorithm", buys, f"{equal}; what is left is rounding")
 
 
 def advise_accuracy(study: Study) -> Advice:
@@ -123,7 +111,8 @@ def advise_accuracy(study: Study) -> Advice:
     row = study.strategies[advise_strategy(study).choice]
     strategy = row.strategy
     if strategy == BASE:
-        return _ONE_REPLICA
+        sure = "one replica's accuracy is what the others are compared with"
+        return _survives("one replica splits nothing", "nothing is split between replicas", sure)
     if row.same_algorithm:
         return _same_algorithm(study, row)
     outcome = study.comparison(strategy, BASE)

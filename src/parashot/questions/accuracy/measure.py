@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
@@ -19,8 +18,8 @@ from parashot.parallel.context import resolve_placement
 from parashot.parallel.registry import STRATEGIES
 from parashot.parallel.strategy import channels_last
 from parashot.params import Params
-from parashot.questions.accuracy.records import EvaluateResult
-from parashot.questions.runs import Setting, Stage, Table
+from parashot.questions.accuracy.records import EvaluateResult, Evaluation
+from parashot.questions.runs import Setting, Stage
 from parashot.records import Provenance, read_result
 from parashot.tasks.evaluation import EpisodeSet, draw_split
 from parashot.tasks.few_shot import judge_episodes, task_accuracy, transductive_accuracies
@@ -28,14 +27,6 @@ from parashot.train.outcome import MODEL
 from parashot.train.records import EpisodeAccuracy, TaskAccuracy, TrainResult
 
 log = logging.getLogger(__name__)
-
-
-class _Measured(NamedTuple):
-    """Episodes, their scores [e, q, n], and their accuracy."""
-
-    episodes: EpisodeSet
-    scores: torch.Tensor
-    accuracy: TaskAccuracy
 
 
 def evaluate_chosen(params: Params, packed: Path, trainings: Path, out: Path, provenance: Provenance) -> None:
@@ -52,17 +43,27 @@ def evaluate_chosen(params: Params, packed: Path, trainings: Path, out: Path, pr
     network = channels_last(load_network(trainings / chosen / MODEL).to(device))
     transductive = params.evaluate.transductive_episodes
     found = [_measure(network, episodes, chosen, transductive) for episodes in _tasks(params, packed)]
-    own = next(each for each in found if each.episodes.spec.k_shot == params.episode.k_shot)
-    accuracies = enumerate(accuracy(own.scores).double().tolist())
-    tables: dict[str, Table] = {
-        "tasks.csv": (TaskAccuracy, [each.accuracy for each in found]),
-        "test_episodes.csv": (EpisodeAccuracy, [EpisodeAccuracy(*each) for each in accuracies]),
-    }
-    settings = [_setting(each.accuracy) for each in found]
-    stage.write(out, tables, settings, _result(chosen, own.accuracy))
+    scores, own = next(each for each in found if each[1].k_shot == params.episode.k_shot)
+    result = EvaluateResult(
+        strategy=chosen,
+        chosen_by="the highest validation accuracy after the last step",
+        n_way=own.n_way,
+        k_shot=own.k_shot,
+        k_query=own.k_query,
+        episodes=own.episodes,
+        test_accuracy=own.accuracy,
+        test_accuracy_ci95=own.accuracy_ci95,
+    )
+    accuracies = enumerate(accuracy(scores).double().tolist())
+    tasks = tuple(task for _, task in found)
+    results = Evaluation(result, tuple(EpisodeAccuracy(*each) for each in accuracies), tasks)
+    stage.write(out, results, [_setting(task) for task in tasks])
 
 
-def _measure(network: RelationNetwork, episodes: EpisodeSet, chosen: str, transductive: int) -> _Measured:
+def _measure(
+    network: RelationNetwork, episodes: EpisodeSet, chosen: str, transductive: int
+) -> tuple[torch.Tensor, TaskAccuracy]:
+    """Scores [e, q, n] of episodes, and their accuracy."""
     judged = judge_episodes(network, episodes)
     apart = transductive_accuracies(network, episodes[:transductive])
     task = task_accuracy(judged, apart, episodes.spec)
@@ -75,25 +76,12 @@ def _measure(network: RelationNetwork, episodes: EpisodeSet, chosen: str, transd
         100 * task.cosine_accuracy,
         task.episodes,
     )
-    return _Measured(episodes, judged[0], task)
+    return judged[0], task
 
 
 def _setting(task: TaskAccuracy) -> Setting:
     options = {"n_way": task.n_way, "k_shot": task.k_shot, "k_query": task.k_query}
     return Setting(f"test_{task.k_shot}_shot", options, task)
-
-
-def _result(chosen: str, own: TaskAccuracy) -> EvaluateResult:
-    return EvaluateResult(
-        strategy=chosen,
-        chosen_by="the highest validation accuracy after the last step",
-        n_way=own.n_way,
-        k_shot=own.k_shot,
-        k_query=own.k_query,
-        episodes=own.episodes,
-        test_accuracy=own.accuracy,
-        test_accuracy_ci95=own.accuracy_ci95,
-    )
 
 
 def _chosen(trainings: Path) -> str:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from parashot.params import ClaimsParams
 from parashot.questions.accuracy.records import Training
-from parashot.questions.statistics import Interval, equivalence, paired, repeated_equivalence
+from parashot.questions.statistics import Interval, by_round, differences, equivalence, repeated_equivalence
 from parashot.questions.study2020 import BEST_VALIDATION
 from parashot.train.records import EpisodeAccuracy, TaskAccuracy
 
@@ -75,18 +75,18 @@ def compare(first: Training, second: Training, margin: float, confidence: float)
     Returns None where they share fewer than 2 episodes.
     """
     ours, theirs = _by_seed(first), _by_seed(second)
-    by_seed = [paired(ours[seed], theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
-    shared = [mine - others for mine, others in by_seed if len(mine)]
+    by_seed = [differences(ours[seed], theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
+    shared = [each for each in by_seed if len(each)]
     seeds = len(shared) if len(shared) > 2 else 1
     if seeds > 1:
-        means = [float(differences.mean()) for differences in shared]
+        means = [float(each.mean()) for each in shared]
         outcome, episodes = repeated_equivalence(means, margin, confidence), len(shared[-1])
     else:
-        mine, others = paired(_by_episode(first.val_episodes), _by_episode(second.val_episodes))
-        if len(mine) < 2:
+        lead = differences(_by_episode(first.val_episodes), _by_episode(second.val_episodes))
+        if len(lead) < 2:
             return None
-        outcome, episodes = equivalence(mine - others, margin, confidence), len(mine)
-    twin, own = paired(_by_episode(second.twin), _by_episode(second.val_episodes))
+        outcome, episodes = equivalence(lead, margin, confidence), len(lead)
+    rounding = differences(_by_episode(second.twin), _by_episode(second.val_episodes))
     return AccuracyComparison(
         first=first.result.strategy,
         second=second.result.strategy,
@@ -95,15 +95,12 @@ def compare(first: Training, second: Training, margin: float, confidence: float)
         margin=margin,
         verdict=outcome.verdict if seeds > 1 else "undecided",
         seeds=seeds,
-        rounding=float((twin - own).mean()) if len(twin) else None,
+        rounding=float(rounding.mean()) if len(rounding) else None,
     )
 
 
 def _by_seed(training: Training) -> dict[int, dict[int, float]]:
-    found: dict[int, dict[int, float]] = {}
-    for row in training.seeds:
-        found.setdefault(row.seed, {})[row.episode] = row.accuracy
-    return found
+    return by_round((row.seed, row.episode, row.accuracy) for row in training.seeds)
 
 
 def _by_episode(rows: Iterable[EpisodeAccuracy]) -> dict[int, float]:

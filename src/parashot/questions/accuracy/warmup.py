@@ -20,12 +20,13 @@ from parashot.parallel.launch import launch
 from parashot.parallel.registry import build_strategy, step_options
 from parashot.params import Params
 from parashot.progress import Progress
-from parashot.questions.accuracy.records import WarmupRun
+from parashot.questions.accuracy.records import WarmupResults, WarmupRun
 from parashot.questions.runs import Setting, Stage
+from parashot.questions.timed import train_whole
 from parashot.records import Provenance
 from parashot.task import Plan
-from parashot.tasks.relation import RelationTask, rate_scale
-from parashot.train.loop import naming, train_steps
+from parashot.tasks.relation import RelationTask
+from parashot.train.loop import naming
 
 log = logging.getLogger(__name__)
 
@@ -42,32 +43,25 @@ def study_warmup(params: Params, packed: Path, out: Path, provenance: Provenance
     """Run the study of `params.warmup_study`, or record that it is switched off, and write `out`."""
     stage = Stage("warm-up", "warmup", provenance)
     trained: Sequence[WarmupRun] = ()
+    settings = [Setting("warm-up", {}, status="skipped", reason="warmup_study.enabled is false")]
     if params.warmup_study.enabled:
         placement = resolve_placement(params.parallel).on_all_cores()
         check_options(step_options(params.train), placement.device_type)
         trained = launch(_train_all, placement, 1, params, packed) or []
         settings = list(_settings(trained))
-    else:
-        off = Setting("warm-up", {}, status="skipped", reason="warmup_study.enabled is false")
-        settings = [off]
-    stage.write(out, {"runs.csv": (WarmupRun, trained)}, settings)
+    stage.write(out, WarmupResults(tuple(trained)), settings)
 
 
 def _train_all(context: Context, params: Params, packed: Path) -> list[WarmupRun]:
-    """Train every size with and without a warm-up, seed by seed."""
-    tasks = list(_tasks(params, packed))
-    progress = Progress("warmup", len(tasks), "training")
-    runs: list[WarmupRun] = []
-    for task in tasks:
-        runs.append(_train(context, task))
-        progress(len(runs))
-    return runs
+    """Train every size with and without a warm-up, seed by seed.
 
-
-def _tasks(params: Params, packed: Path) -> Iterator[RelationTask]:
-    """Task of each training; a seed draws first weights and episodes of its own."""
+    A seed draws first weights and episodes of its own.
+    """
     study = params.warmup_study
-    for seed, size, warm in itertools.product(range(study.seeds), sorted(study.sizes), (False, True)):
+    settings = [*itertools.product(range(study.seeds), sorted(study.sizes), (False, True))]
+    progress = Progress("warmup", len(settings), "training")
+    runs: list[WarmupRun] = []
+    for seed, size, warm in settings:
         steps = Plan(study.episodes, size).steps
         train = replace(
             params.train,
@@ -77,7 +71,10 @@ def _tasks(params: Params, packed: Path) -> Iterator[RelationTask]:
             lr_scaling="linear",
             warmup_steps=max(1, round(study.warmup_share * steps)) if warm else 0,
         )
-        yield RelationTask(params, packed).with_params(train=train).with_seed(params.seed + seed)
+        task = RelationTask(params, packed).with_params(train=train).with_seed(params.seed + seed)
+        runs.append(_train(context, task))
+        progress(len(runs))
+    return runs
 
 
 def _train(context: Context, task: RelationTask) -> WarmupRun:
@@ -85,19 +82,13 @@ def _train(context: Context, task: RelationTask) -> WarmupRun:
     strategy = build_strategy("serial", task, step_options(train), context, params.parallel)
     plan = strategy.plan(task.items, task.batchsz, context)
     with naming(f"batchsz {train.batchsz}, seed {params.seed}"):
-        train_steps(
-            strategy,
-            task.batches(plan, context),
-            plan,
-            pauses=lambda done: False,
-            on_pause=lambda done, trace: True,
-        )
+        train_whole(strategy, task.batches(plan, context), plan)
     accuracy = float(task.validate(strategy.whole_network(), context, last=True).mean())
     strategy.close()
     said = "warmup: batchsz %d, %d steps of warm-up, seed %d: %.2f%%"
     log.info(said, train.batchsz, train.warmup_steps, params.seed, 100 * accuracy)
-    full = train.learning_rate * rate_scale(train.lr_scaling, train.batchsz / train.lr_batchsz)
-    return WarmupRun(train.batchsz, params.seed, train.warmup_steps, plan.steps, full, accuracy)
+    full_rate = task.full_learning_rate
+    return WarmupRun(train.batchsz, params.seed, train.warmup_steps, plan.steps, full_rate, accuracy)
 
 
 def _settings(trained: Sequence[WarmupRun]) -> Iterator[Setting]:

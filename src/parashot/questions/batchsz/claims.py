@@ -109,6 +109,7 @@ def advise_batchsz(study: Study) -> Advice:
     if not choice.decided and usual and usual[0] in ranking.possible:  # accuracy is not put at risk by luck
         choice = replace(choice, choice=usual[0])
     best, rows = choice.choice, {row.batchsz: row for row in study.sizes}
+    trained: dict[str, Value] = {"train.lr_scaling": knobs.lr_scaling, "train.schedule": "cosine"}
     accuracy = rows[best].val_accuracy
     in_time = f"in {seconds(knobs.seconds)} of training"
     said = f"{percent(accuracy.value)} {in_time}, the mean of {rows[best].seeds} seeds" if accuracy else ""
@@ -127,12 +128,6 @@ def advise_batchsz(study: Study) -> Advice:
         buys=said,
         sure=sure,
         decided=choice.decided,
-        settings=_as_trained(best, study) if choice.decided else {},
+        settings={"train.batchsz": best, **trained} if choice.decided else {},
         changes=choice.open_until("more seeds or seconds (batchsz_study)"),
     )
-
-
-def _as_trained(size: int, study: Study) -> dict[str, Value]:
-    """Settings of a size with the learning rate that it was trained with."""
-    scaling = study.params.batchsz_study.lr_scaling
-    return {"train.batchsz": size, "train.lr_scaling": scaling, "train.schedule": "cosine"}

@@ -3,28 +3,41 @@
 First each size trains the whole budget; the baseline goes first and its time is the limit: a size that runs
 over it is stopped and reported so, with its projected full time. Then short blocks of all sizes, interleaved,
 with and without the exchange of gradients, give seconds per episode with an interval and the share of time
-spent in communication. Last, every size is trained over seeds for the same seconds (`trainings.py`).
+spent in communication.
+
+Last, every size has the seconds of `batchsz_study.seconds`, turned into episodes by its measured seconds per
+episode under DDP. All begin with the same embedding; a seed draws the head's first weights and the episodes,
+the same for every size. The rate grows with the size (`batchsz_study.lr_scaling`) and falls to 0 over the
+steps that a size has. Running statistics are estimated anew from training episodes before validation, since a
+large batch has too few steps for them to settle. With a target (`batchsz_study.target`) a training that does
+not reach it is done again from the start with a schedule of twice the time: what is found is the time in
+which a whole training reaches the target. Sizes are compared by what they learn, and replicas are one
+algorithm with one device, so each of these trainings runs on one replica: as many at a time as there are.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from statistics import median
+from typing import Any
 
 import torch
+from torch import Tensor
 from torch import distributed as dist
+from torch.optim.swa_utils import update_bn
 
 from parashot.parallel.abilities import check_options
 from parashot.parallel.context import Context, control_group, resolve_placement, wait_for_all
 from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.launch import launch
 from parashot.parallel.registry import build_strategy, step_options, unsupported_reason
+from parashot.parallel.strategy import Strategy
 from parashot.params import Params
 from parashot.progress import Progress
 from parashot.questions.batchsz.records import (
@@ -35,16 +48,24 @@ from parashot.questions.batchsz.records import (
     GradientSample,
 )
 from parashot.questions.batchsz.rows import BatchszRow, batchsz_rows, episode_seconds
-from parashot.questions.batchsz.trainings import sample_gradients, train_sizes
-from parashot.questions.runs import Setting, Stage, Table
+from parashot.questions.runs import Setting, Stage
 from parashot.questions.statistics import Resampling
-from parashot.questions.timed import TimedStrategy, timed_strategy
+from parashot.questions.timed import TimedStrategy, timed_strategy, train_whole
 from parashot.records import Provenance
-from parashot.task import mean_and_ci95
+from parashot.task import Batch, Plan, mean_and_ci95
 from parashot.tasks.relation import RelationTask
 from parashot.train.loop import Trace, naming, train_steps
 
 log = logging.getLogger(__name__)
+
+STATISTICS_EPISODES = 60
+"""Episodes from which running statistics are estimated."""
+
+NOISE_EPISODES = 40
+"""Episodes whose gradients are compared."""
+
+MOST_TIME = 8
+"""Times `batchsz_study.seconds` that a training towards the target may have."""
 
 Groups = Mapping[int, Context | None]
 """The ranks of each size, which has no more of them than episodes; None on the others."""
@@ -63,20 +84,14 @@ def study_batch_sizes(
     )
     results: BatchszResults | None
     if reason:
-        skipped = BatchszRun(0, "skipped", reason, 0, None, None, 0, study.episodes, None, None, None)
-        results = BatchszResults(tuple(replace(skipped, batchsz=size) for size in study.sizes), ())
+        none = (0, None, None, 0, study.episodes, None, None, None)
+        runs = tuple(BatchszRun(size, "skipped", reason, *none) for size in study.sizes)
+        results = BatchszResults(runs, ())
     else:
         results = launch(batchsz_rank, placement, placement.replicas, task)
-    if results is None:
-        return
-    tables: dict[str, Table] = {
-        "runs.csv": (BatchszRun, results.runs),
-        "blocks.csv": (BatchszBlock, results.blocks),
-        "trainings.csv": (BatchszTraining, results.trainings),
-        "gradients.csv": (GradientSample, results.gradients),
-    }
-    rows = batchsz_rows(results, study.baseline, Resampling())
-    stage.write(out, tables, [_setting(row, results.blocks) for row in rows])
+    if results is not None:
+        rows = batchsz_rows(results, study.baseline, Resampling())
+        stage.write(out, results, [_setting(row, results.blocks) for row in rows])
 
 
 def batchsz_rank(context: Context, task: RelationTask) -> BatchszResults:
@@ -90,7 +105,7 @@ def batchsz_rank(context: Context, task: RelationTask) -> BatchszResults:
     for size, group in groups.items():
         if group is not None:
             _ready(group, task, size).seconds(1)  # no size pays for what comes first
-            runs.append(_train(group, _sized(task, size), limit))
+            runs.append(_train(group, _sized(task, size, max(size, study.episodes)), limit))
             limit = limit or runs[-1].seconds
         limit = from_all_ranks(limit, context, control)[0]
     blocks = _interleaved_blocks(context, control, groups, task)
@@ -101,14 +116,6 @@ def batchsz_rank(context: Context, task: RelationTask) -> BatchszResults:
     return BatchszResults(
         tuple(sorted(runs, key=lambda run: run.batchsz)), tuple(blocks), tuple(trainings), tuple(gradients)
     )
-
-
-def _sized(task: RelationTask, size: int) -> RelationTask:
-    """The task with `size` episodes per step."""
-    train = task.params.train
-    episodes = max(size, task.params.batchsz_study.episodes)
-    accumulate = min(train.accumulate, size)
-    return task.with_params(train=replace(train, batchsz=size, episodes=episodes, accumulate=accumulate))
 
 
 def _train(context: Context, task: RelationTask, limit: float | None) -> BatchszRun:
@@ -187,12 +194,109 @@ def _ready(context: Context, task: RelationTask, size: int) -> TimedStrategy:
 
 
 def _setting(row: BatchszRow, blocks: Sequence[BatchszBlock]) -> Setting:
+    without = episode_seconds(blocks, row.batchsz, synchronised=False)
     series = {
-        "seconds_per_episode": list(episode_seconds(blocks, row.batchsz).values()),
-        "seconds_per_episode_without_exchange": list(
-            episode_seconds(blocks, row.batchsz, synchronised=False).values()
-        ),
+        "seconds_per_episode": [*episode_seconds(blocks, row.batchsz).values()],
+        "seconds_per_episode_without_exchange": [*without.values()],
     }
     options = {"batchsz": row.batchsz, "replicas": row.replicas, "episodes": row.episodes_budget}
     name, tags = f"batchsz{row.batchsz}", {"strategy": "ddp"}
     return Setting(name, options, row, series, row.status, row.reason, tags)
+
+
+# --- what each size reaches in the same time ----------------------------------------------------------------
+
+
+def train_sizes(
+    context: Context, task: RelationTask, seconds_per_episode: Mapping[int, float]
+) -> list[BatchszTraining]:
+    """Train every size with every seed, shared out over the ranks. Every rank calls it, and gets all.
+
+    By size and seed; trainings that went on towards the target follow in the order of their time.
+    """
+    study = task.params.batchsz_study
+    seeds = range(task.params.seed, task.params.seed + study.seeds)
+    trainings = list(itertools.product(seeds, seconds_per_episode.items()))
+    mine = [
+        training
+        for seed, (size, seconds) in trainings[context.rank :: context.world_size]
+        for training in _towards_target(context.alone(), task.with_seed(seed), size, seconds)
+    ]
+    everyone = [each for ranks in from_all_ranks(mine, context) for each in ranks]
+    return sorted(everyone, key=lambda each: (each.batchsz, each.seed, each.seconds))
+
+
+def _towards_target(
+    context: Context, task: RelationTask, size: int, seconds_per_episode: float
+) -> Iterator[BatchszTraining]:
+    """Train once, and on towards the target, if there is one, in twice the time each."""
+    study = task.params.batchsz_study
+    seconds = study.seconds
+    while seconds <= MOST_TIME * study.seconds:
+        found = _train_for(context, task, size, seconds, seconds_per_episode)
+        yield found
+        if study.target is None or found.val_accuracy >= study.target:
+            return
+        seconds *= 2
+
+
+def _train_for(
+    context: Context, task: RelationTask, size: int, seconds: float, seconds_per_episode: float
+) -> BatchszTraining:
+    """Train for about so many seconds: as many whole steps as they make, at least one."""
+    study = task.params.batchsz_study
+    steps = max(1, round(seconds / seconds_per_episode / size))
+    own = _sized(task, size, steps * size, lr_scaling=study.lr_scaling, schedule="cosine")
+    strategy = build_strategy("serial", own, step_options(own.params.train), context, own.params.parallel)
+    plan = Plan(own.items, size)
+    with naming(f"batchsz {size}"):
+        train_whole(strategy, own.batches(plan, context), plan)
+    settling = own.batches(Plan(STATISTICS_EPISODES, 1), context, in_process=True)
+    # it hands on the first entry of a list
+    update_bn(([batch.to(context.device).data] for batch in settling), strategy.model)
+    accuracies = own.validate(strategy.whole_network(), context, last=False)
+    strategy.close()
+    return BatchszTraining(
+        batchsz=size,
+        seed=own.params.seed,
+        seconds=seconds,
+        steps=steps,
+        episodes=own.items,
+        learning_rate=own.full_learning_rate,
+        val_accuracy=float(accuracies.mean()),
+    )
+
+
+def _sized(task: RelationTask, size: int, episodes: int, **more: Any) -> RelationTask:
+    """The task with so many episodes, `size` in a step, and more settings of its training."""
+    train = task.params.train
+    own = replace(train, batchsz=size, episodes=episodes, accumulate=min(train.accumulate, size), **more)
+    return task.with_params(train=own)
+
+
+def sample_gradients(context: Context, task: RelationTask) -> list[GradientSample]:
+    """Gradients of single episodes against their mean, before training; on one rank.
+
+    For the gradient noise scale of McCandlish et al., An Empirical Model of Large-Batch Training (2018). Each
+    is computed twice, so that no more than two are kept.
+    """
+    params = task.params
+    strategy = build_strategy("serial", task, step_options(params.train), context, params.parallel)
+    strategy.network.train()
+    batches = [*task.batches(Plan(NOISE_EPISODES, 1), context, in_process=True)]
+    mean = _gradient(strategy, batches[0]) / len(batches)
+    for batch in batches[1:]:
+        mean += _gradient(strategy, batch) / len(batches)
+    samples = []
+    for episode, batch in enumerate(batches):
+        own = _gradient(strategy, batch)
+        samples.append(GradientSample(episode, float(own @ own), float(own @ mean)))
+    strategy.close()
+    return samples
+
+
+def _gradient(strategy: Strategy, batch: Batch) -> Tensor:
+    """Gradient of one episode as one vector."""
+    strategy.optimizer.zero_grad(set_to_none=True)
+    strategy.forward_backward(batch.to(strategy.context.device))
+    return torch.cat([each.flatten() for each in strategy.gradients()]).double()

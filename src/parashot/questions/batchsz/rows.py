@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 
@@ -22,8 +22,9 @@ from parashot.questions.statistics import (
     Interval,
     Resampling,
     Rounds,
+    by_round,
+    differences,
     median_interval,
-    paired,
     paired_ratio,
     repeated_interval,
 )
@@ -63,29 +64,35 @@ def size_rows(
     trainings: Sequence[BatchszTraining], baseline: int, target: float | None, resampling: Resampling
 ) -> list[SizeRow]:
     """Return one row per size, in the order of the sizes."""
-    by_size: dict[int, list[BatchszTraining]] = {}
-    for each in in_equal_time(trainings):
-        by_size.setdefault(each.batchsz, []).append(each)
     accuracies, times = reached(trainings), times_to_target(target, trainings)
-    return [
-        _size_row(own, accuracies, baseline, times.get(size), resampling.confidence)
-        for size, own in sorted(by_size.items())
-    ]
+    confidence, rows = resampling.confidence, []
+    for size, by_seed in sorted(accuracies.items()):
+        own = [each for each in in_equal_time(trainings) if each.batchsz == size]
+        lead = differences(by_seed, accuracies.get(baseline, {}))
+        row = SizeRow(
+            batchsz=size,
+            seeds=len(own),
+            steps=round(median(each.steps for each in own)),
+            episodes=round(median(each.episodes for each in own)),
+            learning_rate=own[0].learning_rate,
+            val_accuracy=repeated_interval([*by_seed.values()], confidence) if len(own) > 2 else None,
+            difference=repeated_interval(lead, confidence) if len(lead) > 2 and size != baseline else None,
+            baseline=baseline,
+            seconds_to_target=times.get(size),
+        )
+        rows.append(row)
+    return rows
 
 
-def in_equal_time(trainings: Iterable[BatchszTraining]) -> list[BatchszTraining]:
+def in_equal_time(trainings: Sequence[BatchszTraining]) -> list[BatchszTraining]:
     """Trainings in the time that all sizes have, without those that went on towards the target."""
-    trainings = list(trainings)
     least = min((each.seconds for each in trainings), default=0)
     return [each for each in trainings if each.seconds == least]
 
 
-def reached(trainings: Iterable[BatchszTraining]) -> dict[int, dict[int, float]]:
+def reached(trainings: Sequence[BatchszTraining]) -> dict[int, dict[int, float]]:
     """Accuracy of each training in equal time: by size, then by seed."""
-    found: dict[int, dict[int, float]] = {}
-    for each in in_equal_time(trainings):
-        found.setdefault(each.batchsz, {})[each.seed] = each.val_accuracy
-    return found
+    return by_round((each.batchsz, each.seed, each.val_accuracy) for each in in_equal_time(trainings))
 
 
 def times_to_target(target: float | None, trainings: Iterable[BatchszTraining]) -> dict[int, float]:
@@ -100,29 +107,6 @@ def times_to_target(target: float | None, trainings: Iterable[BatchszTraining]) 
         of_seeds[each.seed] = min(of_seeds.get(each.seed, math.inf), each.seconds if enough else math.inf)
     medians = {size: median(of_seeds.values()) for size, of_seeds in times.items()}
     return {size: found for size, found in medians.items() if math.isfinite(found)}
-
-
-def _size_row(
-    own: list[BatchszTraining],
-    accuracies: Mapping[int, Rounds],
-    baseline: int,
-    seconds_to_target: float | None,
-    confidence: float,
-) -> SizeRow:
-    first, by_seed = own[0], accuracies[own[0].batchsz]
-    mine, others = paired(by_seed, accuracies.get(baseline, {}))
-    compared = len(mine) > 2 and first.batchsz != baseline
-    return SizeRow(
-        batchsz=first.batchsz,
-        seeds=len(own),
-        steps=round(median(each.steps for each in own)),
-        episodes=round(median(each.episodes for each in own)),
-        learning_rate=first.learning_rate,
-        val_accuracy=repeated_interval([*by_seed.values()], confidence) if len(own) > 2 else None,
-        difference=repeated_interval(mine - others, confidence) if compared else None,
-        baseline=baseline,
-        seconds_to_target=seconds_to_target,
-    )
 
 
 def noise_scale(samples: Sequence[GradientSample], resampling: Resampling) -> Interval | None:
@@ -160,8 +144,27 @@ def _noise(small: Floats, large: Floats, count: int) -> Floats:
 
 def batchsz_rows(results: BatchszResults, baseline: int, resampling: Resampling) -> list[BatchszRow]:
     """Return one row per size, in the order of the sizes; speedups are against the size `baseline`."""
-    runs = sorted(results.runs, key=lambda run: run.batchsz)
-    return [_row(run, results, baseline, resampling) for run in runs]
+    blocks, rows = results.blocks, []
+    done = [each.seconds for each in results.runs if each.batchsz == baseline and each.status == "ok"]
+    whole = done[0] if done else None
+
+    def ratio(above: Rounds, below: Rounds) -> Interval | None:
+        """Ratio over the rounds that measured both, or None where fewer than 2 did."""
+        return paired_ratio(above, below, resampling) if len(above.keys() & below.keys()) > 1 else None
+
+    for run in sorted(results.runs, key=lambda run: run.batchsz):
+        own = episode_seconds(blocks, run.batchsz)
+        rest = ratio(episode_seconds(blocks, run.batchsz, synchronised=False), own)
+        row = BatchszRow(
+            **asdict(run),
+            run_speedup=whole / run.projected_seconds if whole and run.projected_seconds else None,
+            seconds_per_episode=median_interval([*own.values()], resampling) if len(own) > 1 else None,
+            speedup=ratio(episode_seconds(blocks, baseline), own),
+            baseline=baseline,
+            communication_share=Interval(1 - rest.value, 1 - rest.high, 1 - rest.low) if rest else None,
+        )
+        rows.append(row)
+    return rows
 
 
 def episode_seconds(
@@ -173,23 +176,3 @@ def episode_seconds(
         for block in blocks
         if block.batchsz == batchsz and block.synchronised == synchronised
     }
-
-
-def _row(run: BatchszRun, results: BatchszResults, baseline: int, resampling: Resampling) -> BatchszRow:
-    own = episode_seconds(results.blocks, run.batchsz)
-    rest = _ratio(episode_seconds(results.blocks, run.batchsz, synchronised=False), own, resampling)
-    base = [each.seconds for each in results.runs if each.batchsz == baseline and each.status == "ok"]
-    whole = base[0] if base and run.status != "skipped" else None
-    return BatchszRow(
-        **asdict(run),
-        run_speedup=whole / run.projected_seconds if whole and run.projected_seconds else None,
-        seconds_per_episode=median_interval(list(own.values()), resampling) if len(own) > 1 else None,
-        speedup=_ratio(episode_seconds(results.blocks, baseline), own, resampling),
-        baseline=baseline,
-        communication_share=Interval(1 - rest.value, 1 - rest.high, 1 - rest.low) if rest else None,
-    )
-
-
-def _ratio(above: Rounds, below: Rounds, resampling: Resampling) -> Interval | None:
-    """Ratio over the rounds that measured both, or None where fewer than 2 did."""
-    return paired_ratio(above, below, resampling) if len(above.keys() & below.keys()) > 1 else None

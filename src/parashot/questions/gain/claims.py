@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from parashot.questions.advice import Advice
@@ -30,27 +29,9 @@ def two_ways(study: Study, cores: int) -> tuple[EpisodeWay, ...]:
         tune = needed(study, "tune", study.results.tune)
     except UntestableError:
         return ()
-    computing, usual = tune.choices, usual_way(tune.choices, seconds_by_way(tune.blocks))
-    batchsz = study.params.train.batchsz
-    advised = EpisodeWay(
-        way=ADVISED,
-        strategy=row.strategy,
-        replicas=row.replicas,
-        threads_per_replica=row.threads_per_replica,
-        batchsz=batchsz,
-        **loading._asdict(),
-        **asdict(computing),
-    )
-    default = EpisodeWay(
-        way=USUAL,
-        strategy=BASE,
-        replicas=1,
-        threads_per_replica=cores,
-        batchsz=batchsz,
-        **PLAIN_LOADER._asdict(),
-        **asdict(usual),
-    )
-    return default, advised
+    usual, size = usual_way(tune.choices, seconds_by_way(tune.blocks)), study.params.train.batchsz
+    advised = (row.strategy, row.replicas, row.threads_per_replica, size, loading, tune.choices)
+    return EpisodeWay.of(USUAL, BASE, 1, cores, size, PLAIN_LOADER, usual), EpisodeWay.of(ADVISED, *advised)
 
 
 def advise_all(study: Study) -> Advice:

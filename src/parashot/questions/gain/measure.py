@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from parashot.params import Params
-from parashot.questions.gain.records import USUAL
+from parashot.questions.gain.records import USUAL, GainResults
 from parashot.questions.runs import Stage
 from parashot.questions.ways.episodes import time_episode_ways
-from parashot.questions.ways.records import EpisodeWay, WayBlock
+from parashot.questions.ways.records import EpisodeWay
 from parashot.questions.ways.rows import way_settings
 from parashot.records import Provenance
 
@@ -20,7 +20,6 @@ def bench_gain(
     """Time `ways`, the two or none, and write `out`."""
     stage = Stage("all of the advice", "gain", provenance)
     blocks = time_episode_ways(params, packed, ways, "gain") if ways else []
-    if blocks is None:  # a rank of torchrun
-        return
-    tables = {"ways.csv": (EpisodeWay, ways), "blocks.csv": (WayBlock, blocks)}
-    stage.write(out, tables, way_settings(ways, blocks, USUAL, ""))
+    if blocks is not None:  # this is no rank of torchrun
+        results = GainResults(tuple(ways), tuple(blocks))
+        stage.write(out, results, way_settings(ways, blocks, USUAL, ""))

@@ -85,11 +85,9 @@ def many(study: Study) -> Finding:
 @claim("loader-memory", "Memory grows with the workers.")
 def memory(study: Study) -> Finding:
     """Holds if memory rises with the number of workers: the slope over the rounds is above 0."""
-    workers = list(_seconds(study))
-    blocks = [
-        each for each in needed(study, "loader", study.results.loader).blocks if each.backend == BACKEND
-    ]
-    taken = by_round(blocks, lambda each: each.workers, lambda each: each.memory_bytes)
+    workers, blocks = list(_seconds(study)), needed(study, "loader", study.results.loader).blocks
+    jpeg = [each for each in blocks if each.backend == BACKEND]
+    taken = by_round((each.workers, each.round, each.memory_bytes) for each in jpeg)
     whole = set.intersection(*(set(taken[each]) for each in workers))
     rounds = [[taken[each][number] for each in workers] for number in sorted(whole)]
     slope = slope_interval(workers, rounds, study.resampling)

@@ -1,5 +1,8 @@
 """Loader workers × backends: steps that train on what is loaded, and loading alone, the study's Table 2.
 
+In training all replicas train by DDP, each rank with its share of the workers, which work on the same cores.
+Where there is one replica, or no DDP, one process trains on all cores or one GPU.
+
 Of loading alone a block makes a loader, takes its first batch, takes as many more as its workers had ready
 before anyone asked (they would come for free), and only then times: at least `loader.bench.batches` of them,
 and for `loader.bench.seconds`. Settings of a round run in random order. Memory is that of the process tree
@@ -19,20 +22,21 @@ import torch
 
 from parashot.data.episode_dataset import Backend
 from parashot.hardware import tree_memory_bytes, usable_threads
-from parashot.parallel.context import Context, Placement
+from parashot.parallel.context import Context, Placement, resolve_placement
+from parashot.parallel.registry import STRATEGIES, step_options, unsupported_reason
 from parashot.params import Params
 from parashot.progress import Progress
-from parashot.questions.loader.records import LoaderBlock
+from parashot.questions.loader.records import LoaderBlock, LoaderResults
 from parashot.questions.loader.rows import loader_rows
-from parashot.questions.loader.training import ways_of_loading
-from parashot.questions.runs import Setting, Stage, Table
+from parashot.questions.runs import Setting, Stage
 from parashot.questions.statistics import Resampling
 from parashot.questions.ways.episodes import read_by, time_episode_ways
-from parashot.questions.ways.records import PLAIN_LOADER, EpisodeWay, WayBlock
+from parashot.questions.ways.records import PLAIN_LOADER, EpisodeWay, Loading
 from parashot.questions.ways.rows import way_settings
 from parashot.records import Provenance
 from parashot.task import Batch, Plan
 from parashot.tasks.relation import RelationTask
+from parashot.train.records import Choices
 
 _ROUNDS_OF_WORKERS = 3
 """Workers deliver in turn: a block of less than a few turns would measure a burst, or the wait for one."""
@@ -50,13 +54,53 @@ def bench_loaders(params: Params, packed: Path, out: Path, provenance: Provenanc
     training = time_episode_ways(params, packed, ways, "loader-bench, in training")
     if training is None:  # a rank of torchrun
         return
-    tables: dict[str, Table] = {
-        "blocks.csv": (LoaderBlock, blocks),
-        "ways.csv": (EpisodeWay, ways),
-        "training.csv": (WayBlock, training),
-    }
     in_training = way_settings(ways, training, PLAIN_LOADER.name, "training-")
-    stage.write(out, tables, [*in_training, *_settings(blocks)])
+    results = LoaderResults(tuple(blocks), tuple(ways), tuple(training))
+    stage.write(out, results, [*in_training, *_settings(blocks)])
+
+
+# --- in training ------------------------------------------------------------------------------------------
+
+
+def ways_of_loading(params: Params, packed: Path) -> list[EpisodeWay]:
+    """Every backend with every number of workers of `params.loader.bench`, alike in all else."""
+    strategy, placement = who_trains(params, packed)
+    replicas, threads, batchsz = placement.replicas, placement.threads_per_replica, params.train.batchsz
+    how = Choices(params.model.pairing, params.train.precision, params.train.compile)
+    return [
+        EpisodeWay.of(each.name, strategy, replicas, threads, batchsz, each, how)
+        for each in loadings(params, STRATEGIES[strategy].processes(replicas))
+    ]
+
+
+def who_trains(params: Params, packed: Path) -> tuple[str, Placement]:
+    """DDP on all replicas where it can run here, else one replica."""
+    placement = resolve_placement(params.parallel)
+    fitted = placement.for_batch(params.train.batchsz)
+    task, options = RelationTask(params, packed), step_options(params.train)
+    reason = params.parallel.switched_off("ddp") or unsupported_reason(
+        "ddp", task, options, fitted, params.parallel, torch.cuda.device_count()
+    )
+    if fitted.replicas > 1 and not reason:
+        return "ddp", fitted
+    return "serial", placement.on_all_cores()
+
+
+def loadings(params: Params, ranks: int) -> Iterator[Loading]:
+    """Backends and workers of the grid; `auto`: 0, one for each rank, T/2 and T of T hardware threads.
+
+    More than T would take turns on cores that train, and with less than a rank each some ranks had none.
+    `resident` has nothing for workers to do.
+    """
+    bench, threads = params.loader.bench, usable_threads()
+    auto = {0, ranks, max(ranks, threads // 2), max(ranks, threads)}
+    counts = sorted(auto) if bench.workers == "auto" else sorted(bench.workers)
+    for backend in bench.backends:
+        for workers in [0] if backend == "resident" else counts:
+            yield Loading(backend, workers)
+
+
+# --- loading alone ----------------------------------------------------------------------------------------
 
 
 def time_loaders(params: Params, packed: Path) -> list[LoaderBlock]:
@@ -102,7 +146,8 @@ def _block(
     loader = _loader(params, packed, backend, workers, 1 + ready + fewest + _MOST_BATCHES + ready)
     next(loader)
     first = time.perf_counter()
-    _take(loader, ready)
+    for _ in range(ready):
+        next(loader)
     start = time.perf_counter()
     batches, seconds = 0, 0.0
     while batches < fewest or (seconds < bench.seconds and batches < _MOST_BATCHES):
@@ -126,11 +171,6 @@ def _loader(params: Params, packed: Path, backend: Backend, workers: int, batche
     batchsz = params.loader.bench.batchsz
     task = RelationTask(read_by(params, backend, workers), packed)
     return task.batches(Plan(batches * batchsz, batchsz), _HERE)
-
-
-def _take(loader: Iterator[Batch], count: int) -> None:
-    for _ in range(count):
-        next(loader)
 
 
 def _settings(blocks: list[LoaderBlock]) -> list[Setting]:

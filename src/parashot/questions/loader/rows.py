@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -33,45 +33,40 @@ class LoaderRow:
     memory_bytes: int  # the largest seen
 
 
-def loader_rows(blocks: Iterable[LoaderBlock], resampling: Resampling) -> list[LoaderRow]:
+def loader_rows(blocks: Sequence[LoaderBlock], resampling: Resampling) -> list[LoaderRow]:
     """Return one row per backend and number of workers, in that order.
 
     Raises `RecordError` for a lone block.
     """
-    settings: dict[tuple[str, int], list[LoaderBlock]] = {}
-    for block in blocks:
-        settings.setdefault((block.backend, block.workers), []).append(block)
-    return [_row(settings[key], settings.get((key[0], 0), []), resampling) for key in sorted(settings)]
+    rows = []
+    for backend in sorted({each.backend for each in blocks}):
+        by_workers = batch_seconds(blocks, backend)
+        for workers, own in by_workers.items():
+            mine = [each for each in blocks if (each.backend, each.workers) == (backend, workers)]
+            if len(mine) < 2:
+                raise RecordError(
+                    f"results/loader/blocks.csv: one block of {backend} with {workers} workers, at least "
+                    "2 are needed; run `dvc repro -f -s loader-bench`"
+                )
+            seconds = median_interval([*own.values()], resampling)
+            speedup = paired_ratio(by_workers[0], own, resampling) if 0 in by_workers else None
+            row = LoaderRow(
+                backend=backend,
+                workers=workers,
+                blocks=len(mine),
+                seconds_per_batch=seconds,
+                episodes_per_second=seconds.reciprocal(mine[0].batchsz),
+                speedup=speedup,
+                efficiency=speedup.scaled(1 / max(workers, 1)) if speedup else None,
+                first_batch_seconds=median(each.first_batch_seconds for each in mine),
+                memory_bytes=max(each.memory_bytes for each in mine),
+            )
+            rows.append(row)
+    return rows
 
 
 def batch_seconds(blocks: Iterable[LoaderBlock], backend: str) -> dict[int, Rounds]:
-    """Seconds per batch of one backend: by workers, then by round."""
-    own = (block for block in blocks if block.backend == backend)
-    return dict(sorted(by_round(own, lambda each: each.workers, _seconds).items()))
-
-
-def _row(blocks: list[LoaderBlock], base: list[LoaderBlock], resampling: Resampling) -> LoaderRow:
-    first = blocks[0]
-    if len(blocks) < 2:
-        raise RecordError(
-            f"results/loader/blocks.csv: one block of {first.backend} with {first.workers} workers, at least "
-            "2 are needed; run `dvc repro -f -s loader-bench`"
-        )
-    rounds = by_round([*base, *blocks], lambda each: each.workers, _seconds)
-    seconds = median_interval(list(rounds[first.workers].values()), resampling)
-    speedup = paired_ratio(rounds[0], rounds[first.workers], resampling) if base else None
-    return LoaderRow(
-        backend=first.backend,
-        workers=first.workers,
-        blocks=len(blocks),
-        seconds_per_batch=seconds,
-        episodes_per_second=seconds.reciprocal(first.batchsz),
-        speedup=speedup,
-        efficiency=speedup.scaled(1 / max(first.workers, 1)) if speedup else None,
-        first_batch_seconds=median(block.first_batch_seconds for block in blocks),
-        memory_bytes=max(block.memory_bytes for block in blocks),
-    )
-
-
-def _seconds(block: LoaderBlock) -> float:
-    return block.seconds / block.batches
+    """Seconds per batch of one backend: by workers, in their order, then by round."""
+    own = [each for each in blocks if each.backend == backend]
+    rounds = by_round((each.workers, each.round, each.seconds / each.batches) for each in own)
+    return dict(sorted(rounds.items()))

@@ -42,12 +42,11 @@ class OwnAdvice:
     def sentence(self) -> str:
         """The recommendation."""
         if self.choice.choice == PLAIN:
-            return f"Keep {self.row.way}: {self.choice.gains_nothing}{'; ' * bool(self._doubt)}{self._doubt}."
+            return f"Keep {self.row.way}: {self.choice.gains_nothing}{self._doubt}."
         assert self.row.speedup is not None
         gain = f"{times(self.row.speedup)} as fast as the default, {self.rows[0].way}"
         waits = f"a step waits {percent(self.row.waiting.value, 0)} of its time for data"
-        doubt = f"; {self._doubt}" if self._doubt else ""
-        return f"Train by {self.row.way}: {gain}; {waits}{doubt}."
+        return f"Train by {self.row.way}: {gain}; {waits}{self._doubt}."
 
     @property
     def _doubt(self) -> str:
@@ -56,7 +55,7 @@ class OwnAdvice:
             return ""
         others = [each.way for each in self.rows if each.way.way in self.choice.others]
         changes = " or with ".join(each.unlike(self.row.way) for each in others)
-        return f"undecided: the same with {changes} may be as good"
+        return f"; undecided: the same with {changes} may be as good"
 
 
 def advise_own(results: OwnResults) -> OwnAdvice | None:
@@ -80,13 +79,14 @@ def advise_own(results: OwnResults) -> OwnAdvice | None:
 
 def to_copy(way: OwnWay, gpus: bool) -> list[str]:
     """Lines of PyTorch that train in this way, each rank reading its share of a batch."""
-    ranks = STRATEGY_RANKS.get(way.strategy, way.replicas)
+    ranks, device = STRATEGY_RANKS.get(way.strategy, way.replicas), "cuda" if gpus else "cpu"
     wraps = {
         "dp": "network = torch.nn.DataParallel(network)  # on GPUs",
         "ddp": "network = torch.nn.parallel.DistributedDataParallel(network)",
         "fsdp": "torch.distributed.fsdp.fully_shard(network)",
         "allreduce": f"torch.distributed.all_reduce(each.grad.div_({ranks}))  # of each parameter",
     }
+    dtype = DTYPES.get(way.precision)
     lines = {
         f"torchrun --nproc-per-node {ranks} YOUR_SCRIPT.py": ranks > 1,
         _loader(way, ranks): True,
@@ -94,8 +94,11 @@ def to_copy(way: OwnWay, gpus: bool) -> list[str]:
         f"network.compile(mode={way.compile!r})": way.compile != DEFAULTS["compile"],
         wraps.get(way.strategy, ""): way.strategy in wraps,
         "optimizer = YOUR_OPTIMIZER(..., fused=True)": way.fused,
+        'torch.set_float32_matmul_precision("high")': way.precision == "tf32",
+        f'with torch.autocast("{device}", {dtype}):  # around the loss': dtype is not None,
+        f'scaler = torch.amp.GradScaler("{device}")  # for backward and step': way.precision == "fp16",
     }
-    return [*(line for line, applies in lines.items() if applies), *_precision(way, gpus)]
+    return [line for line, applies in lines.items() if applies]
 
 
 def _loader(way: OwnWay, ranks: int) -> str:
@@ -107,19 +110,6 @@ def _loader(way: OwnWay, ranks: int) -> str:
         arguments.append("pin_memory=True")
     arguments.append("sampler=DistributedSampler(dataset)" if ranks > 1 else "...")
     return f"DataLoader(dataset, {', '.join(arguments)})"
-
-
-def _precision(way: OwnWay, gpus: bool) -> list[str]:
-    """Lines that set the precision; none for fp32."""
-    if way.precision == "tf32":
-        return ['torch.set_float32_matmul_precision("high")']
-    if way.precision not in DTYPES:
-        return []
-    device = "cuda" if gpus else "cpu"
-    lines = [f'with torch.autocast("{device}", {DTYPES[way.precision]}):  # around the loss']
-    if way.precision == "fp16":
-        lines.append(f'scaler = torch.amp.GradScaler("{device}")  # for backward and step')
-    return lines
 
 
 def _simplest_first(ways: Sequence[OwnWay]) -> list[str]:

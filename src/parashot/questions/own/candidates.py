@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 
 import torch
 
@@ -14,6 +15,8 @@ from parashot.parallel.registry import STRATEGIES, unsupported_reason
 from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams
 from parashot.questions.own.records import DEFAULTS, PLAIN, OwnWay, SkippedWay
+from parashot.questions.ways.records import WayBlock
+from parashot.questions.ways.rows import step_seconds_by_way
 from parashot.task import Task
 from parashot.tasks.own import OwnTask
 
@@ -85,6 +88,21 @@ def refinements(way: OwnWay, task: Task, device_type: str, *, compiling: bool) -
     return found
 
 
+WORTH = 0.02
+"""Least gain of a change that is kept. The finals time all that is kept together, with intervals."""
+
+
+def refined(way: OwnWay, changed: Sequence[OwnWay], blocks: Sequence[WayBlock]) -> OwnWay:
+    """`way` with every change that made it faster, judged by the median over rounds."""
+    seconds = step_seconds_by_way(blocks)
+    base = seconds[way.way]
+
+    def gain(other: Mapping[tuple[int, int], float]) -> float:
+        return median(base[number] / other[number] for number in base.keys() & other.keys())
+
+    return combined(way, [each for each in changed if gain(seconds[each.way]) > 1 + WORTH])
+
+
 def combined(way: OwnWay, changed: Sequence[OwnWay]) -> OwnWay:
     """`way` with all that is changed in any of `changed`."""
     changes = {
@@ -115,13 +133,5 @@ def _useless(name: str, placement: Placement, task: OwnTask) -> str:
 
 
 def _way(name: str, strategy: str, placement: Placement, task: Task, workers: int, precision: str) -> OwnWay:
-    return OwnWay(
-        way=name,
-        strategy=strategy,
-        replicas=placement.replicas,
-        threads_per_replica=placement.threads_per_replica,
-        batchsz=task.batchsz,
-        workers=workers,
-        precision=precision,
-        **DEFAULTS,
-    )
+    replicas, threads = placement.replicas, placement.threads_per_replica
+    return OwnWay(name, strategy, replicas, threads, task.batchsz, workers, precision, **DEFAULTS)

@@ -1,19 +1,27 @@
-"""Checks of the user's training: do all strategies compute the gradient of one process, of all parameters?
+"""Checks of the user's training before it is timed.
 
-Beside the gradient: what is kept between steps (`graphs.py`), and the samples (`samples.py`).
+Do all strategies compute the gradient of one process, of all parameters? Is the graph of a step kept after
+it, so that memory grows in every step? Are samples random anew in each worker, and does every rank have the
+same ones?
 """
 
 from __future__ import annotations
 
+import gc
+import hashlib
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from textwrap import shorten
-from weakref import ReferenceType
+from typing import Any
+from weakref import ReferenceType, ref
 
 import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._pytree import tree_leaves
+from torch.utils.data import DataLoader, Dataset
 
 from parashot.errors import PeerError, UsageError, one_line
 from parashot.parallel.context import Context, control_group, resolve_placement, wait_for_all
@@ -22,22 +30,28 @@ from parashot.parallel.launch import launch
 from parashot.parallel.registry import STRATEGIES, build_strategy
 from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams
-from parashot.questions.own.graphs import Mark, is_kept, marked
 from parashot.questions.own.records import GradientCheck, SkippedWay
-from parashot.questions.own.samples import digests, repeats_in_workers
 from parashot.questions.strategies.equality import base_gradient, difference, gradient
 from parashot.questions.ways.measure import for_ways
 from parashot.questions.ways.records import Way
-from parashot.tasks.own import OwnTask, own_errors
+from parashot.task import Plan
+from parashot.tasks.own import OwnTask, StepsOfDataset, as_raised, own_errors, steps_of
+from parashot.tasks.packed import pack
 
 SAME = 1e-6
 """Largest relative difference of float64 gradients that is rounding: sums in another order."""
+
+COMPARED = 4
+"""Samples per replica whose gradient is compared: a whole batch in float64 can take minutes."""
 
 LONGEST_REASON = 200
 """Of a strategy that is skipped: torch prints whole networks in some messages."""
 
 STEPS = 3
 """Steps by one process: a graph that is still there two steps later is kept for good."""
+
+READINGS = 16
+"""Readings of a sample: a random flip alone is the same in so many of two workers once in 65536 times."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +78,11 @@ class Compared:
     skipped: list[SkippedWay] = field(default_factory=list)
     repeats: bool = True
     same_samples: bool = True
+
+    @property
+    def differing(self) -> list[str]:
+        """Strategies whose gradient is not that of one process."""
+        return [each.strategy for each in self.gradients if each.difference > SAME]
 
 
 @dataclass(frozen=True)
@@ -92,18 +111,21 @@ def check_own(task: OwnTask, parallel: ParallelParams, ways: Sequence[Way]) -> C
     return Checked(tuple(compared.gradients), tuple(compared.skipped), tuple(said), parallel)
 
 
+# --- steps by one process -----------------------------------------------------------------------------
+
+
 def first_step(context: Context, task: OwnTask, parallel: ParallelParams) -> FirstStep:
     """Train a few steps by one process.
 
     Raises `UsageError` where the loss or the gradient of the first is not finite, or where a step fails.
     """
-    marks: list[ReferenceType[Mark]] = []
+    marks: list[ReferenceType[Any]] = []
     with own_errors(task.file):
         strategy = build_strategy("serial", task, StepOptions(), context, parallel)
         plan = strategy.plan(STEPS * task.batchsz, task.batchsz, context)
         batch, *later = task.ready_batches(plan, STEPS, context)
         strategy.network.train()
-        hook = strategy.model.register_forward_hook(lambda module, data, losses: marks.extend(marked(losses)))
+        hook = strategy.model.register_forward_hook(lambda module, data, losses: marks.extend(_marks(losses)))
         loss, _, nonfinite = strategy.step(batch).tolist()
         hook.remove()
         if nonfinite or not math.isfinite(loss):
@@ -116,7 +138,81 @@ def first_step(context: Context, task: OwnTask, parallel: ParallelParams) -> Fir
             strategy.step(each)
     has_batch_norm = any(isinstance(each, _BatchNorm) for each in strategy.network.modules())
     strategy.close()
-    return FirstStep(unused, has_batch_norm, is_kept(marks))
+    gc.collect()
+    return FirstStep(unused, has_batch_norm, any(mark() is not None for mark in marks))
+
+
+def _marks(outputs: Tensor) -> list[ReferenceType[Any]]:
+    """Mark every node of the graph of `outputs` but those of the parameters, which others may keep.
+
+    A mark is there as long as its node.
+    """
+    waiting, seen, marks = [outputs.grad_fn], set(), []
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen or node.name().endswith("AccumulateGrad"):
+            continue
+
+        def mark(*gradients: object) -> None:
+            """Let gradients pass."""
+
+        seen.add(node)
+        node.register_prehook(mark)
+        marks.append(ref(mark))
+        waiting += [each for each, _ in node.next_functions]
+    return marks
+
+
+# --- samples ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Readings(Dataset[list[bytes]]):
+    """Each item is the same: digests of some readings of the first sample, with nothing seeded."""
+
+    steps: StepsOfDataset
+
+    def __getitem__(self, index: int) -> list[bytes]:
+        with own_errors(self.steps.file):
+            return [_digest(self.steps, 0) for _ in range(READINGS)]
+
+
+def repeats_in_workers(task: OwnTask) -> bool:
+    """Whether a sample that is random is random alike in two workers, started as PyTorch does by default.
+
+    PyTorch seeds itself, NumPy and Python in every worker. A generator of the data set's own, or of the
+    file's, is copied into each as it is.
+    """
+    steps = steps_of(task.file, Plan(task.batchsz, task.batchsz))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of fewer cores than workers, and of forking a process with threads
+        loader = DataLoader(Readings(steps), batch_size=None, sampler=range(2), num_workers=2)
+        first, second = as_raised(iter(loader))
+    return len(set(first)) > 1 and first == second
+
+
+def _digests(task: OwnTask) -> list[bytes]:
+    """Of the first, the middle and the last sample, as this process reads them; none of one that is random.
+
+    What PyTorch, NumPy and Python draw at random is seeded.
+    """
+    steps = steps_of(task.file, Plan(task.batchsz, task.batchsz), random=False)
+    count = len(steps.dataset)
+    with own_errors(task.file):
+        once, again = ([_digest(steps, index) for index in (0, count // 2, count - 1)] for _ in range(2))
+    return once if once == again else []
+
+
+def _digest(steps: StepsOfDataset, index: int) -> bytes:
+    """Digest of the tensors of one sample, collated."""
+    found = hashlib.sha256()
+    for leaf in tree_leaves(pack(steps.collated([index]))):
+        if isinstance(leaf, Tensor):
+            found.update(leaf.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.digest()
+
+
+# --- ranks --------------------------------------------------------------------------------------------
 
 
 def check_rank(context: Context, task: OwnTask, parallel: ParallelParams, ways: Sequence[Way]) -> Compared:
@@ -125,10 +221,11 @@ def check_rank(context: Context, task: OwnTask, parallel: ParallelParams, ways: 
     A strategy that raises an error, on all ranks alike, is skipped.
     """
     torch.set_num_threads(context.placement.threads_per_replica)
-    control, exact = control_group(context), replace(task, random=False)
-    read = [each for each in from_all_ranks(digests(task), context, control) if each]
+    control, samples = control_group(context), min(task.batchsz, COMPARED * context.placement.replicas)
+    exact = replace(task, random=False, batchsz=samples)
+    read = [each for each in from_all_ranks(_digests(task), context, control) if each]
     base = base_gradient("serial", exact, context.alone(), parallel) if context.is_main else {}
-    found, skipped = list[GradientCheck](), list[SkippedWay]()
+    found = Compared(same_samples=all(each == read[0] for each in read))
     for way in {each.strategy: each for each in ways if each.strategy != "serial"}.values():
         wait_for_all(control)
         mine, reason = context.taking_part(STRATEGIES[way.strategy].processes(way.replicas)), ""
@@ -140,20 +237,14 @@ def check_rank(context: Context, task: OwnTask, parallel: ParallelParams, ways: 
             except Exception as error:
                 reason = one_line(error)
         if reason := next(filter(None, from_all_ranks(reason, context, control)), ""):
-            skipped.append(SkippedWay(way.strategy, shorten(reason, LONGEST_REASON, placeholder=" …")))
+            short = shorten(reason, LONGEST_REASON, placeholder=" …")
+            found.skipped.append(SkippedWay(way.strategy, short))
         elif context.is_main:
-            found.append(GradientCheck(way.strategy, difference(moved, base)))
-    repeats = not _differing(found) or _repeats(base, exact, context, parallel)
-    return Compared(found, skipped, repeats, all(each == read[0] for each in read))
-
-
-def _repeats(base: dict[str, Tensor], exact: OwnTask, context: Context, parallel: ParallelParams) -> bool:
+            found.gradients.append(GradientCheck(way.strategy, difference(moved, base)))
+    if not found.differing:
+        return found
     again = base_gradient("serial", exact, context.alone(), parallel)
-    return difference(again, base) <= SAME
-
-
-def _differing(checks: Sequence[GradientCheck]) -> list[str]:
-    return [each.strategy for each in checks if each.difference > SAME]
+    return replace(found, repeats=difference(again, base) <= SAME)
 
 
 def in_words(first: FirstStep, compared: Compared, same_in_workers: bool = False) -> list[str]:
@@ -180,10 +271,8 @@ def in_words(first: FirstStep, compared: Compared, same_in_workers: bool = False
             "dataset() returns other samples in another process, so that ranks read some twice and others "
             "never: sort them, or seed what shuffles them"
         )
-    if differing := _differing(compared.gradients):
-        said.append(
-            f"the gradient by {', '.join(differing)} is not that of one process: {_cause(first, compared)}"
-        )
+    if differing := ", ".join(compared.differing):
+        said.append(f"the gradient by {differing} is not that of one process: {_cause(first, compared)}")
     return said
 
 

@@ -21,13 +21,11 @@ from parashot.params import ParallelParams, StrategyBenchParams
 from parashot.parsing import parse, read_yaml
 from parashot.progress import span
 from parashot.questions.own.advice import advise_own
-from parashot.questions.own.candidates import candidates, refinements
+from parashot.questions.own.candidates import candidates, refined, refinements
 from parashot.questions.own.checks import check_own
-from parashot.questions.own.parts import parts_rank
+from parashot.questions.own.closer import measure_sizes, parts_rank
 from parashot.questions.own.records import PLAIN, OwnResults, OwnWay, SizeRow, StepParts
-from parashot.questions.own.refine import refined
-from parashot.questions.own.search import Found, Search, better_half, search_rank, steps_of_block
-from parashot.questions.own.sizes import measure_sizes
+from parashot.questions.own.search import Found, better_half, search_rank, steps_of_block
 from parashot.questions.ways.measure import Training, for_ways, time_ways
 from parashot.questions.ways.records import WayBlock
 from parashot.records import read_rows
@@ -55,14 +53,8 @@ class OwnTrainings:
 
     def __call__(self, way: OwnWay) -> Training:
         """Return the task as it is loaded and computed in a way."""
-        task = replace(
-            self.task,
-            batchsz=way.batchsz,
-            workers=way.workers,
-            prefetch=way.prefetch,
-            pin_memory=way.pin_memory,
-            fused=way.fused,
-        )
+        task = replace(self.task, batchsz=way.batchsz, workers=way.workers, prefetch=way.prefetch)
+        task = replace(task, pin_memory=way.pin_memory, fused=way.fused)
         options = StepOptions(precision=way.precision, compile=way.compile, channels_last=way.channels_last)
         return Training(task, options, self.parallel, way.prefetch * way.workers)
 
@@ -90,8 +82,13 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
     with TemporaryDirectory(prefix="parashot-measure-") as name:
         trainings = OwnTrainings(task, checked.parallel)
         measurement = Measurement(trainings, begin, budget_seconds, Path(name), ways)
-        with _kept_where_stopped(measurement), full_memory_named(task):
-            measurement.run()
+        try:
+            with full_memory_named(task):
+                found = measurement.search()
+                measurement.finals(found, measurement.refine(found))
+                measurement.look_closer()
+        except KeyboardInterrupt:
+            measurement.stopped = True
         return replace(
             measurement.results(),
             skipped=(*listed.skipped, *checked.skipped),
@@ -114,19 +111,12 @@ class Measurement:
     no_larger: str = ""
     stopped: bool = False
 
-    def run(self) -> None:
-        """Measure all of it."""
-        found = self.search()
-        finalists = self.refine(found)
-        self.finals(found, finalists)
-        self.look_closer()
-
     def search(self) -> Found:
         """Search the ways for the best few."""
         seconds = self._until(SEARCH_SHARE) - monotonic()
-        plan = Search(tuple(self.ways), FINALISTS, seconds, self.folder / "search.csv")
         placement, processes = for_ways(self.ways, self.placement)
-        found = launch(search_rank, placement, processes, self.trainings, plan)
+        ways, journal = tuple(self.ways), self.folder / "search.csv"
+        found = launch(search_rank, placement, processes, self.trainings, ways, FINALISTS, seconds, journal)
         assert found is not None  # this is no rank of torchrun
         return found
 
@@ -204,14 +194,6 @@ class Measurement:
     def _until(self, share: float) -> float:
         """When such a share of the budget is over."""
         return self.begin + share * self.budget_seconds
-
-
-@contextmanager
-def _kept_where_stopped(measurement: Measurement) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        measurement.stopped = True
 
 
 @contextmanager

@@ -33,19 +33,6 @@ MOST_PASSES = 8
 
 
 @dataclass(frozen=True)
-class Search:
-    """Search until `finalists` ways are left, or `seconds` are over: then the best ones so far.
-
-    journal: CSV file that every block is added to.
-    """
-
-    ways: tuple[OwnWay, ...]
-    finalists: int
-    seconds: float
-    journal: Path
-
-
-@dataclass(frozen=True)
 class Found:
     """Blocks of a search, the best ways, and the seconds that a block takes with its loader's start."""
 
@@ -54,14 +41,24 @@ class Found:
     block_seconds: float
 
 
-def search_rank(context: Context, trainings: Trainings[OwnWay], search: Search) -> Found:
-    """Search on one rank; all decide alike, by the main one's clock."""
+def search_rank(
+    context: Context,
+    trainings: Trainings[OwnWay],
+    ways: Sequence[OwnWay],
+    finalists: int,
+    seconds: float,
+    journal: Path,
+) -> Found:
+    """Search on one rank until `finalists` ways are left, or `seconds` are over: then the best ones so far.
+
+    All ranks decide alike, by the main one's clock. journal: CSV file that every block is added to.
+    """
     begin = time.monotonic()
-    ready = ReadyWays(context, trainings, search.ways, search.journal)
-    begun, blocks, left, passes = time.monotonic(), list[WayBlock](), list(search.ways), 0
-    rounds = halvings(len(left), search.finalists)
+    ready = ReadyWays(context, trainings, ways, journal)
+    begun, blocks, left, passes = time.monotonic(), list[WayBlock](), list(ways), 0
+    rounds = halvings(len(left), finalists)
     for number in range(rounds):
-        ends = begun + (search.seconds - (begun - begin)) * (number + 1) / rounds
+        ends = begun + (seconds - (begun - begin)) * (number + 1) / rounds
         for _ in range(MOST_PASSES):
             needed = len(left) * (time.monotonic() - begun) / max(1, len(blocks))
             if passes and from_all_ranks(time.monotonic() + needed > ends, context, ready.control)[0]:
@@ -71,9 +68,9 @@ def search_rank(context: Context, trainings: Trainings[OwnWay], search: Search) 
                 if context.is_main:
                     passing("search: %d ways left, %s", len(left), way.way)
             passes += 1
-        left = better_half(left, blocks, search.finalists)
+        left = better_half(left, blocks, finalists)
     ready.close()
-    best = better_half(left, blocks, search.finalists)[: search.finalists]
+    best = better_half(left, blocks, finalists)[:finalists]
     return Found(tuple(blocks), tuple(best), (time.monotonic() - begun) / max(1, len(blocks)))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import distributed as dist
@@ -34,17 +34,11 @@ _BLOCK_BYTES = 4 * 2**20
 _MOST_CALLS = 20
 
 
-@dataclass
-class CostBlocks:
-    """Blocks, as the main rank timed them."""
+class CostBlocks(NamedTuple):
+    """Blocks of a round, as the main rank timed them."""
 
-    steps: list[CostStep] = field(default_factory=list)
-    messages: list[CostMessage] = field(default_factory=list)
-
-    def add(self, other: CostBlocks) -> None:
-        """Add another round."""
-        self.steps += other.steps
-        self.messages += other.messages
+    steps: list[CostStep]
+    messages: list[CostMessage]
 
 
 def ready_sizes(
@@ -74,7 +68,7 @@ def time_round(
     control: dist.ProcessGroup | None,
 ) -> CostBlocks:
     """Time a step of every number of episodes, alone and with all ranks busy, and every message."""
-    found = CostBlocks()
+    found = CostBlocks([], [])
     for size, one in timed.items():
         wait_for_all(control)
         if context.is_main:
@@ -86,7 +80,12 @@ def time_round(
     for size, message in messages.items():
         calls = max(1, min(_MOST_CALLS, _BLOCK_BYTES // size))
         wait_for_all(control)
-        seconds = _all_reduce_seconds(context, message, calls)
+        synchronise(context)
+        begin = time.perf_counter()
+        for _ in range(calls):
+            dist.all_reduce(message, group=context.group)
+        synchronise(context)
+        seconds = time.perf_counter() - begin
         found.messages.append(CostMessage(number, context.world_size, size, calls, seconds))
     return found
 
@@ -96,12 +95,3 @@ def new_messages(context: Context) -> dict[int, torch.Tensor]:
     if context.world_size == 1:
         return {}
     return {size: torch.zeros(size // 4, device=context.device) for size in MESSAGE_BYTES}
-
-
-def _all_reduce_seconds(context: Context, message: torch.Tensor, calls: int) -> float:
-    synchronise(context)
-    begin = time.perf_counter()
-    for _ in range(calls):
-        dist.all_reduce(message, group=context.group)
-    synchronise(context)
-    return time.perf_counter() - begin

@@ -11,12 +11,13 @@ import numpy as np
 from parashot.errors import RecordError, UsageError
 from parashot.questions.scaling.cost_model import Cluster, Replica, Wire, fit_line, step_seconds
 from parashot.questions.scaling.links import HERE, LINKS, parse_link
-from parashot.questions.scaling.records import CostMessage, CostStep
+from parashot.questions.scaling.records import CostStep
 from parashot.questions.statistics import (
     Draws,
     Floats,
     Interval,
     Resampling,
+    by_round,
     draw_rounds,
     drawn_interval,
     median_interval,
@@ -90,9 +91,10 @@ class Predictor:
             raise _too_little("at least 2 rounds")
         drawn = np.vstack([np.arange(rounds), draw_rounds(rounds, resampling)])
         step = seen.get(PREDICTED, next(iter(seen.values())))
+        sent = [(each.bytes, each.round, each.seconds / each.calls) for each in bench.cost_messages]
         return cls(
             replica=_fit_replica(bench.cost_steps, drawn),
-            here=_fit_wire(bench.cost_messages, drawn) if bench.cost_messages else None,
+            here=Wire.fitted(bench.cost_messages[0].ranks, *_medians(sent, drawn)) if sent else None,
             gradient_bytes=step.gradient_bytes,
             messages=max(1, step.all_reduces),
             hidden=hidden_share(PREDICTED, bench.shares, resampling),
@@ -224,7 +226,7 @@ def _fit_replica(steps: Iterable[CostStep], drawn: Draws) -> Replica:
     """Fit the time of one replica by its episodes, and how much its peers slow it."""
     by_busy: dict[int, list[tuple[int, int, float]]] = {}
     for each in steps:
-        block = (each.round, each.episodes, each.seconds / each.steps)
+        block = (each.episodes, each.round, each.seconds / each.steps)
         by_busy.setdefault(each.busy, []).append(block)
     sizes, alone = _medians(by_busy.get(1, []), drawn)
     if len(sizes) < FEWEST_SIZES:
@@ -237,20 +239,13 @@ def _fit_replica(steps: Iterable[CostStep], drawn: Draws) -> Replica:
     return Replica(fixed, per_episode, np.maximum(1.0, (crowded / alone).mean(axis=-1)))
 
 
-def _fit_wire(messages: Sequence[CostMessage], drawn: Draws) -> Wire:
-    blocks = [(each.round, each.bytes, each.seconds / each.calls) for each in messages]
-    return Wire.fitted(messages[0].ranks, *_medians(blocks, drawn))
-
-
 def _medians(blocks: Iterable[tuple[int, int, float]], drawn: Draws) -> tuple[list[int], Floats]:
-    """Sizes, and the median time of each [draws, sizes]; a block is its round, its size and its seconds."""
-    times: dict[int, list[float]] = {}
-    for _, size, seconds in sorted(blocks):
-        times.setdefault(size, []).append(seconds)
+    """Sizes, and the median time of each [draws, sizes]; a block is its size, its round and its seconds."""
+    times = by_round(sorted(blocks))
     if {len(each) for each in times.values()} != {drawn.shape[-1]}:
         raise _too_little("a block of every size in every round")
-    table = np.array([times[size] for size in sorted(times)]).T
-    return sorted(times), np.asarray(np.median(table[drawn], axis=-2))
+    table = np.array([[*each.values()] for each in times.values()]).T
+    return [*times], np.asarray(np.median(table[drawn], axis=-2))
 
 
 def _too_little(what: str) -> RecordError:

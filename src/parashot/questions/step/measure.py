@@ -24,13 +24,12 @@ from parashot.parallel.registry import step_options
 from parashot.params import Compile, Params
 from parashot.questions.runs import Setting, Stage
 from parashot.questions.statistics import Resampling, ratio_interval
-from parashot.questions.step.records import TuneBlock
+from parashot.questions.step.records import TuneBlock, TuneResults
 from parashot.questions.step.rows import step_rows
 from parashot.questions.timed import TimedStrategy, in_turn, timed_strategy
 from parashot.records import Provenance, write_result
 from parashot.tasks.relation import RelationTask
-from parashot.train.choices import computed_as
-from parashot.train.records import Choices
+from parashot.train.records import Choices, computed_as
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +61,8 @@ def tune(params: Params, packed: Path, choices: Path, out: Path, provenance: Pro
         for way, series in measured.seconds.items()
         for number, seconds in enumerate(series)
     ]
-    stage.write(out, {"blocks.csv": (TuneBlock, blocks)}, _settings(blocks, measured))
+    results = TuneResults(measured.chosen, tuple(blocks))
+    stage.write(out, results, _settings(blocks, measured), elsewhere="choices")
     write_result(choices, measured.chosen)
     log.info("tune: %s", ", ".join(f"{key} {value}" for key, value in asdict(measured.chosen).items()))
 
@@ -78,8 +78,8 @@ def tune_rank(context: Context, params: Params, packed: Path) -> TuneMeasurement
     timed = {way: _timed(context, params, packed, way) for way in ways}
     measured.seconds = _single_steps(timed, params)
     measured.chosen = choose(measured.seconds, Resampling.of(params.claims))
-    training_seconds = _steps(params) * median(measured.seconds[measured.chosen])
-    if modes and training_seconds > WORTH_COMPILING_SECONDS:
+    steps = params.train.episodes / params.train.batchsz
+    if modes and steps * median(measured.seconds[measured.chosen]) > WORTH_COMPILING_SECONDS:
         _try_compiling(context, params, packed, modes, measured)
     return measured
 
@@ -129,13 +129,9 @@ def _try_compiling(
     seconds = _single_steps(timed, params)
     measured.seconds |= seconds
     best = choose(seconds, Resampling.of(params.claims))
-    gain = _steps(params) * (median(seconds[plain]) - median(seconds[best]))
-    if best != plain and gain > compiling[best]:
+    steps = params.train.episodes / params.train.batchsz
+    if best != plain and steps * (median(seconds[plain]) - median(seconds[best])) > compiling[best]:
         measured.chosen = best
-
-
-def _steps(params: Params) -> float:
-    return params.train.episodes / params.train.batchsz
 
 
 def _single_steps(timed: Mapping[Choices, TimedStrategy], params: Params) -> dict[Choices, list[float]]:

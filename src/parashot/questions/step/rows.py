@@ -46,5 +46,5 @@ def usual_way(taken: Choices, measured: Container[Choices]) -> Choices:
 def seconds_by_way(blocks: Iterable[TuneBlock]) -> dict[Choices, dict[int, float]]:
     """Seconds of a step of each way, by round."""
     return by_round(
-        blocks, lambda each: Choices(each.pairing, each.precision, each.compile), lambda each: each.seconds
+        (Choices(each.pairing, each.precision, each.compile), each.round, each.seconds) for each in blocks
     )

@@ -214,11 +214,8 @@ def advise_strategy(study: Study) -> Advice:
     row = study.strategies[choice.choice]
     steps = step_seconds(needed(study, "strategies", study.results.strategies).blocks)
     one = ALL_CORES if ALL_CORES in steps else BASE
-    on = (
-        f"{row.variant} on {row.replicas} replicas"
-        if row.replicas > 1
-        else ALONE.get(row.variant, row.variant)
-    )
+    alone = ALONE.get(row.variant, row.variant)
+    on = f"{row.variant} on {row.replicas} replicas" if row.replicas > 1 else alone
     buys = choice.gains_nothing if one in steps else f"nothing to compare it with: {one} was not timed"
     if row.variant not in {one, BASE} and one in steps:
         gain = paired_ratio(steps[one], steps[row.variant], study.resampling)

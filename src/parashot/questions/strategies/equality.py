@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
+from parashot.parallel.channel_split import Cutter
 from parashot.parallel.context import Context
 from parashot.parallel.registry import build_strategy
 from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams
-from parashot.task import Batch, ChannelCutter, LayerCut, Plan, Task
+from parashot.task import Batch, LayerCut, Plan, Task
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,6 @@ class GradientProbe(Task):
     ) -> Iterator[Batch]:
         return self.task.batches(plan, context, first, in_process=in_process)
 
-    def ready_batches(self, plan: Plan, steps: int, context: Context) -> list[Batch]:
-        return self.task.ready_batches(plan, steps, context)
-
     def prepare(self, data: Any) -> Any:
         prepared = self.task.prepare(data)
         return tree_map_only(
@@ -66,16 +64,13 @@ class GradientProbe(Task):
     def loss(self, outputs: Tensor, data: Any) -> Tensor:
         return self.task.loss(outputs, data)
 
-    def metric(self, outputs: Tensor, data: Any) -> Tensor:
-        return self.task.metric(outputs, data)
-
     def optimizer(self, network: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.SGD(network.parameters(), lr=1.0)
 
     def layer_cut(self) -> LayerCut | None:
         return self.task.layer_cut()
 
-    def cut_channels(self, network: nn.Module, cutter: ChannelCutter) -> None:
+    def cut_channels(self, network: nn.Module, cutter: Cutter) -> None:
         self.task.cut_channels(network, cutter)
 
 
@@ -84,9 +79,8 @@ def gradient(name: str, task: Task, context: Context, parallel: ParallelParams) 
 
     Every rank of the strategy calls it, and gets it.
     """
-    probe = GradientProbe(task)
-    strategy = build_strategy(name, probe, StepOptions(), context, parallel)
-    (batch,) = probe.ready_batches(strategy.plan(probe.items, probe.batchsz, context), 1, context)
+    strategy = build_strategy(name, GradientProbe(task), StepOptions(), context, parallel)
+    (batch,) = task.ready_batches(strategy.plan(task.batchsz, task.batchsz, context), 1, context)
     strategy.network.train()
     before = strategy.state_dict()
     strategy.step(batch)

@@ -14,21 +14,15 @@ import torch
 from torch import distributed as dist
 
 from parashot.parallel.abilities import check_options
-from parashot.parallel.context import (
-    Context,
-    Placement,
-    control_group,
-    resolve_placement,
-    wait_for_all,
-)
+from parashot.parallel.context import Context, Placement, control_group, resolve_placement, wait_for_all
+from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.launch import launch
 from parashot.parallel.registry import STRATEGIES, step_options, unsupported_reason
 from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams, Params
 from parashot.progress import Progress
-from parashot.questions.runs import Setting, Stage, Table
+from parashot.questions.runs import Setting, Stage
 from parashot.questions.scaling.measure import CostBlocks, new_messages, ready_sizes, time_round
-from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.statistics import Resampling
 from parashot.questions.strategies.equality import base_gradient, difference, gradient
 from parashot.questions.strategies.records import (
@@ -39,15 +33,8 @@ from parashot.questions.strategies.records import (
     StrategyResults,
     StrategyVariant,
 )
-from parashot.questions.strategies.rows import (
-    ALL_CORES,
-    BASE,
-    PER_PARAMETER,
-    SMALL_BUCKETS,
-    step_seconds,
-    strategy_rows,
-)
-from parashot.questions.strategies.shares import merge_shares, profile_shares
+from parashot.questions.strategies.rows import ALL_CORES, BASE, PER_PARAMETER, SMALL_BUCKETS, strategy_rows
+from parashot.questions.strategies.shares import profiled_events, shares_of
 from parashot.questions.strategies.trace import RankTrace, merge_traces, trace_step
 from parashot.questions.timed import TimedStrategy, rounds_of_launch, timed_strategy
 from parashot.records import Provenance
@@ -55,10 +42,6 @@ from parashot.task import Task
 from parashot.tasks.relation import RelationTask
 
 ONE_GPU = "two replicas need two GPUs, and one is here; parallel.device=cpu compares them on the CPU"
-
-
-Entries = Mapping[str, TimedStrategy | None]
-"""Variants ready to be timed; None on ranks that take no part in one."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +55,6 @@ class Benchmark:
     launch: int = 0
 
     @property
-    def rounds(self) -> range:
-        """Rounds of this launch."""
-        return rounds_of_launch(self.parallel.bench.blocks, self.launch, self.parallel.bench.launches)
-
-    @property
     def is_last(self) -> bool:
         """Whether it is the last launch, which looks into steps as well."""
         return self.launch == self.parallel.bench.launches - 1
@@ -88,18 +66,8 @@ def bench_strategies(params: Params, packed: Path, out: Path, provenance: Proven
     results = measure_strategies(
         Benchmark(RelationTask(params, packed), step_options(params.train), params.parallel)
     )
-    if results is None:
-        return
-    tables: dict[str, Table] = {
-        "variants.csv": (StrategyVariant, results.variants),
-        "blocks.csv": (StrategyBlock, results.blocks),
-        "anatomy.csv": (StepTrace, results.anatomy),
-        "shares.csv": (StepShares, results.shares),
-        "equality.csv": (StepEquality, results.equality),
-        "cost_steps.csv": (CostStep, results.cost_steps),
-        "cost_messages.csv": (CostMessage, results.cost_messages),
-    }
-    stage.write(out, tables, _settings(results))
+    if results is not None:
+        stage.write(out, results, _settings(results))
 
 
 def measure_strategies(bench: Benchmark) -> StrategyResults | None:
@@ -160,11 +128,15 @@ def bench_rank(context: Context, bench: Benchmark) -> StrategyResults:
     looked_into = entries if bench.is_last else {}
     for variant, entry in looked_into.items():  # steps that are traced and profiled are not timed
         wait_for_all(control)
-        trace = trace_step(entry) if entry is not None else RankTrace()
+        trace = trace_step(entry) if entry is not None else RankTrace(set(), {}, 0.0)
         traces.append(merge_traces(variant, trace, entry, context, control))
         wait_for_all(control)
-        profiled = profile_shares(entry) if entry is not None else []
-        shares += merge_shares(variant, profiled, context, control)
+        profiled = shares_of(profiled_events(entry))[1:] if entry is not None else []
+        shares += [
+            StepShares(variant, rank, step, *each)
+            for rank, steps in enumerate(from_all_ranks(profiled, context, control))
+            for step, each in enumerate(steps)
+        ]
     for entry in entries.values():
         if entry is not None:
             entry.strategy.close()
@@ -174,8 +146,8 @@ def bench_rank(context: Context, bench: Benchmark) -> StrategyResults:
         anatomy=tuple(traces),
         shares=tuple(shares),
         equality=tuple(_equality(context, bench, control)) if bench.is_last else (),
-        cost_steps=tuple(costs.steps),
-        cost_messages=tuple(costs.messages),
+        cost_steps=tuple(step for each in costs for step in each.steps),
+        cost_messages=tuple(message for each in costs for message in each.messages),
     )
 
 
@@ -196,16 +168,19 @@ def _equality(
 
 
 def _time_rounds(
-    context: Context, bench: Benchmark, entries: Entries, control: dist.ProcessGroup | None
-) -> tuple[list[StrategyBlock], CostBlocks]:
+    context: Context,
+    bench: Benchmark,
+    entries: Mapping[str, TimedStrategy | None],
+    control: dist.ProcessGroup | None,
+) -> tuple[list[StrategyBlock], list[CostBlocks]]:
     """Time a block of every variant in random order, then what the cost model is fitted to, in each round."""
     knobs = bench.parallel.bench
     sizes = ready_sizes(context, bench.task, bench.options, bench.parallel)
     messages = new_messages(context)
     timed: list[StrategyBlock] = []
-    costs = CostBlocks()
+    costs: list[CostBlocks] = []
     progress = Progress("strategy-bench", knobs.blocks, "round")
-    for number in (-1, *bench.rounds):
+    for number in (-1, *rounds_of_launch(knobs.blocks, bench.launch, knobs.launches)):
         steps = knobs.warmup_steps if number < 0 else knobs.steps
         blocks = []
         for variant in Random(number).sample([*entries], len(entries)):  # the same order on every rank
@@ -215,7 +190,7 @@ def _time_rounds(
         found = time_round(context, sizes, messages, number, control)
         if number >= 0:
             timed += blocks
-            costs.add(found)
+            costs.append(found)
             if context.is_main:
                 progress(number + 1)
     return timed, costs
@@ -245,11 +220,10 @@ def _ready(context: Context, bench: Benchmark, variant: StrategyVariant) -> Time
 
 def _settings(results: StrategyResults) -> list[Setting]:
     """One setting for each variant."""
-    seconds = step_seconds(results.blocks)
     settings = []
     for row, variant in zip(strategy_rows(results, {}, Resampling()), results.variants, strict=True):
         options = {key: value for key, value in asdict(variant).items() if key not in {"status", "reason"}}
-        series = {"seconds_per_step": list(seconds.get(row.variant, {}).values())}
-        tags = {"strategy": row.strategy}
-        settings.append(Setting(row.variant, options, row, series, row.status, row.reason, tags))
+        series = [each.seconds / each.steps for each in results.blocks if each.variant == row.variant]
+        every, tags = {"seconds_per_step": series}, {"strategy": row.strategy}
+        settings.append(Setting(row.variant, options, row, every, row.status, row.reason, tags))
     return settings

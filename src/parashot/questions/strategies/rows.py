@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from parashot.errors import RecordError
-from parashot.questions.statistics import Interval, Resampling, median_interval, paired_ratio
+from parashot.questions.statistics import Interval, Resampling, by_round, median_interval, paired_ratio
 from parashot.questions.strategies.records import (
     StepShares,
     StepTrace,
@@ -89,18 +89,28 @@ def strategy_rows(
     """
     bench = bench or StrategyResults(())
     results = {name: training.result for name, training in trainings.items()}
-    timed = {variant.variant for variant in bench.variants}
-    untimed = [_untimed(result) for name, result in results.items() if name not in timed]
-    variants = (*bench.variants, *untimed)
+    timed = {each.variant for each in bench.variants}
+    untimed = "its step was not timed: results/strategies has no such variant"
+    added = [
+        StrategyVariant(
+            variant=result.strategy,
+            strategy=result.strategy,
+            status="skipped",
+            reason=result.reason if result.status == "skipped" else untimed,
+            replicas=result.replicas,
+            threads_per_replica=result.threads_per_replica,
+            batchsz=result.batchsz,
+        )
+        for name, result in results.items()
+        if name not in timed
+    ]
+    variants = (*bench.variants, *added)
     return [_row(variant, bench, results.get(variant.variant), resampling) for variant in variants]
 
 
-def step_seconds(blocks: Iterable[StrategyBlock]) -> dict[str, dict[tuple[int, int], float]]:
+def step_seconds(blocks: Iterable[StrategyBlock]) -> dict[str, dict[Any, float]]:
     """Seconds per step: by variant, then by launch and round."""
-    found: dict[str, dict[tuple[int, int], float]] = {}
-    for each in blocks:
-        found.setdefault(each.variant, {})[each.launch, each.round] = each.seconds / each.steps
-    return found
+    return by_round((each.variant, (each.launch, each.round), each.seconds / each.steps) for each in blocks)
 
 
 def hidden_share(variant: str, shares: Iterable[StepShares], resampling: Resampling) -> Interval | None:
@@ -131,16 +141,17 @@ def _row(
             f"results/strategies/blocks.csv: one block of {name}, at least 2 are needed; "
             "run `dvc repro -f -s strategy-bench`"
         )
-    seconds = median_interval(list(own.values()), resampling) if own else None
+    seconds = median_interval([*own.values()], resampling) if own else None
     speedup = paired_ratio(times[BASE], own, resampling) if own and BASE in times else None
     trained = result if result and result.status == "ok" else None
     memory = trained.peak_memory_bytes if trained else None
     seen = next((each for each in bench.anatomy if each.variant == name), None)
     shares = [each for each in bench.shares if each.variant == name]
     equal = next((each for each in bench.equality if each.variant == name), None)
-    exposed = fmean(each.exposed for each in shares) if shares else None
-    hidden = fmean(each.hidden for each in shares) if shares else None
-    idle = fmean(each.idle for each in shares) if shares else None
+    exposed, hidden, idle = (
+        fmean(getattr(each, part) for each in shares) if shares else None
+        for part in ("exposed", "hidden", "idle")
+    )
     return StrategyRow(
         **asdict(variant),
         device=trained.device if trained else "",
@@ -186,17 +197,3 @@ def _why_slow(exposed: float | None, idle: float | None, seen: StepTrace | None)
     if not named:
         return f"the processes compute nearly all of the time{sent}: what they compute takes longer"
     return f"of a step, {listed(named)}{sent}"
-
-
-def _untimed(result: TrainResult) -> StrategyVariant:
-    """A variant of which only the training is known."""
-    reason = "its step was not timed: results/strategies has no such variant"
-    return StrategyVariant(
-        variant=result.strategy,
-        strategy=result.strategy,
-        status="skipped",
-        reason=result.reason if result.status == "skipped" else reason,
-        replicas=result.replicas,
-        threads_per_replica=result.threads_per_replica,
-        batchsz=result.batchsz,
-    )

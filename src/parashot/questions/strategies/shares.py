@@ -6,16 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
-from torch import distributed as dist
 from torch._C._autograd import DeviceType
 from torch._C._profiler import _ExperimentalConfig
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from parashot.parallel.context import Context
-from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.strategy import EXCHANGE
-from parashot.questions.strategies.records import StepShares
 from parashot.questions.timed import TimedStrategy
 from parashot.train.loop import synchronise
 
@@ -33,19 +29,6 @@ class Shares(NamedTuple):
     exposed: float
     hidden: float
     idle: float
-
-
-class Timeline(NamedTuple):
-    """When steps ran, messages were under way, and something was computed."""
-
-    steps: list[Span]
-    messages: list[Span]
-    computing: list[Span]
-
-
-def profile_shares(timed: TimedStrategy) -> list[Shares]:
-    """Shares of a few steps. Every rank of the strategy calls it."""
-    return shares_of(profiled_events(timed))[1:]
 
 
 def profiled_events(timed: TimedStrategy) -> list[FunctionEvent]:
@@ -69,12 +52,20 @@ def profiled_events(timed: TimedStrategy) -> list[FunctionEvent]:
 
 def shares_of(events: Sequence[FunctionEvent]) -> list[Shares]:
     """Shares of each step among `events`, in the order of the steps."""
-    steps, messages, computing = timeline(events)
-    return [_shares(step, messages, computing) for step in steps]
+    found = []
+    all_steps, all_messages, all_computing = timeline(events)
+    for step in all_steps:
+        whole = step[1] - step[0]
+        messages, computing = within(all_messages, [step]), within(all_computing, [step])
+        hidden = length(within(messages, computing))
+        exposed = length(messages) - hidden
+        idle = whole - length(computing) - exposed
+        found.append(Shares(whole / 1e6, exposed / whole, hidden / whole, max(0.0, idle / whole)))
+    return found
 
 
-def timeline(events: Sequence[FunctionEvent]) -> Timeline:
-    """Order `events`.
+def timeline(events: Sequence[FunctionEvent]) -> tuple[list[Span], list[Span], list[Span]]:
+    """When steps ran, messages were under way, and something was computed.
 
     On GPUs messages are NCCL's kernels and computing is all others; on a CPU messages are what gloo's threads
     do, or DataParallel's copies, and computing is every other operator.
@@ -90,27 +81,7 @@ def timeline(events: Sequence[FunctionEvent]) -> Timeline:
         messages = spans_of(each for each in host if each.name.startswith(("gloo:", "nccl:", EXCHANGE)))
         computing = spans_of(each for each in host if each.name.startswith("aten::"))
     by_hand = spans_of(each for each in host if each.name.startswith(EXCHANGE))
-    return Timeline(steps, messages, without(computing, by_hand))
-
-
-def merge_shares(
-    variant: str, mine: Sequence[Shares], context: Context, control: dist.ProcessGroup | None
-) -> list[StepShares]:
-    """Combine the shares of all ranks; ranks that took no part have none."""
-    return [
-        StepShares(variant, rank, step, *each)
-        for rank, steps in enumerate(from_all_ranks(mine, context, control))
-        for step, each in enumerate(steps)
-    ]
-
-
-def _shares(step: Span, messages: Sequence[Span], computing: Sequence[Span]) -> Shares:
-    whole = step[1] - step[0]
-    messages, computing = within(messages, [step]), within(computing, [step])
-    hidden = length(within(messages, computing))
-    exposed = length(messages) - hidden
-    idle = whole - length(computing) - exposed
-    return Shares(whole / 1e6, exposed / whole, hidden / whole, max(0.0, idle / whole))
+    return steps, messages, without(computing, by_hand)
 
 
 def spans_of(events: Iterable[FunctionEvent]) -> list[Span]:

@@ -6,7 +6,8 @@ Without augmentation: `jpeg` normalises images before any could be done, and all
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -17,34 +18,24 @@ from parashot.params import AugmentParams, Params
 from parashot.questions.ways.measure import Training, time_ways
 from parashot.questions.ways.records import EpisodeWay, WayBlock
 from parashot.tasks.relation import RelationTask
-from parashot.train.choices import computed_as
+from parashot.train.records import computed_as
 
 PLAIN = AugmentParams(crop=1.0, flip=False, jitter=0.0)
-
-
-@dataclass(frozen=True)
-class EpisodeTrainings:
-    """The training of params on the episodes of `packed`, in each way."""
-
-    params: Params
-    packed: Path
-
-    def __call__(self, way: EpisodeWay) -> Training:
-        """Return the Relation Network's task, read and computed in one way."""
-        read = read_by(self.params, cast("Backend", way.backend), way.workers)
-        params = computed_as(read, way.computing)
-        in_advance = way.workers * params.loader.prefetch
-        return Training(
-            RelationTask(params, self.packed), step_options(params.train), params.parallel, in_advance
-        )
 
 
 def time_episode_ways(
     params: Params, packed: Path, ways: Sequence[EpisodeWay], stage: str
 ) -> list[WayBlock] | None:
     """Time ways as `params.parallel.bench` says; None on every rank of torchrun but the main one."""
-    placement = resolve_placement(params.parallel)
-    return time_ways(EpisodeTrainings(params, packed), ways, placement, params.parallel.bench, stage)
+    placement, trainings = resolve_placement(params.parallel), partial(_training, params, packed)
+    return time_ways(trainings, ways, placement, params.parallel.bench, stage)
+
+
+def _training(params: Params, packed: Path, way: EpisodeWay) -> Training:
+    """The Relation Network on the episodes of `packed`, read and computed in one way."""
+    own = computed_as(read_by(params, cast("Backend", way.backend), way.workers), way.computing)
+    in_advance = way.workers * own.loader.prefetch
+    return Training(RelationTask(own, packed), step_options(own.train), own.parallel, in_advance)
 
 
 def read_by(params: Params, backend: Backend, workers: int) -> Params:

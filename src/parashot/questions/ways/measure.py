@@ -6,12 +6,12 @@ Ways of a round run in random order.
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from statistics import fmean
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 
@@ -29,7 +29,6 @@ from parashot.records import append_row
 from parashot.task import Task
 
 W = TypeVar("W", bound=Way)
-W_contra = TypeVar("W_contra", bound=Way, contravariant=True)
 
 
 @dataclass(frozen=True)
@@ -42,11 +41,8 @@ class Training:
     in_advance: int
 
 
-class Trainings(Protocol[W_contra]):
-    """The training of each way; pickled to every rank."""
-
-    def __call__(self, way: W_contra) -> Training:
-        """Return it."""
+Trainings = Callable[[W], Training]
+"""The training of each way; pickled to every rank."""
 
 
 class ReadyWays(Generic[W]):
@@ -62,13 +58,9 @@ class ReadyWays(Generic[W]):
     ) -> None:
         self.context, self.control, self.journal = context, control_group(context), journal
         self.trainings = {way.way: trainings(way) for way in ways}
-        self.contexts: dict[int, Context | None] = {}
-        for way in ways:
-            processes = STRATEGIES[way.strategy].processes(way.replicas)
-            if processes not in self.contexts:
-                self.contexts[processes] = context.taking_part(processes)
-        self.strategies: dict[tuple[object, ...], Strategy | None] = {}
         kinds = len({way.trained_as for way in ways})
+        self.contexts = {count: context.taking_part(count) for count in dict.fromkeys(map(_processes, ways))}
+        self.strategies: dict[tuple[object, ...], Strategy | None] = {}
         self.held = kinds if _fit_together(self.trainings[ways[0].way].task, kinds, context) else 1
         # the most workers first, so that all ranks have the server that theirs are forked from
         self.first_seconds = {
@@ -117,7 +109,7 @@ class ReadyWays(Generic[W]):
             torch.cuda.empty_cache()
 
     def _built(self, way: W) -> Strategy | None:
-        mine = self.contexts[STRATEGIES[way.strategy].processes(way.replicas)]
+        mine = self.contexts[_processes(way)]
         if mine is None:
             return None
         placement = replace(
@@ -168,8 +160,11 @@ def time_ways(
 
 def for_ways(ways: Sequence[Way], placement: Placement) -> tuple[Placement, int]:
     """The placement and the number of processes that all of `ways` find room in."""
-    processes = max(STRATEGIES[each.strategy].processes(each.replicas) for each in ways)
-    return replace(placement, replicas=max(each.replicas for each in ways)), processes
+    return replace(placement, replicas=max(each.replicas for each in ways)), max(map(_processes, ways))
+
+
+def _processes(way: Way) -> int:
+    return STRATEGIES[way.strategy].processes(way.replicas)
 
 
 def ways_rank(

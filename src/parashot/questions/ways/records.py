@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import NamedTuple
 
 from parashot.questions.text import counted
@@ -60,6 +61,13 @@ class EpisodeWay(Way):
 
     backend: str
     pairing: str
+
+    @classmethod
+    def of(
+        cls, way: str, strategy: str, replicas: int, threads: int, batchsz: int, reads: Loading, how: Choices
+    ) -> EpisodeWay:
+        """Make one that loads as `reads` and computes a step as `how` says."""
+        return cls(way, strategy, replicas, threads, batchsz, **reads._asdict(), **asdict(how))
 
     def __str__(self) -> str:
         return f"{self.devices}, {self.loading}, {self.computing}"

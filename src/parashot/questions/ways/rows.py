@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from parashot.errors import RecordError
 from parashot.questions.runs import Setting
-from parashot.questions.statistics import Interval, Resampling, Rounds, median_interval, paired_ratio
+from parashot.questions.statistics import Interval, Resampling, by_round, median_interval, paired_ratio
 from parashot.questions.ways.records import Way, WayBlock
 
 W = TypeVar("W", bound=Way)
@@ -32,9 +32,27 @@ def way_rows(
     ways: Sequence[W], blocks: Sequence[WayBlock], base: str, resampling: Resampling
 ) -> list[WayRow[W]]:
     """Return a row for each way; every speedup is over `base`. Raises `RecordError` for a lone block."""
-    seconds = step_seconds_by_way(blocks)
-    own = {way.way: [each for each in blocks if each.way == way.way] for way in ways}
-    return [_row(way, own[way.way], seconds, seconds.get(base), resampling) for way in ways]
+    seconds, rows = step_seconds_by_way(blocks), []
+    for way in ways:
+        mine = [each for each in blocks if each.way == way.way]
+        if len(mine) < 2:
+            raise RecordError(
+                f"{len(mine)} blocks of the way {way.way}, at least 2 are needed; "
+                "run `dvc repro -f -s loader-bench gain`"
+            )
+        own = seconds[way.way]
+        row = WayRow(
+            way,
+            blocks=len(mine),
+            items=sum(each.steps for each in mine) * way.batchsz,
+            seconds=sum(each.seconds for each in mine),
+            seconds_per_step=median_interval([*own.values()], resampling),
+            speedup=paired_ratio(seconds[base], own, resampling) if base in seconds else None,
+            waiting=median_interval([each.waiting_seconds / each.seconds for each in mine], resampling),
+            memory_bytes=max(each.memory_bytes for each in mine),
+        )
+        rows.append(row)
+    return rows
 
 
 def way_settings(ways: Sequence[W], blocks: Sequence[WayBlock], base: str, prefix: str) -> list[Setting]:
@@ -47,33 +65,6 @@ def way_settings(ways: Sequence[W], blocks: Sequence[WayBlock], base: str, prefi
     return settings
 
 
-def step_seconds_by_way(blocks: Iterable[WayBlock]) -> dict[str, dict[tuple[int, int], float]]:
+def step_seconds_by_way(blocks: Iterable[WayBlock]) -> dict[str, dict[Any, float]]:
     """Seconds per training step: by way, then by launch and round."""
-    found: dict[str, dict[tuple[int, int], float]] = {}
-    for each in blocks:
-        found.setdefault(each.way, {})[each.launch, each.round] = each.seconds / each.steps
-    return found
-
-
-def _row(
-    way: W,
-    blocks: Sequence[WayBlock],
-    seconds: dict[str, dict[tuple[int, int], float]],
-    base: Rounds | None,
-    resampling: Resampling,
-) -> WayRow[W]:
-    if len(blocks) < 2:
-        raise RecordError(
-            f"{len(blocks)} blocks of the way {way.way}, at least 2 are needed; "
-            "run `dvc repro -f -s loader-bench gain`"
-        )
-    return WayRow(
-        way,
-        blocks=len(blocks),
-        items=sum(each.steps for each in blocks) * way.batchsz,
-        seconds=sum(each.seconds for each in blocks),
-        seconds_per_step=median_interval(list(seconds[way.way].values()), resampling),
-        speedup=paired_ratio(base, seconds[way.way], resampling) if base else None,
-        waiting=median_interval([each.waiting_seconds / each.seconds for each in blocks], resampling),
-        memory_bytes=max(each.memory_bytes for each in blocks),
-    )
+    return by_round((each.way, (each.launch, each.round), each.seconds / each.steps) for each in blocks)

@@ -1,55 +1,18 @@
-"""Numbers of the machine and of leaks: what they stand for was really done."""
+"""Leaks: whatever grows is found, and what does not is flat."""
 
 from __future__ import annotations
 
-import math
 import sys
-from collections.abc import Callable, Iterator
-from functools import partial
-from multiprocessing import get_context
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from benchmarks import leaks, machine
+from benchmarks import leaks
 from benchmarks.leaks import QUANTITIES, Seen, Work, growth_rows, watch
 from benchmarks.leaks_work import PROGRAM, RESTARTS, SERIAL, prepare
 from parashot.errors import DeviceError
-
-
-def test_bytes_in_words() -> None:
-    assert [machine.bytes_said(count) for count in (1, 4096, 2**20)] == ["1 B", "4 KiB", "1 MiB"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("pickled", [False, True])
-def test_every_message_brings_every_page_across(pickled: bool) -> None:
-    source = torch.arange(2**18, dtype=torch.int32).view(torch.uint8)
-    with get_context("spawn").Pool(1) as pool:
-        assert machine.send(pool, source, pickled) == int(source[::4096].sum())
-
-
-def test_every_number_of_a_card_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The CPU stands in for a card: what is computed is the same, and there is one stream."""
-
-    def unpinned(ones: Callable[..., torch.Tensor], *size: int, pin_memory: bool = False, **rest: Any) -> Any:
-        return ones(*size, **rest)
-
-    monkeypatch.setattr(machine, "_CUDA", "cpu")
-    monkeypatch.setattr(torch, "ones", partial(unpinned, torch.ones))
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
-    values = {probe.name: probe.measure() for probe in machine.cuda(quick=True)}
-    assert {"launch of a kernel, queued", "host to device, pinned, 64 KiB", "copy on the device"} <= set(
-        values
-    )
-    assert "matrix work, fp32" in values and "matrix work, bf16" not in values
-    assert all(0 < each < math.inf for each in values.values())
-
-
-# --- leaks --------------------------------------------------------------------------------------------
 
 LEAKING = """
 import mmap, os, pathlib, subprocess, sys, tempfile, threading, time

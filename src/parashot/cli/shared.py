@@ -1,0 +1,63 @@
+"""What several commands do: look at the folder that they run in, and tell progress."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from parashot.cli import PARAMS
+from parashot.errors import RecordError
+
+if TYPE_CHECKING:
+    from parashot.questions.study import Study
+
+SHIPPED = Path(__file__).parents[1] / "weights/fast-conv4.safetensors"
+"""Trained by recipe `fast-conv4` on the real miniImageNet; its model card lies beside it."""
+
+
+def tell(line: str) -> None:
+    """Print progress on stderr, beside what the command prints."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def is_study() -> bool:
+    """Whether this folder is that of a study, by a section that no other project's params.yaml has."""
+    from parashot.parsing import read_yaml
+
+    tree = read_yaml(PARAMS) if PARAMS.exists() else None
+    return isinstance(tree, dict) and "batchsz_study" in tree
+
+
+def study_here() -> Study:
+    """Return the analysis of the study in this folder. Raises `RecordError` where nothing was measured."""
+    from parashot.params import load_params
+    from parashot.questions.results import load_results
+    from parashot.questions.study import analyse
+
+    params = load_params(PARAMS)
+    study = analyse(load_results(Path(), params.parallel.strategies, partial=True), params)
+    if not study.results.measured:
+        raise RecordError("nothing was measured in this folder yet; run `dvc repro`, or `dvc checkout`")
+    return study
+
+
+def chosen_weights(named: Path | None) -> Path:
+    """Return the weights that were named, or the default, told on stderr.
+
+    That is the model that stage `evaluate` of this folder chose, unless it saw synthetic images only.
+    """
+    from parashot.questions.accuracy.records import EvaluateResult
+    from parashot.records import read_result, read_runs
+
+    if named is not None:
+        return named
+    chosen = Path("results/evaluate/result.json")
+    if chosen.exists():
+        folder = Path("results/train", read_result(EvaluateResult, chosen).strategy)
+        model = folder / "model.safetensors"  # not there while another training is under way
+        if model.exists() and read_runs(folder / "records.jsonl")[0].params["data.source"] != "synthetic":
+            tell(f"network: {model}, which stage evaluate of this folder chose")
+            return model
+    tell("network: the one that comes with parashot, fast-conv4, trained on miniImageNet")
+    return SHIPPED

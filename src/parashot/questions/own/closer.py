@@ -1,0 +1,166 @@
+"""A closer look at the way that is recommended: where the time of a step goes, and larger batches.
+
+The parts of a step are the profiler's: forward, backward, optimizer, exchange, idle. A batch is doubled until
+no memory, data or time is left for more; each size is measured by a run of its own, in fresh processes.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from statistics import fmean
+
+import torch
+from torch import nn
+from torch._C._autograd import DeviceType
+from torch.autograd.profiler_util import FunctionEvent
+from torch.profiler import record_function
+
+from parashot.errors import DeviceError
+from parashot.hardware import usable_memory_bytes
+from parashot.parallel.context import Context, Placement
+from parashot.parallel.exchange import from_all_ranks
+from parashot.parallel.launch import launch
+from parashot.progress import passing
+from parashot.questions.own.records import OwnWay, SizeRow, StepParts
+from parashot.questions.strategies.shares import length, profiled_events, spans_of, timeline, within
+from parashot.questions.timed import TimedStrategy
+from parashot.questions.ways.measure import ReadyWays, Trainings, for_ways
+
+ROOM = 0.85
+"""Share of the memory that a batch may take: what is free is in pieces, and other things need some."""
+
+LEAST_STEPS, LEAST_SECONDS = 3, 1.0
+"""What a size is timed for."""
+
+_FORWARD, _OPTIMIZER = "parashot:forward", "Optimizer.step#"  # the second is torch's own
+
+
+def parts_rank(context: Context, trainings: Trainings[OwnWay], ways: Sequence[OwnWay]) -> list[StepParts]:
+    """Parts of a step in each of `ways`, of this rank. Every rank calls it."""
+    ready, found = ReadyWays(context, trainings, ways), []
+    for way in ways:
+        ready.wait()
+        strategy = ready.strategy(way)
+        if strategy is not None:
+            task = ready.trainings[way.way].task
+            plan = strategy.plan(task.batchsz, task.batchsz, strategy.context)
+            loading, begin = task.batches(plan, strategy.context), time.perf_counter()
+            next(loading)
+            start_seconds = time.perf_counter() - begin
+            del loading  # ends its workers
+            batches = task.ready_batches(plan, 1, strategy.context)
+            timed = TimedStrategy(strategy, batches, way.threads_per_replica)
+            with _forward_annotated(strategy.model):
+                found.append(parts_of(way.way, profiled_events(timed), start_seconds))
+    ready.close()
+    return found
+
+
+def parts_of(way: str, events: Sequence[FunctionEvent], start_seconds: float) -> StepParts:
+    """Shares of the steps among `events` but the first, the mean over steps.
+
+    What is computed after the forward pass and before the optimizer's step counts as backward. What moves
+    while something is computed costs nothing: only the exchange that is waited for is counted.
+    """
+    steps, messages, computing = timeline(events)
+    on_gpu = any(each.device_type == DeviceType.CUDA for each in events)
+    kind = DeviceType.CUDA if on_gpu else DeviceType.CPU
+    phases = {
+        name: spans_of(each for each in events if each.device_type == kind and each.name.startswith(name))
+        for name in (_FORWARD, _OPTIMIZER)
+    }
+    found = []
+    for step in steps[1:]:
+        whole, busy = step[1] - step[0], within(computing, [step])
+        forward, optimizer = (length(within(busy, phases[name])) / whole for name in (_FORWARD, _OPTIMIZER))
+        moved = within(messages, [step])
+        exchange = (length(moved) - length(within(moved, busy))) / whole
+        backward = length(busy) / whole - forward - optimizer
+        found.append((forward, backward, optimizer, exchange, 1 - length(busy) / whole - exchange))
+    forward, backward, optimizer, exchange, idle = (
+        max(0.0, fmean(each)) for each in zip(*found, strict=True)
+    )
+    return StepParts(way, forward, backward, optimizer, exchange, idle, start_seconds)
+
+
+@contextmanager
+def _forward_annotated(module: nn.Module) -> Iterator[None]:
+    """Within it, the profiler shows forward passes of `module`."""
+    annotations = []
+
+    def begin(*_: object) -> None:
+        annotations.append(record_function(_FORWARD))
+        annotations[-1].__enter__()
+
+    def end(*_: object) -> None:
+        annotations.pop().__exit__(None, None, None)
+
+    hooks = [module.register_forward_pre_hook(begin), module.register_forward_hook(end)]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def measure_sizes(
+    trainings: Trainings[OwnWay],
+    way: OwnWay,
+    samples: int,
+    placement: Placement,
+    ends: float,
+    found: Callable[[SizeRow], None],
+) -> str:
+    """Hand a row for each size from that of `way` on to `found`; return why larger ones were not tried.
+
+    samples: of the data set. ends: by the clock `time.monotonic`.
+    """
+    rows: list[SizeRow] = []
+    while True:
+        size = way.batchsz * 2 ** len(rows)
+        reason = _reason_to_stop(rows, size, samples, placement, ends)
+        if reason:
+            return reason
+        passing("batch size: %d", size)
+        larger, begin = replace(way, batchsz=size), time.monotonic()
+        fitted, processes = for_ways([larger], placement)
+        try:
+            measured = launch(size_rank, fitted, processes, trainings, larger)
+        except DeviceError as error:
+            if "out of memory" not in str(error):
+                raise
+            return f"{size} samples do not fit in memory"
+        assert measured is not None  # this is no rank of torchrun
+        rows.append(SizeRow(size, *measured, time.monotonic() - begin))
+        found(rows[-1])
+
+
+def size_rank(context: Context, trainings: Trainings[OwnWay], way: OwnWay) -> tuple[float, int]:
+    """Seconds per step, and the peak memory in bytes: of all ranks, or of the first GPU."""
+    ready = ReadyWays(context, trainings, [way])
+    steps = max(LEAST_STEPS, int(LEAST_SECONDS / ready.first_seconds[way.way]))
+    timed = ready.timed(way, steps)[0]
+    ready.close()
+    if context.device.type == "cuda":
+        return timed.seconds / steps, torch.cuda.max_memory_reserved()
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return timed.seconds / steps, sum(from_all_ranks(own, context, ready.control))
+
+
+def _reason_to_stop(rows: list[SizeRow], size: int, samples: int, placement: Placement, ends: float) -> str:
+    if size > samples:
+        return f"the data set has {samples} samples"
+    if time.monotonic() + (2 * rows[-1].took_seconds if rows else 0) > ends:
+        return "no time was left for them"
+    if not rows:
+        return ""
+    last = rows[-1]
+    if placement.device_type == "cpu" and 2 * last.memory_bytes > ROOM * usable_memory_bytes():
+        return f"{size} samples may not fit in memory"
+    if placement.device_type == "cuda" and last.memory_bytes > ROOM * torch.cuda.mem_get_info()[1]:
+        return f"{last.batchsz} samples leave too little memory free"
+    return ""

@@ -1,0 +1,251 @@
+"""Commands that read the study in this folder: `parashot advise`, `summary` and `predict`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from parashot.cli import main
+from parashot.errors import ParamsError
+from parashot.hardware import inspect_hardware
+from parashot.knobs import write_settings
+from parashot.params import load_params
+from parashot.questions.loader.records import LoaderBlock
+from parashot.questions.scaling.records import CostMessage, CostStep
+from parashot.questions.step.records import TuneBlock
+from parashot.questions.strategies.records import StepShares, StepTrace, StrategyBlock, StrategyVariant
+from parashot.questions.ways.records import EpisodeWay, WayBlock
+from parashot.records import write_metrics, write_result, write_rows
+from parashot.train.records import Choices
+
+ROUNDS = range(9)
+READ = {0: 0.2, 2: 0.1}
+LOADING = {("jpeg", 0): 0.3, ("jpeg", 2): 0.2, ("packed", 0): 0.1, ("packed", 2): 0.12}
+STEPS = {"fp32": 0.3, "bf16": 0.1}
+
+Shown = pytest.CaptureFixture[str]
+
+
+def slower(seconds: float, number: int) -> float:
+    """Seconds of a round, each a little slower than the one before."""
+    return seconds * (1 + 0.01 * number)
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with half a study: the loader and the way of a step, and two figures."""
+    loader = tmp_path / "results/loader"
+    read = [
+        LoaderBlock(number, "packed", workers, 30, 1, slower(seconds, number), 0.1, 2**20)
+        for workers, seconds in READ.items()
+        for number in ROUNDS
+    ]
+    ways = [
+        EpisodeWay(f"{backend}-{workers}", "ddp", 2, 1, 16, workers, "bf16", "none", backend, "split")
+        for backend, workers in LOADING
+    ]
+    blocks = [
+        WayBlock(0, number, way.way, 1, slower(seconds, number), 0.01, 2**20)
+        for way, seconds in zip(ways, LOADING.values(), strict=True)
+        for number in ROUNDS
+    ]
+    steps = [
+        TuneBlock(number, "split", precision, "none", slower(seconds, number))
+        for precision, seconds in STEPS.items()
+        for number in ROUNDS
+    ]
+    write_rows(loader / "blocks.csv", LoaderBlock, read)
+    write_rows(loader / "ways.csv", EpisodeWay, ways)
+    write_rows(loader / "training.csv", WayBlock, blocks)
+    write_metrics(loader / "metrics.json", {})
+    write_rows(tmp_path / "results/tune/blocks.csv", TuneBlock, steps)
+    write_result(tmp_path / "results/choices.json", Choices("split", "bf16", "none"))
+    write_result(tmp_path / "hardware.json", inspect_hardware())
+    (tmp_path / "reports/figures").mkdir(parents=True)
+    for name in ("overview", "batchsz"):
+        (tmp_path / f"reports/figures/{name}.png").write_bytes(b"a picture")
+    shutil.copyfile(Path(__file__).parents[1] / "params.yaml", tmp_path / "params.yaml")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", ["advise", "summary"])
+def test_nothing_measured_is_one_line(study: Path, command: str, capsys: Shown) -> None:
+    shutil.rmtree(study / "results")
+    assert main([command]) == 1
+    printed = capsys.readouterr()
+    assert printed.err.startswith("error: nothing was measured in this folder yet; run `dvc repro`")
+    assert (printed.err.count("\n"), printed.out) == (1, "")
+
+
+# --- advise -------------------------------------------------------------------------------------------
+
+
+def test_json_has_every_topic_and_tells_of_another_machine(study: Path, capsys: Shown) -> None:
+    assert main(["advise", "--json"]) == 0
+    tree = json.loads(capsys.readouterr().out)
+    found = {each["topic"]: each for each in tree["advice"]}
+    assert found["loader"]["choice"] == "packed with no workers"
+    assert found["loader"]["buys"].startswith("3.00×")
+    assert found["computing"]["choice"] == "bf16 with pairs by split"
+    assert tree["measured_here"] is True
+    assert tree["settings"] == {
+        "loader.backend": "packed",
+        "loader.workers": 0,
+        "train.precision": "bf16",
+        "model.pairing": "split",
+        "train.compile": "none",
+    }
+    for topic in ("strategy", "all of it", "batch size"):
+        assert found[topic]["choice"] == "" and "dvc repro" in found[topic]["sure"]
+
+    write_result(study / "hardware.json", replace(inspect_hardware(), cores=128, gpus=("A card",)))
+    assert main(["advise", "--json"]) == 0
+    tree = json.loads(capsys.readouterr().out)
+    assert tree["measured_here"] is False
+    assert "cores 128 then" in tree["notes"][0] and "dvc repro" in tree["notes"][0]
+
+
+def test_text_says_what_each_choice_buys_and_what_is_missing(study: Path, capsys: Shown) -> None:
+    assert main(["advise"]) == 0
+    text = capsys.readouterr().out
+    assert "\ncomputing: bf16 with pairs by split\n  buys     3.00×" in text
+    assert "-S loader.workers=0 -S train.precision=bf16" in text
+    assert "\nstrategy: not known\n  missing  results/strategies" in text
+
+
+def test_apply_writes_all_of_it_and_keeps_the_comments(study: Path, capsys: Shown) -> None:
+    file = study / "params.yaml"
+    write_settings(file, {"loader.workers": 7, "train.precision": "fp32"})
+    before = file.read_text(encoding="utf-8")
+    assert main(["advise", "--apply"]) == 0
+    assert "written into params.yaml" in capsys.readouterr().out
+    params = load_params(file)
+    assert (params.loader.workers, params.train.precision, params.model.pairing) == (0, "bf16", "split")
+    lines = zip(before.splitlines(), file.read_text(encoding="utf-8").splitlines(), strict=True)
+    changed = [(old, new) for old, new in lines if old != new]
+    keys = {old.split()[0] for old, _ in changed}
+    assert keys <= {"workers:", "precision:", "pairing:", "compile:", "backend:"}
+    assert all(old.partition("#")[2] == new.partition("#")[2] for old, new in changed)
+
+
+def test_a_setting_that_is_not_allowed_leaves_params_as_they_were(study: Path) -> None:
+    file = study / "params.yaml"
+    before, names = file.read_bytes(), sorted(study.iterdir())
+    for wrong in ({"loader.workers": -1}, {"loader.no_such": 1}):
+        with pytest.raises(ParamsError, match="loader"):
+            write_settings(file, wrong)
+        assert (file.read_bytes(), sorted(study.iterdir())) == (before, names)
+
+
+# --- summary ------------------------------------------------------------------------------------------
+
+
+def test_tables_are_printed_and_what_is_missing_is_told(study: Path, capsys: Shown) -> None:
+    assert main(["summary", "--title", "Mine"]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith("# Mine\n") and "| packed | 2 |" in page and "| 2.00× " in page
+    assert "*Missing: strategies. " in page
+
+
+def test_a_folder_is_written_and_written_again(study: Path) -> None:
+    for _ in range(2):
+        assert main(["summary", "--to", "mine"]) == 0
+    names = {each.name for each in (study / "mine").iterdir()}
+    assert names == {"README.md", "params.yaml", "overview.png", "batchsz.png"}
+    assert "![overview](overview.png)\n\n![batchsz](batchsz.png)" in (study / "mine/README.md").read_text()
+
+
+@pytest.mark.parametrize("place", [".", "results", "params.yaml"])
+def test_what_holds_something_else_is_left_alone(study: Path, place: str, capsys: Shown) -> None:
+    before = {each: each.read_bytes() for each in study.rglob("*") if each.is_file()}
+    assert main(["summary", "--to", place]) == 1
+    assert {each: each.read_bytes() for each in study.rglob("*") if each.is_file()} == before
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+# --- predict ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Steps of two replicas: 0.01 s and 0.1 s per episode, 1 ms to all-reduce. Returns their folder."""
+    folder = tmp_path / "results/strategies"
+    variants = [
+        StrategyVariant(name, name, "ok", "", count, 1, 8) for name, count in (("serial", 1), ("ddp", 2))
+    ]
+    times = {"serial": 0.81, "ddp": 0.41}
+    anatomy = [StepTrace("ddp", 2, 2, 2, 1, 0, 0, 0, 0, 0, 0, 460_000, 460_000)]
+    steps = [
+        CostStep(number, busy, size, 1, 0.01 + 0.1 * size)
+        for number in ROUNDS
+        for busy in (1, 2)
+        for size in (1, 2, 4, 8)
+    ]
+    messages = [
+        CostMessage(number, 2, size, 1, 1e-3 + 1e-9 * size)
+        for number in ROUNDS
+        for size in (2**12, 2**20, 2**24)
+    ]
+    blocks = [StrategyBlock(0, number, name, 1, each) for name, each in times.items() for number in ROUNDS]
+    write_rows(folder / "variants.csv", StrategyVariant, variants)
+    write_rows(folder / "blocks.csv", StrategyBlock, blocks)
+    write_rows(folder / "anatomy.csv", StepTrace, anatomy)
+    write_rows(folder / "shares.csv", StepShares, [])
+    write_rows(folder / "cost_steps.csv", CostStep, steps)
+    write_rows(folder / "cost_messages.csv", CostMessage, messages)
+    write_metrics(folder / "metrics.json", {})
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def test_a_table_of_every_number_of_devices(timed: Path, capsys: Shown) -> None:
+    assert main(["predict", "--gpus", "4,1,2", "--link", "ethernet-10g"]) == 0
+    printed = capsys.readouterr()
+    rows = [line.split() for line in printed.out.splitlines() if line.startswith("ethernet-10g")]
+    assert [row[1:5] for row in rows[:3]] == [["strong", str(n), str((n + 1) // 2), "8"] for n in (1, 2, 4)]
+    assert len(rows) == 6 and printed.err == ""
+    assert "The model checked here" in printed.out
+
+
+def test_json_has_every_digit(timed: Path, capsys: Shown) -> None:
+    words = ["predict", "--gpus", "64", "--link", "12.5,5", "--per-node", "8", "--batchsz", "128", "--json"]
+    assert main(words) == 0
+    tree = json.loads(capsys.readouterr().out)
+    strong, weak = tree["rows"]
+    assert (strong["nodes"], strong["batchsz"], weak["batchsz"]) == (8, 128, 8192)
+    seconds = strong["seconds_per_step"]
+    assert seconds["low"] <= seconds["value"] <= seconds["high"]
+    assert weak["efficiency"]["value"] == pytest.approx(weak["speedup"]["value"] / 64)
+    assert [row["variant"] for row in tree["checked"]] == ["serial", "ddp"]
+    assert tree["checked"][0]["error"] == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--link", "token-ring"], "link 'token-ring' is unknown; choose one of here, ethernet-1g, "),
+        (["--within", "1,x"], "link '1,x' is unknown"),
+        (["--gpus", "0"], "--gpus '0': whole numbers from 1"),
+    ],
+)
+def test_what_was_asked_wrongly_is_one_line(timed: Path, capsys: Shown, words: list[str], line: str) -> None:
+    assert main(["predict", *words]) == 1
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"error: {line}") and printed.err.count("\n") == 1
+    assert printed.out == ""
+
+
+def test_what_was_not_measured_says_what_to_run(timed: Path, capsys: Shown) -> None:
+    (timed / "cost_steps.csv").unlink()
+    assert main(["predict"]) == 1
+    assert "run `dvc repro -f -s strategy-bench`" in capsys.readouterr().err
+    (timed / "variants.csv").unlink()
+    assert main(["predict"]) == 1
+    line = capsys.readouterr().err
+    assert line.startswith("error: results/strategies/variants.csv: cannot be read")
+    assert "run `dvc repro`" in line and line.count("\n") == 1
