@@ -53,7 +53,7 @@ def publish_sweeps(settings: Params) -> None:
     data = settings.data.source
     if folders := sorted(path.parent for path in SWEEPS.glob("*/records.jsonl")):
         study = Study(f"sweep on {data} data", tags={**tags(), "data": data})
-        publish(store(settings), study, folders, partial(model, settings))
+        publish(store(settings), study, folders)
 
 
 def model(settings: Params, path: Path) -> LoggableModel:

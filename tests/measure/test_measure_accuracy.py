@@ -62,6 +62,7 @@ def test_the_best_on_validation_is_measured_on_test(tiny_packed: Path, tmp_path:
     parent, *children = read_runs(out / "records.jsonl")
     assert parent.stage == "evaluate"
     assert {*parent.artifacts} == {"result.json", "tasks.csv", "test_episodes.csv"}
+    assert (out / (parent.model or "")).resolve() == trainings / "dp/model.safetensors"
     assert [each.name for each in children] == ["evaluate: test_1_shot", "evaluate: test_3_shot"]
     assert all(each.tags["source"] == "tiny" for each in (parent, *children))
 

@@ -141,10 +141,12 @@ def test_runs_say_what_they_are_and_where_they_ran(studied: Checkout) -> None:
     with sqlite3.connect(studied.root / "mlflow.db") as database:
         tags = database.execute("select key, run_uuid from tags where value != ''").fetchall()
         params = database.execute("select run_uuid, key from params").fetchall()
+        (models,) = database.execute("select count(*) from logged_models").fetchone()
     runs = {run for key, run in tags if key == "parashot.uuid"}
     for tag in ("dvc.stage", "git.commit", "git.dirty", "hardware"):
         assert {run for key, run in tags if key == tag} >= runs, tag
     assert any(key == "parallel.ddp.bucket_mb" for _, key in params)
+    assert models == 1  # the one that was chosen
 
 
 def test_a_second_repro_only_checks_and_fills_a_store_that_was_deleted(studied: Checkout) -> None:

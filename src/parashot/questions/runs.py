@@ -6,6 +6,7 @@ its metrics, under the names of its fields.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
@@ -82,10 +83,19 @@ class Stage:
     provenance: Provenance
     start_ms: int = field(default_factory=now_ms)
 
-    def write(self, out: Path, results: Any, settings: Sequence[Setting], elsewhere: str = "") -> None:
+    def write(
+        self,
+        out: Path,
+        results: Any,
+        settings: Sequence[Setting],
+        *,
+        elsewhere: str = "",
+        model: Path | None = None,
+    ) -> None:
         """Write the folder of results, whole or not at all.
 
-        results: dataclass of results (`files_of`). elsewhere: its field that lies in another place.
+        results: dataclass of results (`files_of`). elsewhere: its field that lies in another place. model:
+        file of the network that was measured.
         """
         artifacts = []
         with replacing_folder(out) as folder:
@@ -111,6 +121,7 @@ class Stage:
                     for key, value in each.metrics.items()
                 ),
                 artifacts=tuple(artifacts),
+                model=os.path.relpath(model, out) if model else None,
             )
             children = [self.child(each, parent.uuid) for each in settings]
             write_metrics(folder / "metrics.json", {each.name: each.metrics for each in settings})

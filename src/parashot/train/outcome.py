@@ -73,8 +73,8 @@ def training_run(
         metrics += [
             Metric(name, value, result.steps, now_ms()) for name, value in result_metrics(result).items()
         ]
-    done, own_model = result is not None, job.model is None
-    files = ("history.csv", "val_episodes.csv", "result.json", *([MODEL] if own_model else []))
+    done = result is not None
+    files = ("history.csv", "val_episodes.csv", "result.json", *([MODEL] if job.model is None else []))
     return Run(
         name=job.name,
         stage=job.stage,
@@ -85,7 +85,6 @@ def training_run(
         tags={**job.provenance.tags, "strategy": job.strategy, "how": how},
         metrics=tuple(metrics),
         artifacts=files if done else (),
-        model=MODEL if done and own_model else None,
         uuid=uuid,
     )
 

@@ -40,7 +40,8 @@ def evaluate_chosen(params: Params, packed: Path, trainings: Path, out: Path, pr
     keep_freed_memory()
     torch.set_num_threads(placement.cores)
     device = torch.device(placement.device_type)
-    network = channels_last(load_network(trainings / chosen / MODEL).to(device))
+    model = trainings / chosen / MODEL
+    network = channels_last(load_network(model).to(device))
     transductive = params.evaluate.transductive_episodes
     found = [_measure(network, episodes, chosen, transductive) for episodes in _tasks(params, packed)]
     scores, own = next(each for each in found if each[1].k_shot == params.episode.k_shot)
@@ -57,7 +58,7 @@ def evaluate_chosen(params: Params, packed: Path, trainings: Path, out: Path, pr
     accuracies = enumerate(accuracy(scores).double().tolist())
     tasks = tuple(task for _, task in found)
     results = Evaluation(result, tuple(EpisodeAccuracy(*each) for each in accuracies), tasks)
-    stage.write(out, results, [_setting(task) for task in tasks])
+    stage.write(out, results, [_setting(task) for task in tasks], model=model)
 
 
 def _measure(
