@@ -1,25 +1,22 @@
 """Ranks that stay: starting processes takes longer than most tests do.
 
-A group's ranks are forked from one process that has imported what they need. A rank keeps what a test leaves
+Ranks are forked from one process that has imported what they need. A rank keeps what a test leaves
 in it, so tests of starting and ending use `launch` instead.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
-import subprocess
-import sys
 import tempfile
 import traceback
 from collections.abc import Callable
-from importlib import import_module
 from multiprocessing.connection import Client, Listener, wait
 from pathlib import Path
 from typing import Any
 
-import psutil
+from parashot.lifetime import fork_server
+from parashot.parallel.context import IMPORTED_BY_OPTIMIZERS, Placement, by_file, process_context
 
 END = "end"
 """Sent instead of the next call."""
@@ -49,13 +46,13 @@ class StandingRanks:
 
 class _Group:
     def __init__(self, count: int) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        start = fork_server(IMPORTED_BY_OPTIMIZERS, "parashot.train.run").Process
         with Listener() as listener:
-            self._launcher = psutil.Popen(
-                [sys.executable, __file__, str(listener.address), str(count)],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
+            places = (self._folder.name, str(listener.address))
+            self._ranks = [start(target=serve, args=(rank, count, *places)) for rank in range(count)]
+            for rank in self._ranks:
+                rank.start()
             self._connections = [listener.accept() for _ in range(count)]
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
@@ -81,15 +78,13 @@ class _Group:
             connection.send_bytes(pickle.dumps(END))
 
     def _kill(self) -> None:
-        for process in [*self._launcher.children(recursive=True), self._launcher]:
-            process.kill()
-        self._launcher.wait()
+        for rank in self._ranks:
+            rank.kill()
+            rank.join()
 
 
 def serve(rank: int, count: int, folder: str, address: str) -> None:
     """Run in every rank: join the others by a file in `folder`, and answer calls until END."""
-    from parashot.parallel.context import Placement, by_file, process_context
-
     for name in ("RANK", "LOCAL_RANK"):
         os.environ[name] = str(rank)
     for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
@@ -106,16 +101,3 @@ def serve(rank: int, count: int, folder: str, address: str) -> None:
                 failure = traceback.format_exc()
             mine = result if context.is_main else None
             connection.send_bytes(pickle.dumps((context.is_main, mine, failure)))
-
-
-if __name__ == "__main__":
-    for module in ("pytest", "small_tasks", "parashot.train.run"):  # imported once, for all ranks
-        import_module(module)
-    with tempfile.TemporaryDirectory() as name:
-        forked = multiprocessing.get_context("fork")
-        arguments = (int(sys.argv[2]), name, sys.argv[1])
-        ranks = [forked.Process(target=serve, args=(rank, *arguments)) for rank in range(arguments[0])]
-        for each in ranks:
-            each.start()
-        for each in ranks:
-            each.join()
