@@ -24,6 +24,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
+STRATEGIES = ("serial", "ddp", "fsdp", "allreduce")
 WARMUP = 5
 """Steps before the clock starts, besides the batches that lie ready by then."""
 
@@ -31,6 +32,8 @@ WARMUP = 5
 def main(path: str, way_as_json: str, seconds: str) -> None:
     """Train for some seconds, and print how long a step took."""
     way = SimpleNamespace(**json.loads(way_as_json))
+    if way.strategy not in STRATEGIES or way.precision not in ("fp32", "bf16"):
+        sys.exit(f"{way.strategy} in {way.precision} is not written here by hand")
     if "RANK" in os.environ:
         dist.init_process_group("gloo")
     torch.set_num_threads(way.threads_per_replica)

@@ -176,7 +176,10 @@ def test_neither_strategies_nor_the_loop_know_the_relation_network() -> None:
 def test_what_reads_results_needs_no_torch() -> None:
     reading = [module for module in FILES if _inside(module, "parashot.report", "stages.summarize")]
     assert [module for module in reading if _libraries(_reached(module)) & {"torch", "mlflow"}] == []
-    quick = "stages.summarize, parashot.cli, stages.train, stages.pretrain"  # the latter two may be skipped
+    commands = "".join(
+        f"parashot.cli.{each}, " for each in ("recipe", "summary", "advise", "predict", "clean")
+    )
+    quick = f"{commands}stages.summarize, stages.train, stages.pretrain"  # the latter two may be skipped
     command = [sys.executable, "-c", f"import sys, {quick}; print(*sys.modules)"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert not set(done.stdout.split()) & {"torch", "mlflow", "ray"}

@@ -59,7 +59,7 @@ class Metric:
 class Run:
     """One line of records.jsonl: one run as MLflow shows it.
 
-    `artifacts` are paths relative to the folder of records.jsonl; `model` is that of a network which MLflow
+    `artifacts` are paths relative to the folder of records.jsonl; `model` is one to a network, which MLflow
     keeps in its own format as well. `parent` is the uuid of another run of the same file, or None: then it
     belongs directly under the study. `skipped` and `stopped` runs say why in the tag `reason`.
     """

@@ -54,6 +54,24 @@ def test_a_gradient_that_is_not_that_of_one_process_is_noticed(ranks: StandingRa
     assert "no mean" in in_words(FirstStep((), False), norm)[0]
 
 
+@pytest.mark.parametrize("needs", ["<= 8", ">= 5"])
+def test_a_few_samples_are_compared_and_a_whole_batch_where_they_do_not_do(
+    ranks: StandingRanks, tmp_path: Path, needs: str
+) -> None:
+    changes = {
+        "batchsz = 6": "batchsz = 10",
+        "    return F": f"    assert len(batch['x']) {needs}\n    return F",
+    }
+    found = ranks(2, two_replicas, edited(tmp_path, f"own_needs_{needs[-1]}", changes))
+    assert not found.skipped
+    assert [each.difference < 1e-10 for each in found.gradients] == [True, True]
+
+
+def test_a_gradient_of_zero_is_told(ranks: StandingRanks, tmp_path: Path) -> None:
+    file = edited(tmp_path, "own_zero", {"    return F": "    return 0 * F"})
+    assert "is 0 or not finite" in in_words(FirstStep((), False), ranks(2, two_replicas, file))[0]
+
+
 def test_samples_that_are_random_are_compared_all_the_same(ranks: StandingRanks, tmp_path: Path) -> None:
     """Each gets random numbers of its own; what cannot be seeded is not blamed on the loss."""
     noise = {"x = ": "x = torch.rand(4) + np.random.rand() + random.random() + "}

@@ -104,8 +104,6 @@ def _pipeline_with_stage(file: Path) -> str:
 
 def _params_with_sections(file: Path) -> str:
     """Return the text of params.yaml with the sections that it lacks; training begins as by default."""
-    from ruamel.yaml import YAML
-
     from parashot.questions.own.candidates import candidates
     from parashot.questions.own.measure import own_parallel
     from parashot.tasks.own import OwnTask
@@ -118,6 +116,8 @@ def _params_with_sections(file: Path) -> str:
     }
     added = {name: entries for name, (_, entries) in sections.items() if name not in tree}
     for name, entries in added.items():
+        from ruamel.yaml import YAML
+
         stream = io.StringIO()
         YAML().dump(entries, stream)
         text += f"{name}: # {sections[name][0]}\n{indent(stream.getvalue(), '  ')}"

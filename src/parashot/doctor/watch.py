@@ -6,13 +6,13 @@ for batch in parashot.watch(loader):
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TypeVar
 
 from parashot.questions.text import counted, percent, seconds
+from parashot.tracking.active import tell_active_run
 
 T = TypeVar("T")
 
@@ -73,9 +73,7 @@ def _report(found: Waiting, loader: object, tell: Callable[[str], object]) -> No
         f"({counted(found.steps, 'step')})"
     )
     tell(to_try(found.share, getattr(loader, "num_workers", None)))
-    mlflow = sys.modules.get("mlflow")  # a script that has not imported it has no run
-    if mlflow is not None and mlflow.active_run() is not None:
-        mlflow.log_metrics({"step_seconds": step, "waiting_share": found.share})
+    tell_active_run({"step_seconds": step, "waiting_share": found.share})
 
 
 def to_try(share: float, workers: int | None) -> str:

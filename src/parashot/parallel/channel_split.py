@@ -33,6 +33,7 @@ class ChannelSplit(ShardedStrategy):
 
     name = "channel_split"
     shares_items = False
+    scales = False  # torch.amp.GradScaler looks for infinity among this rank's gradients alone
 
     @staticmethod
     def unsupported_reason(placement: Placement, task: Task, params: Any) -> str:

@@ -307,6 +307,12 @@ class ShardedStrategy(RankStrategy):
         self._whole = task.network().to("meta")
         super().__init__(task, options, context, params)
 
+    @abstractmethod
+    def gathered(self, own: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]: ...
+
+    @abstractmethod
+    def own_parts(self, whole: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]: ...
+
     def on_any_rank(self, flag: torch.Tensor) -> bool:
         everywhere = flag.clone()
         dist.all_reduce(everywhere, dist.ReduceOp.MAX, group=self.context.group)

@@ -55,10 +55,12 @@ class PretrainingTask(Task):
 
     @property
     def batchsz(self) -> int:
+        """Images per optimizer step."""
         return self.params.pretrain.batchsz
 
     @property
     def items(self) -> int:
+        """Images of all epochs."""
         return self.params.pretrain.epochs * self.epoch_steps * self.batchsz
 
     @cached_property

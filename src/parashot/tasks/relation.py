@@ -55,10 +55,12 @@ class RelationTask(Task):
 
     @property
     def batchsz(self) -> int:
+        """Episodes per optimizer step."""
         return self.params.train.batchsz
 
     @property
     def items(self) -> int:
+        """Episodes of the training."""
         return self.params.train.episodes
 
     @property
@@ -114,6 +116,7 @@ class RelationTask(Task):
     def batches(
         self, plan: Plan, context: Context, first: int = 0, *, in_process: bool = False
     ) -> Iterator[Batch]:
+        """Yield this rank's batches, by its share of the workers of the params."""
         loader, steps = self.params.loader, range(first, plan.steps)
         if loader.backend == "resident":
             split = ResidentSplit(PackedSplit(self.packed, "train"), context.device)

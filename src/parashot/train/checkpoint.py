@@ -189,6 +189,7 @@ def _read(file: Path) -> dict[str, Any] | None:
             return None
         content = torch.load(file, map_location="cpu", weights_only=True)
         if content["format"] == FORMAT and content.keys() == _CONTENT:
-            _PROGRESS.validate_python(content["progress"])
-            return dict(content)
+            progress = _PROGRESS.validate_python(content["progress"])
+            if progress.step == content["progress"]["step"] == len(progress.trace.losses):
+                return dict(content)
     return None

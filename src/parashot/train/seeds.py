@@ -88,4 +88,4 @@ def _seed_accuracies(folder: Path, seed: int) -> list[SeedAccuracy]:
 def _below(first: Run, folder: Path) -> Run:
     """The run of a further training as MLflow shows it: under the first one, without files."""
     run = read_runs(folder / "records.jsonl")[0]
-    return replace(run, name=f"{first.name}, {folder.name}", parent=first.uuid, artifacts=())
+    return replace(run, name=f"{first.name}, {folder.name}", parent=first.uuid, artifacts=(), model=None)

@@ -12,6 +12,7 @@ import hashlib
 import math
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from textwrap import shorten
 from typing import Any
@@ -19,6 +20,7 @@ from weakref import ReferenceType, ref
 
 import torch
 from torch import Tensor
+from torch.distributed import ProcessGroup
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, Dataset
@@ -42,7 +44,7 @@ SAME = 1e-6
 """Largest relative difference of float64 gradients that is rounding: sums in another order."""
 
 COMPARED = 4
-"""Samples per replica whose gradient is compared: a whole batch in float64 can take minutes."""
+"""Samples per replica whose gradient is compared first: a whole batch in float64 can take minutes."""
 
 LONGEST_REASON = 200
 """Of a strategy that is skipped: torch prints whole networks in some messages."""
@@ -71,13 +73,15 @@ class Compared:
     """What ranks have in common.
 
     gradients: of each strategy but those that are skipped. repeats: whether one process computes the same
-    gradient twice. same_samples: whether all ranks read the same ones at the same places.
+    gradient twice. same_samples: whether all ranks read the same ones at the same places. comparable: whether
+    there is a gradient to compare with.
     """
 
     gradients: list[GradientCheck] = field(default_factory=list)
     skipped: list[SkippedWay] = field(default_factory=list)
     repeats: bool = True
     same_samples: bool = True
+    comparable: bool = True
 
     @property
     def differing(self) -> list[str]:
@@ -106,7 +110,8 @@ def check_own(task: OwnTask, parallel: ParallelParams, ways: Sequence[Way]) -> C
     assert first is not None  # this is no rank of torchrun
     if first.unused:
         parallel = replace(parallel, ddp=replace(parallel.ddp, find_unused_parameters=True))
-    compared = launch(check_rank, placement, processes, task, parallel, tuple(ways)) or Compared()
+    compared = launch(check_rank, placement, processes, task, parallel, tuple(ways), first.has_batch_norm)
+    assert compared is not None
     said = in_words(first, compared, same_in_workers)
     return Checked(tuple(compared.gradients), tuple(compared.skipped), tuple(said), parallel)
 
@@ -215,23 +220,58 @@ def _digest(steps: StepsOfDataset, index: int) -> bytes:
 # --- ranks --------------------------------------------------------------------------------------------
 
 
-def check_rank(context: Context, task: OwnTask, parallel: ParallelParams, ways: Sequence[Way]) -> Compared:
+def check_rank(
+    context: Context,
+    task: OwnTask,
+    parallel: ParallelParams,
+    ways: Sequence[Way],
+    has_batch_norm: bool = False,
+) -> Compared:
     """Compare the gradient of each strategy with that of one process, in float64 and without dropout.
 
-    A strategy that raises an error, on all ranks alike, is skipped.
+    A few samples do where nothing differs, or batch norm says why. Otherwise a whole batch decides: a loss may
+    need more than those. A strategy that raises an error, on all ranks alike, is skipped.
     """
     torch.set_num_threads(context.placement.threads_per_replica)
-    control, samples = control_group(context), min(task.batchsz, COMPARED * context.placement.replicas)
-    exact = replace(task, random=False, batchsz=samples)
+    control, exact = control_group(context), replace(task, random=False)
     read = [each for each in from_all_ranks(_digests(task), context, control) if each]
-    base = base_gradient("serial", exact, context.alone(), parallel) if context.is_main else {}
-    found = Compared(same_samples=all(each == read[0] for each in read))
+    same, few = all(each == read[0] for each in read), COMPARED * context.placement.replicas
+    if few < task.batchsz:
+        with suppress(UsageError):
+            found = _compared(context, control, replace(exact, batchsz=few), parallel, ways)
+            unexplained = bool(found.differing) and not has_batch_norm
+            doubtful = unexplained or bool(found.skipped) or not found.comparable
+            if not from_all_ranks(doubtful, context, control)[0]:  # the main rank compares
+                return replace(found, same_samples=same)
+    return replace(_compared(context, control, exact, parallel, ways), same_samples=same)
+
+
+def _compared(
+    context: Context,
+    control: ProcessGroup | None,
+    task: OwnTask,
+    parallel: ParallelParams,
+    ways: Sequence[Way],
+) -> Compared:
+    """Compare gradients of the first batch. Raises `UsageError` on all ranks where one process has none."""
+    base, reason = dict[str, Tensor](), ""
+    if context.is_main:
+        try:
+            base = base_gradient("serial", task, context.alone(), parallel)
+        except Exception as error:
+            reason = one_line(error)
+    if reason := from_all_ranks(reason, context, control)[0]:
+        raise UsageError(reason)
+    largest = max((float(each.abs().max()) for each in base.values()), default=0.0)
+    if not from_all_ranks(0 < largest < math.inf, context, control)[0]:
+        return Compared(comparable=False)
+    found = Compared()
     for way in {each.strategy: each for each in ways if each.strategy != "serial"}.values():
         wait_for_all(control)
         mine, reason = context.taking_part(STRATEGIES[way.strategy].processes(way.replicas)), ""
         if mine is not None:
             try:
-                moved = gradient(way.strategy, exact, mine, parallel)
+                moved = gradient(way.strategy, task, mine, parallel)
             except PeerError:
                 raise
             except Exception as error:
@@ -243,7 +283,7 @@ def check_rank(context: Context, task: OwnTask, parallel: ParallelParams, ways: 
             found.gradients.append(GradientCheck(way.strategy, difference(moved, base)))
     if not found.differing:
         return found
-    again = base_gradient("serial", exact, context.alone(), parallel)
+    again = base_gradient("serial", task, context.alone(), parallel)
     return replace(found, repeats=difference(again, base) <= SAME)
 
 
@@ -270,6 +310,10 @@ def in_words(first: FirstStep, compared: Compared, same_in_workers: bool = False
         said.append(
             "dataset() returns other samples in another process, so that ranks read some twice and others "
             "never: sort them, or seed what shuffles them"
+        )
+    if not compared.comparable:
+        said.append(
+            "the gradient of the first step is 0 or not finite in float64: strategies were not compared"
         )
     if differing := ", ".join(compared.differing):
         said.append(f"the gradient by {differing} is not that of one process: {_cause(first, compared)}")

@@ -77,7 +77,7 @@ class SkippedWay:
 
 @record
 class GradientCheck:
-    """A strategy's gradient of the first step against that of one process, in float64."""
+    """A strategy's gradient of the first samples against that of one process, in float64."""
 
     strategy: str
     difference: float  # the largest of an entry, over the largest entry
