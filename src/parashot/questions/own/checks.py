@@ -229,8 +229,8 @@ def check_rank(
 ) -> Compared:
     """Compare the gradient of each strategy with that of one process, in float64 and without dropout.
 
-    A few samples do where nothing differs, or batch norm says why. Otherwise a whole batch decides: a loss may
-    need more than those. A strategy that raises an error, on all ranks alike, is skipped.
+    A few samples do where nothing differs, or batch norm says why. Otherwise a whole batch decides: a loss
+    may need more than those. A strategy that raises an error, on all ranks alike, is skipped.
     """
     torch.set_num_threads(context.placement.threads_per_replica)
     control, exact = control_group(context), replace(task, random=False)
