@@ -35,14 +35,17 @@ def timed(call: Callable[[], object], seconds: float, threads: int = 1) -> Measu
     )
 
 
-def matrix_peak(dtype: torch.dtype, threads: int, device: str = "cpu", seconds: float = 0.5) -> float:
+def matrix_peak(
+    dtype: torch.dtype, threads: int, device: str = "cpu", seconds: float = 0.5, quick: bool = False
+) -> float:
     """FLOP/s of the fastest of several matrix products and convolutions; on a card in float32 without TF32.
 
-    A convolution counts as the FLOPs of its definition, also where the library needs fewer.
+    A convolution counts as the FLOPs of its definition, also where the library needs fewer. quick: small.
     """
     larger = 1 if device == "cpu" else 4
-    ways = [matrix_product(size * larger, dtype, device) for size in (512, 1024, 2048)]
-    ways += [convolution(kernel, 16 * larger**2, dtype, device) for kernel in (1, 3)]
+    sizes, images = ((64,), 1) if quick else ((512, 1024, 2048), 16)
+    ways = [matrix_product(size * larger, dtype, device) for size in sizes]
+    ways += [convolution(kernel, images * larger**2, dtype, device) for kernel in (1, 3)]
     with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=False):
         return max(flops / min(timed(call, seconds, threads).times) for flops, call in ways)
 

@@ -91,7 +91,7 @@ def compute(quick: bool) -> list[Probe]:
         how = f"{bytes_said(array_bytes)} read and as much written, both counted"
         probes.append(Probe(f"copy, {said}", "GB/s", bandwidth, how))
         for name, dtype in DTYPES.items():
-            peak = partial(matrix_peak, dtype, threads, "cpu", seconds)
+            peak = partial(matrix_peak, dtype, threads, "cpu", seconds, quick)
             how = "the fastest of several products and convolutions"
             probes.append(Probe(f"matrix work, {said}, {name}", "GFLOP/s", peak, how))
     return [
@@ -182,7 +182,7 @@ def cuda(quick: bool) -> list[Probe]:
     ]
     for name, dtype in DTYPES.items():
         if name != "bf16" or torch.cuda.is_bf16_supported(including_emulation=False):
-            peak = partial(matrix_peak, dtype, 1, _CUDA, seconds)
+            peak = partial(matrix_peak, dtype, 1, _CUDA, seconds, quick)
             probes.append(Probe(f"matrix work, {name}", "GFLOP/s", peak))
     for length, pinned in product(SIZES[:1] if quick else SIZES, (True, False)):
         host = torch.ones(length, dtype=torch.uint8, pin_memory=pinned)

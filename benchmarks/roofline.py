@@ -59,6 +59,7 @@ class Limits:
 def shares(
     achieved: Mapping[Workload, Mapping[str, Sequence[float]]],
     make_step: Callable[[str, Workload], Callable[[], object]],
+    quick: bool = False,
 ) -> Table:
     """Share of its roofline that each timed step reaches.
 
@@ -67,7 +68,7 @@ def shares(
     """
     sides = [side for side in DTYPES if any(side in seconds for seconds in achieved.values())]
     threads, where = usable_cores(), device().type
-    peaks = {DTYPES[side]: matrix_peak(DTYPES[side], threads, where) for side in sides}
+    peaks = {DTYPES[side]: matrix_peak(DTYPES[side], threads, where, quick=quick) for side in sides}
     limits = Limits(peaks, copy_bandwidth(threads, where))
     rows: list[list[Cell]] = []
     for workload, seconds in achieved.items():

@@ -103,7 +103,7 @@ def run(quick: bool) -> Outcome:
     replicas = [measure_replicas(*each, blocks) for each in ({SMALL: 1} if quick else _DDP).items()]
     return Outcome(
         "step",
-        [*map(table, compared), roofline.shares(achieved, make_step), _ddp_table(replicas)],
+        [*map(table, compared), roofline.shares(achieved, make_step, quick), _ddp_table(replicas)],
         raw={"steps": [*map(asdict, compared)], "ddp": [*map(asdict, replicas)]},
         settings={
             "blocks": blocks,

@@ -75,7 +75,7 @@ def test_the_roofline_is_the_sum_of_the_operators_bounds() -> None:
 
 def test_shares_of_a_timed_step(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = torch.randn(64, 64, requires_grad=True)
-    monkeypatch.setattr(roofline, "matrix_peak", lambda dtype, threads, device: 1e9)
+    monkeypatch.setattr(roofline, "matrix_peak", lambda dtype, threads, device, quick: 1e9)
     monkeypatch.setattr(roofline, "copy_bandwidth", lambda threads, device: 1e9)
     seconds = {Workload("conv4", 16, 1, 2): {"study": [9.0] * 3, "fp32": [2.0] * 3}}
     table = roofline.shares(seconds, lambda *_: lambda: (weight @ weight).sum().backward())

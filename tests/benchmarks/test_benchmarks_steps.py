@@ -200,11 +200,11 @@ def test_a_training_gives_the_accuracy_of_each_validation_episode(tiny_packed: P
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["loader", "step", "scale", "machine", "pipeline", "predict", "leaks"])
-def test_a_quick_run_of_a_command(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    temporary, result = tmp_path / "temporary", tmp_path / "result.json"
-    temporary.mkdir()
-    if name != "leaks":  # paths of its ranks' sockets must be short
-        monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+def test_a_quick_run_of_a_command(
+    name: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary, result = tmp_path_factory.mktemp("t"), tmp_path_factory.mktemp("r") / "result.json"
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))  # a short path, as sockets need
     status = main([name, "--quick", "--to", str(result)])
     assert status == 0 or name == "predict"  # whose few small steps may be off
     # multiprocessing keeps its own until the process ends

@@ -181,12 +181,13 @@ def test_what_was_measured_before_ctrl_c_is_kept(
     journal: str, blocks: int, answered: bool, tmp_path: Path
 ) -> None:
     """Stopped in the search there is no answer; after two rounds of the finals there is one."""
-    command = [sys.executable, "-m", "parashot.cli", "measure", str(write_own(tmp_path, "own_stopped"))]
+    file = str(write_own(tmp_path, "own_stopped"))
+    command = [sys.executable, "-m", "parashot.cli", "measure", file, "--budget", "3"]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     running = subprocess.Popen(
         command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    until = time.monotonic() + 90
+    until = time.monotonic() + 180
     while sum(1 for each in tmp_path.glob(f"parashot-measure-*/{journal}") for _ in each.open()) <= blocks:
         assert running.poll() is None and time.monotonic() < until
         time.sleep(0.1)

@@ -44,14 +44,28 @@ def job(folder: Path, packed: Path) -> Job:
     return episode_job("ddp", PARAMS, packed, folder / "out", scratch=folder / "scratch")
 
 
-def living_ranks() -> dict[int, psutil.Process]:
-    """This process's living ranks; they are started in the order of their numbers."""
-    found = []
+def forked() -> dict[int, psutil.Process]:
+    """Living processes that this process's fork server has started, by pid."""
+    found = dict[int, psutil.Process]()
     for child in psutil.Process().children():
         with suppress(psutil.Error):
-            if any("spawn_main" in word for word in child.cmdline()):
-                found.append(child)
-    return dict(enumerate(sorted(found, key=lambda child: child.pid)))
+            if any("forkserver" in word for word in child.cmdline()):
+                found |= {each.pid: each for each in child.children()}
+    return found
+
+
+STANDING = set[int]()
+"""Processes of earlier tests, which stay."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def standing_known() -> None:
+    STANDING.update(forked())
+
+
+def living_ranks() -> dict[int, psutil.Process]:
+    """This process's living ranks; they are started in the order of their numbers."""
+    return dict(enumerate(each for pid, each in sorted(forked().items()) if pid not in STANDING))
 
 
 def newest_step(scratch: Path) -> int:
