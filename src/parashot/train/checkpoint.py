@@ -189,7 +189,6 @@ def _read(file: Path) -> dict[str, Any] | None:
             return None
         content = torch.load(file, map_location="cpu", weights_only=True)
         if content["format"] == FORMAT and content.keys() == _CONTENT:
-            progress = _PROGRESS.validate_python(content["progress"])
-            if progress.step == content["progress"]["step"] == len(progress.trace.losses):
-                return dict(content)
+            whole = asdict(_PROGRESS.validate_python(content["progress"]))  # nothing is filled in
+            return dict(content) if whole == content["progress"] else None
     return None
