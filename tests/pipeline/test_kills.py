@@ -50,7 +50,9 @@ def stages(dvc: psutil.Process) -> list[psutil.Process]:
 
 
 def ranks(dvc: psutil.Process) -> list[psutil.Process]:
-    return [rank for stage in stages(dvc) for rank in stage.children() if says(rank, "spawn_main")]
+    """What the fork server of a stage has forked: ranks, or loader workers where there is one process."""
+    servers = [each for stage in stages(dvc) for each in stage.children() if says(each, "forkserver")]
+    return [rank for server in servers for rank in server.children()]
 
 
 def workers(dvc: psutil.Process) -> list[psutil.Process]:
