@@ -254,6 +254,9 @@ def _compared(
     ways: Sequence[Way],
 ) -> Compared:
     """Compare gradients of the first batch. Raises `UsageError` on all ranks where one process has none."""
+    shared = {each.strategy: each for each in ways if each.strategy != "serial"}
+    if not shared:
+        return Compared()
     base, reason = dict[str, Tensor](), ""
     if context.is_main:
         try:
@@ -266,7 +269,7 @@ def _compared(
     if not from_all_ranks(0 < largest < math.inf, context, control)[0]:
         return Compared(comparable=False)
     found = Compared()
-    for way in {each.strategy: each for each in ways if each.strategy != "serial"}.values():
+    for way in shared.values():
         wait_for_all(control)
         mine, reason = context.taking_part(STRATEGIES[way.strategy].processes(way.replicas)), ""
         if mine is not None:
