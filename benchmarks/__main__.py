@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = parser.add_subparsers(dest="name", metavar="NAME", required=True)
     for name, about in BENCHMARKS.items():
-        command = commands.add_parser(name, help=about, description=about)
+        command = commands.add_parser(name, help=about.replace("%", "%%"), description=about)
         command.add_argument("--quick", action="store_true", help="small shapes, to see that it runs")
         command.add_argument("--to", metavar="FILE", type=Path, help="write the result as JSON too")
     chosen = parser.parse_args(arguments)
