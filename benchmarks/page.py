@@ -1,4 +1,4 @@
-"""`python -m benchmarks.page`: docs/benchmarks.md, its picture, the README's bounds, from the results."""
+"""`python -m benchmarks.page`: docs/benchmarks.md and its picture, from the results."""
 
 from __future__ import annotations
 
@@ -22,16 +22,19 @@ from parashot.questions.statistics import Interval
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
 PICTURE = ROOT / "docs" / "pictures" / "leaks.png"
-README = ROOT / "README.md"
-BEGIN, END = "<!-- bounds: begin -->", "<!-- bounds: end -->"
+
+OF_MANY: Mapping[str, tuple[str, ...]] = {
+    "step": ("Training step: bottleneck, 84 px, 15", "Training step: conv4, 84 px, 15", "Share of", "DDP"),
+    "loader": ("loader: 84 px, 1 query", "loader: how many"),
+}
+"""Tables that the page shows of a benchmark that has many, by the beginnings of their titles."""
 
 
 def main() -> int:
-    """Write all three and return the exit status."""
+    """Write both and return the exit status."""
     draw_leaks(_read(RESULTS / "leaks.json")).savefig(PICTURE, dpi=150)
     write_text(PAGE, page(RESULTS))
-    write_text(README, with_bounds(README.read_text(encoding="utf-8"), RESULTS))
-    print(f"{PAGE}\n{PICTURE}\n{README}")
+    print(f"{PAGE}\n{PICTURE}")
     return 0
 
 
@@ -41,7 +44,8 @@ def page(results: Path) -> str:
         "# Benchmarks",
         "Made by `python -m benchmarks.page` from `benchmarks/results/*.json`. Each "
         "was measured by `python -m benchmarks NAME --to benchmarks/results/NAME.json`: sides in processes "
-        "of their own, timed in turn (A B C A B C …); medians with 95% intervals from resampled blocks.",
+        "of their own, timed in turn (A B C A B C …); medians with 95% intervals from resampled blocks. "
+        "A `+` after a commit marks uncommitted changes.",
     ]
     for name in BENCHMARKS:
         if (results / f"{name}.json").exists():
@@ -53,17 +57,12 @@ def page(results: Path) -> str:
             if name == "leaks":
                 what = ", ".join(QUANTITIES.values())
                 parts.append(f"![Of each work over its steps or restarts: {what}](pictures/{PICTURE.name})")
-            for table in _tables(tree):
+            shown = [each for each in _tables(tree) if each.title.startswith(OF_MANY.get(name, ""))]
+            for table in shown:
                 parts += [f"**{table.title}**", aligned(table)]
+            if name in OF_MANY:
+                parts.append(f"Other shapes: `benchmarks/results/{file.name}`.")
     return "\n\n".join(parts) + "\n"
-
-
-def with_bounds(readme: str, results: Path) -> str:
-    """Return the README with its table of bounds made anew. Raises `ValueError` without a place for it."""
-    before, rest = readme.split(BEGIN)
-    _, after = rest.split(END)
-    tree = _read(results / "check.json")
-    return f"{before}{BEGIN}\n{aligned(_tables(tree)[0])}\n\n*{_circumstances(tree)}*\n{END}{after}"
 
 
 def draw_leaks(tree: Mapping[str, Any]) -> Figure:

@@ -45,7 +45,6 @@ def test_examples_of_the_package_run(
     assert set(parashot.__all__) <= set(dir(parashot))
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 13), reason="argparse words its help in another way from 3.13 on")
 def test_the_reference_is_that_of_the_code() -> None:
     done = subprocess.run([sys.executable, "tools/reference.py", "--check"], check=False, cwd=ROOT)
     assert done.returncode == 0, "make it again: python tools/reference.py"

@@ -5,10 +5,6 @@ With `--check` nothing is written; the exit status says whether the page is as t
 
 from __future__ import annotations
 
-import contextlib
-import io
-import os
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -17,8 +13,6 @@ from typing import Any
 
 import yaml
 
-import parashot
-from parashot import cli
 from parashot.files import write_text
 from parashot.knobs import knobs
 from parashot.questions.accuracy.records import EvaluateResult, WarmupRun
@@ -32,7 +26,6 @@ from parashot.train.records import EpisodeAccuracy, HistoryRow, SeedAccuracy, Tr
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/reference.md"
-KEY = re.compile(r"^(?P<indent> *)(?P<name>[a-z_]+):(?P<value>[^#]*)(#\s*(?P<comment>.*))?$")
 RECORDS: Mapping[str, Any] = {
     "results/tune/blocks.csv": TuneBlock,
     "results/loader/ways.csv": EpisodeWay,
@@ -65,8 +58,11 @@ RECORDS: Mapping[str, Any] = {
 
 def main() -> int:
     """Write the page, or compare it, and return the exit status."""
-    parts = ["# Reference", "Made by `python tools/reference.py`."]
-    text = "\n\n".join([*parts, *_params(), *_stages(), *_files(), *_commands()]) + "\n"
+    parts = [
+        "# Reference",
+        "What neither `params.yaml` nor `parashot COMMAND --help` says. Made by `python tools/reference.py`.",
+    ]
+    text = "\n\n".join([*parts, *_params(), *_stages(), *_files(), *_surroundings()]) + "\n"
     if sys.argv[1:] == ["--check"]:
         return int(PAGE.read_text(encoding="utf-8") != text)
     write_text(PAGE, text)
@@ -74,32 +70,13 @@ def main() -> int:
 
 
 def _params() -> Iterator[str]:
-    yield "## params.yaml"
-    yield "Every knob, its default and its allowed values. A wrong value is rejected in one line."
-    text = (ROOT / "params.yaml").read_text(encoding="utf-8")
-    tree, comments = yaml.safe_load(text), _comments(text)
-    rows = []
-    for key, allowed in knobs().items():
-        value = tree
-        for name in key.split("."):
-            value = value[name]
-        default = yaml.safe_dump(value, default_flow_style=True).split("\n...")[0].strip()
-        words = [each.replace("|", "\\|") for each in (allowed, comments.get(key, ""))]
-        rows.append([f"`{key}`", f"`{default}`", *words])
-    yield _table(["key", "default", "allowed", "meaning"], rows)
-
-
-def _comments(text: str) -> dict[str, str]:
-    """Comments that stand beside keys of params.yaml, by dotted key."""
-    found: dict[str, str] = {}
-    path: list[tuple[int, str]] = []
-    for line in text.splitlines():
-        if match := KEY.match(line):
-            indent = len(match["indent"])
-            path = [*(each for each in path if each[0] < indent), (indent, match["name"])]
-            if match["comment"]:
-                found[".".join(name for _, name in path)] = match["comment"]
-    return found
+    yield "## Ranges of params.yaml"
+    yield (
+        "What each key means, its default, and its values where they are words, stand in `params.yaml`. "
+        "Numbers have these ranges; a value outside is rejected in one line."
+    )
+    ranges = {key: allowed for key, allowed in knobs().items() if "number" in allowed}
+    yield _table(["key", "allowed"], [[f"`{key}`", allowed] for key, allowed in ranges.items()])
 
 
 def _stages() -> Iterator[str]:
@@ -129,17 +106,22 @@ def _files() -> Iterator[str]:
         yield f"**`{file}`** {' '.join((record.__doc__ or '').split())} {columns}"
 
 
-def _commands() -> Iterator[str]:
-    yield "## parashot"
-    os.environ["COLUMNS"] = "100"
-    for name in cli.COMMANDS:
-        buffer = io.StringIO()
-        with contextlib.redirect_stdout(buffer), contextlib.suppress(SystemExit):
-            cli.main([name, "--help"])
-        yield f"### parashot {name}"
-        yield f"```text\n{buffer.getvalue().strip()}\n```"
-    yield "## Names of the package"
-    yield f"{', '.join(f'`{each}`' for each in parashot.__all__)}: see [api.md](api.md)."
+def _surroundings() -> Iterator[str]:
+    yield "## Exit statuses"
+    rows = [
+        ["0", "done"],
+        ["1", "one line on stderr says what is wrong and what to do; or a bound is missed"],
+        ["2", "the command line is wrong"],
+        ["130", "Ctrl-C"],
+    ]
+    yield _table(["status", "of `parashot`, of a stage, and of `python -m benchmarks`"], rows)
+    yield "## Environment variables"
+    rows = [
+        ["`MLFLOW_TRACKING_URI`", "MLflow's store or server; by default `mlflow.db` beside the code"],
+        ["`CUDA_VISIBLE_DEVICES`", "the GPUs that are used"],
+        ["`PARASHOT_…`", "the network between machines: [several-machines.md](several-machines.md#settings)"],
+    ]
+    yield _table(["variable", "meaning"], rows)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Every shell block of the tutorial and of the how-to pages, run in order in a finished small study."""
+"""Every shell block of the guide, run in order in a finished small study."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PLACES = {"IMAGES": "own/images", "SHOTS": "own/shots", "PICTURES": "own/picture
 """Words that stand for a place of the reader's own."""
 
 
-def lines(page: str) -> list[str]:
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+def lines() -> list[str]:
+    text = (ROOT / "docs/guide.md").read_text(encoding="utf-8")
     return [line for block in BLOCK.findall(text) for line in block.splitlines()]
 
 
@@ -35,13 +35,12 @@ def fill(folder: Path, classes: int, images: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("page", ["tutorial.md", "howto.md"])
-def test_every_command_works(page: str, studied: Checkout, tmp_path: Path) -> None:
+def test_every_command_works(studied: Checkout, tmp_path: Path) -> None:
     fill(studied.root / "own/images", classes=30, images=8)
     fill(studied.root / "own/shots", classes=3, images=2)
     fill(studied.root / "own/pictures", classes=3, images=4)
-    commands = lines(page)
-    assert len(commands) > 8
+    commands = lines()
+    assert len(commands) > 16
     try:
         for command in commands:
             if not command.startswith(". "):  # the environment of the tests is that of the reader

@@ -52,4 +52,4 @@ def _print(checks: list[Check], parts: dict[str, float]) -> None:
         said = ", ".join(f"{name} {seconds(each)}" for name, each in parts.items() if each >= 1)
         whole = seconds(sum(parts.values()))
         print(f"\nThe study of params.yaml takes about {whole} here from nothing ({said}).")
-        print("What DVC has in its cache is not done again. More: parashot recipe, docs/howto.md.")
+        print("What DVC has in its cache is not done again. More: parashot recipe, docs/guide.md.")
