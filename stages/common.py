@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from parashot.command import guarded
+from parashot.errors import ParamsError
 from parashot.hardware import inspect_hardware
 from parashot.knobs import select
 from parashot.lifetime import end_in_order, end_with_parent
@@ -49,7 +50,12 @@ def stage(main: Callable[[], object]) -> None:
 
 def params() -> Params:
     """Return params.yaml of the workspace that DVC runs in."""
-    return load_params(PARAMS)
+    try:
+        return load_params(PARAMS)
+    except ParamsError as error:
+        # `dvc exp run -S` has written the value there, and every later run would meet it again
+        mend = f"{PARAMS} keeps it: correct it there, or `git checkout {PARAMS}`"
+        raise ParamsError(f"{error}; {mend}") from error
 
 
 def resolved_params() -> Params:

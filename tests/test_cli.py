@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from parashot.cli import main
+from parashot.cli import COMMANDS, GROUPS, main
 from parashot.command import guarded
 from parashot.errors import ParamsError
 from parashot.knobs import apply, arguments
@@ -45,12 +46,13 @@ def _raise(error: BaseException) -> Callable[[], None]:
     ("fail", "line"),
     [
         (_raise(OSError(errno.ENOSPC, "", "a.bin")), "the disk is full while writing a.bin; "),
+        (_raise(FileNotFoundError(errno.ENOENT, "", "a.bin")), "a.bin: no such file or folder; "),
         (_raise(torch.OutOfMemoryError("CUDA out of memory.")), "the GPU's memory is full; set a "),
         (_raise(RuntimeError("DataLoader worker died")), "DataLoader worker died; where shared memory"),
         (lambda: torch.empty(2**50), "the memory is full; set a smaller train.batchsz"),
         (lambda: np.empty(2**50), "the memory is full; set a smaller train.batchsz"),
     ],
-    ids=["disk", "GPU", "shared memory", "torch", "numpy"],
+    ids=["disk", "no file", "GPU", "shared memory", "torch", "numpy"],
 )
 def test_what_the_user_can_mend_is_one_line(
     fail: Callable[[], object], line: str, capsys: pytest.CaptureFixture[str]
@@ -71,7 +73,7 @@ def test_success_interrupt_and_a_fault_of_ours(capsys: pytest.CaptureFixture[str
 
 LIST_RECIPES = """
 import sys
-from parashot.cli import main
+from parashot.cli import COMMANDS, GROUPS, main
 sys.stdin.read()
 status = main(["recipe"])
 heavy = {"torch", "mlflow", "numpy", "dvc", "matplotlib", "ray", "hydra", "scipy"}
@@ -91,15 +93,27 @@ def test_a_reader_that_leaves_is_no_error_and_heavy_packages_stay_out() -> None:
         assert process.stderr.read() == b"\n"
 
 
-@pytest.mark.parametrize(("words", "status"), [(["--version"], 0), (["--help"], 0), (["nonsense"], 2)])
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["--version"], 0, "parashot "),
+        (["--help"], 0, "  measure   find the fastest way"),
+        (["mesure"], 2, "no command mesure; did you mean measure?"),
+        (["measure", "a.py", "--budget", "0"], 2, "0 is not between 1 and 1440"),
+    ],
+)
 def test_help_version_and_wrong_usage(
-    words: list[str], status: int, capsys: pytest.CaptureFixture[str]
+    words: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exit_:
         main(words)
     assert exit_.value.code == status
     printed = capsys.readouterr()
-    assert "usage: parashot" in printed.err if status else "parashot" in printed.out
+    assert said in (printed.err if status else printed.out)
+
+
+def test_help_lists_every_command() -> None:
+    assert {name for names in GROUPS.values() for name in names} == COMMANDS.keys()
 
 
 # --- recipes ----------------------------------------------------------------------------------------
@@ -111,6 +125,8 @@ def test_recipes_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str])
     assert [line.split()[0] for line in lines] == recipe_names()
     assert recipe_names()[0] == DEFAULT
     assert {"quick", "miniimagenet", "study"} <= set(recipe_names())
+    assert main(["recipe", "--json"]) == 0
+    assert [each["name"] for each in json.loads(capsys.readouterr().out)] == recipe_names()
 
 
 def test_unknown_recipe_is_one_line_and_stops_the_command_around_it(
@@ -118,9 +134,9 @@ def test_unknown_recipe_is_one_line_and_stops_the_command_around_it(
 ) -> None:
     from dvc.cli import DvcParserError, parse_args
 
-    assert main(["recipe", "miniimagnet"]) == 1
+    assert main(["recipe", "miniimagnet"]) == 2
     printed = capsys.readouterr()
-    assert printed.err.startswith("error: recipe 'miniimagnet' is unknown; choose one of: quick, ")
+    assert printed.err.startswith("error: recipe 'miniimagnet' is unknown; did you mean miniimagenet? ")
     assert printed.err.count("\n") == 1
     with pytest.raises(DvcParserError):
         parse_args(["exp", "run", *printed.out.split()])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,8 @@ def test_nothing_goes_without_yes_then_one_kind_and_then_all(
     assert main(["clean"]) == 0
     assert there(here) == before
     assert "would remove .scratch\n" in capsys.readouterr().out
+    assert main(["clean", "checkpoints", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"removed": False, "files": [".scratch"]}
     assert main(["clean", "checkpoints", "--yes"]) == 0
     assert there(here) == {*KEPT, *GONE["mlflow"]}
     assert main(["clean", "--yes"]) == 0
@@ -52,8 +55,8 @@ def test_elsewhere_and_of_another_kind_it_touches_nothing(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = there(here)
-    assert main(["clean", "everything", "--yes"]) == 1
+    assert main(["clean", "everything", "--yes"]) == 2
     assert there(here) == before
     (here / "dvc.yaml").unlink()
-    assert main(["clean", "--yes"]) == 1
+    assert main(["clean", "--yes"]) == 2
     assert there(here) == before - {"dvc.yaml"} and "no dvc.yaml here" in capsys.readouterr().err

@@ -163,7 +163,7 @@ def test_a_folder_is_written_and_written_again(study: Path) -> None:
 @pytest.mark.parametrize("place", [".", "results", "params.yaml"])
 def test_what_holds_something_else_is_left_alone(study: Path, place: str, capsys: Shown) -> None:
     before = {each: each.read_bytes() for each in study.rglob("*") if each.is_file()}
-    assert main(["summary", "--to", place]) == 1
+    assert main(["summary", "--to", place]) == 2
     assert {each: each.read_bytes() for each in study.rglob("*") if each.is_file()} == before
     assert capsys.readouterr().err.count("\n") == 1
 
@@ -234,7 +234,7 @@ def test_json_has_every_digit(timed: Path, capsys: Shown) -> None:
     ],
 )
 def test_what_was_asked_wrongly_is_one_line(timed: Path, capsys: Shown, words: list[str], line: str) -> None:
-    assert main(["predict", *words]) == 1
+    assert main(["predict", *words]) == 2
     printed = capsys.readouterr()
     assert printed.err.startswith(f"error: {line}") and printed.err.count("\n") == 1
     assert printed.out == ""

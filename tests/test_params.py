@@ -173,6 +173,8 @@ def test_what_a_user_is_likely_to_mistake_gets_advice() -> None:
     assert "without quotes" in _refused(_changed({"train.learning_rate": "1e-3"}))
     assert "without quotes" not in _refused(_changed({"train.learning_rate": "fast"}))
     assert len(_refused(_changed({"train.batchsz": "x" * 10_000}))) < 300  # a long value is cut
+    earlier = _refused(_changed({"train.batchsz": 0, "parallel.replicas": "many"}))
+    assert earlier.startswith("train.batchsz: 0 ") and earlier.endswith("; also wrong: parallel.replicas")
 
 
 # --- what does not fit together -----------------------------------------------------------------------

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 
-from parashot.errors import ParashotError, one_line
+from parashot.errors import ParashotError, UsageError, one_line
 
 OF_STUDY = {"hydra", "ruamel", "safetensors"}
 """Libraries that extra `study` brings, and that are imported where they are used."""
@@ -25,7 +25,7 @@ def guarded(run: Callable[[], object]) -> int:
         return 1
     except (ParashotError, OSError) as error:
         print(f"error: {one_line(error)}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, UsageError) else 1
     except (RuntimeError, MemoryError, ModuleNotFoundError) as error:
         if (advice := _advice(error)) is None:
             raise

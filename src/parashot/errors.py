@@ -26,7 +26,11 @@ class ParamsError(ParashotError):
 
 
 class UsageError(ParashotError):
-    """An argument of a command is not what it should be."""
+    """An argument of a command is not what it should be; the exit status is 2, as for a wrong option."""
+
+
+class TaskError(ParashotError):
+    """The user's own training, a file for `parashot measure`, cannot be measured as it is."""
 
 
 class DataError(ParashotError):
@@ -54,6 +58,7 @@ class TrackingError(ParashotError):
 
 
 _ADVICE = {
+    errno.ENOENT: "{}: no such file or folder; see whether it is the right path and folder",
     errno.ENOSPC: "the disk is full while writing {}; free some space and run again",
     errno.EDQUOT: "the disk quota is used up while writing {}; free some space and run again",
     errno.EFBIG: "{} grows larger than a file may be here; raise the limit (ulimit -f) and run again",

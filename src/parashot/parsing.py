@@ -104,8 +104,11 @@ def parse(kind: type[T], value: object, key: str = "") -> T:
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False)
-        unknown = [each for each in faults if each["type"] in _UNKNOWN]
-        raise ParamsError(_message(kind, value, key, (unknown or faults)[0])) from None
+        faults.sort(key=lambda each: each["type"] not in _UNKNOWN)  # an unknown key explains a missing one
+        first, *others = (_message(kind, value, key, each) for each in faults)
+        places = {each.partition(": ")[0] for each in others} - {first.partition(": ")[0]}
+        more = f"; also wrong: {', '.join(sorted(places))}" if places else ""
+        raise ParamsError(first + more) from None
 
 
 def _message(kind: Any, found: Any, key: str, fault: ErrorDetails) -> str:

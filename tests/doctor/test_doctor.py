@@ -22,7 +22,7 @@ from parashot.doctor import checkout, machine
 from parashot.doctor.forecast import Pace, measure_pace, stage_seconds, study_bytes
 from parashot.hardware import inspect_hardware
 from parashot.knobs import apply
-from parashot.parallel.context import resolve_placement
+from parashot.parallel.context import Placement, resolve_placement
 from parashot.params import Params, load_params
 from parashot.parsing import parse, read_yaml
 from parashot.recipes import load_recipe
@@ -53,6 +53,16 @@ BAD: dict[str, tuple[Callable[[Path], machine.Check], str, str]] = {
     "no DVC": (lambda _: checkout.cache(""), "problem", "make setup"),
     "no links": (lambda _: checkout.cache(COPIES), "warning", "dvc cache dir"),
     "no room": (lambda folder: checkout.disk(folder, 2**60), "problem", "parashot clean"),
+    "too many replicas": (
+        lambda _: machine.replicas(Placement("cpu", replicas=4, threads_per_replica=1, cores=2), 0),
+        "warning",
+        "take turns on a core",
+    ),
+    "too many for GPUs": (
+        lambda _: machine.replicas(Placement("cuda", replicas=4, threads_per_replica=1, cores=8), 2),
+        "warning",
+        "left out",
+    ),
     "no images": (lambda folder: checkout.images(folder, NOWHERE.data), "problem", "data.archive"),
 }
 
@@ -168,6 +178,15 @@ def test_the_command_lists_and_ends_with_1_where_a_study_would_stop(
     assert {each["verdict"] for each in checks.values()} <= {"ok", "warning"}
     assert HARDWARE.cpu_model in checks["cores"]["found"]
     assert tree["forecast_seconds"]["trainings"] > 0
+
+
+def test_elsewhere_the_machine_alone_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["doctor"]) == 0
+    printed = capsys.readouterr().out
+    assert "ok      cores" in printed and "only the machine was checked" in printed
 
 
 @pytest.mark.skipif(bool(HARDWARE.gpus), reason="there is a CUDA device here")

@@ -10,7 +10,7 @@ from own_file import write_own
 from small_tasks import alone
 from standing_ranks import StandingRanks
 
-from parashot.errors import UsageError
+from parashot.errors import TaskError
 from parashot.parallel.context import Context
 from parashot.questions.own.checks import (
     Compared,
@@ -117,7 +117,7 @@ def test_augmentation_that_repeats_in_workers_is_noticed(
 def test_an_error_in_workers_alone_is_the_users_own_line(tmp_path: Path) -> None:
     failing = "x = (0 if torch.utils.data.get_worker_info() is None else no_such_name) + "
     file = write_own(tmp_path, "own_in_workers", "x = ", failing)
-    with pytest.raises(UsageError, match=r"own_in_workers\.py:\d+, in __getitem__: NameError") as caught:
+    with pytest.raises(TaskError, match=r"own_in_workers\.py:\d+, in __getitem__: NameError") as caught:
         repeats_in_workers(own_task(file))
     assert "Traceback" not in str(caught.value)
 
@@ -134,7 +134,7 @@ def test_parameters_without_a_gradient_and_a_loss_that_is_no_number_are_named(tm
     said = in_words(first, Compared())
     assert "idle.weight" in said[0] and "find_unused_parameters" in said[0]
     infinite = write_own(tmp_path, "own_infinite", "return F.cross", "return 1e400 * F.cross")
-    with pytest.raises(UsageError, match="NaN or infinity in the first step"):
+    with pytest.raises(TaskError, match="NaN or infinity in the first step"):
         first_step(alone(), own_task(infinite), own_parallel())
 
 
@@ -164,5 +164,5 @@ def test_a_state_that_is_carried_on_with_its_graph_is_one_line(tmp_path: Path) -
         "network.state = getattr(network, 'state', 0) + F.cross_entropy(network(batch['x']), batch['y']); "
     )
     file = write_own(tmp_path, "own_carried", WHOLE, f"{carried}return network.state")
-    with pytest.raises(UsageError, match=r"own_carried\.py: .*graph of an earlier step; detach\(\)"):
+    with pytest.raises(TaskError, match=r"own_carried\.py: .*graph of an earlier step; detach\(\)"):
         first_step(alone(), own_task(file), own_parallel())

@@ -15,7 +15,7 @@ import pytest
 from tiny_data import SEED, tiny_tree
 
 from parashot.cli import main
-from parashot.errors import DataError, DeviceError, ParamsError
+from parashot.errors import DataError, DeviceError, ParamsError, UsageError
 from parashot.parsing import Value
 from parashot.records import read_result, read_runs
 from parashot.sweep import run as sweep_run
@@ -166,7 +166,7 @@ def test_what_cannot_run_is_said_before_anything_starts(
     strategy: str,
     message: str,
 ) -> None:
-    with pytest.raises(ParamsError) as raised:
+    with pytest.raises((ParamsError, UsageError)) as raised:
         run(grid(TREE, choices), strategy)
     assert message in str(raised.value)
     assert this_process == []
@@ -246,8 +246,9 @@ def test_what_the_user_can_mend_is_one_line(
     checkout: Path, capsys: pytest.CaptureFixture[str], this_process: list[Nodes]
 ) -> None:
     (checkout / "data/packed").unlink()
-    for words, line in (("--recipe none", "recipe 'none' is unknown"), ("--out elsewhere", "data/packed")):
-        assert main(["sweep", *words.split()]) == 1
+    wrong = (("--recipe none", "recipe 'none' is unknown", 2), ("--out elsewhere", "data/packed", 1))
+    for words, line, status in wrong:
+        assert main(["sweep", *words.split()]) == status
         printed = capsys.readouterr()
         assert printed.err.startswith(f"error: {line}") and printed.err.count("\n") == 1
         assert (printed.out, this_process) == ("", [])

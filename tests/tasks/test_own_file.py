@@ -11,7 +11,7 @@ from own_file import write_own
 from small_tasks import State, alone, on_ranks
 from standing_ranks import StandingRanks
 
-from parashot.errors import UsageError
+from parashot.errors import TaskError
 from parashot.parallel.context import Context
 from parashot.parallel.registry import build_strategy
 from parashot.parallel.strategy import StepOptions
@@ -119,21 +119,21 @@ WRONG = {
 def test_what_is_wrong_with_a_file_is_one_line_with_its_place(name: str, tmp_path: Path) -> None:
     old, new, message = WRONG[name]
     file = write_own(tmp_path, f"wrong_{name}", old, new)
-    with pytest.raises(UsageError, match=message) as caught:
+    with pytest.raises(TaskError, match=message) as caught:
         own_task(file)
     assert file.name in str(caught.value)
 
 
 def test_a_file_that_is_not_there_or_hidden_by_another_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no such file"):
+    with pytest.raises(TaskError, match="no such file"):
         own_task(tmp_path / "nowhere.py")
-    with pytest.raises(UsageError, match="another module called random"):
+    with pytest.raises(TaskError, match="another module called random"):
         own_task(write_own(tmp_path, "random"))
 
 
 def test_a_loss_of_another_shape_is_refused(tmp_path: Path) -> None:
     file = write_own(tmp_path, "own_shape", "return F.cross", "return network(batch['x']), F.cross")
-    with pytest.raises(UsageError, match="loss returns tuple for a batch of 6"):
+    with pytest.raises(TaskError, match="loss returns tuple for a batch of 6"):
         trained(alone(), "serial", file)
 
 
@@ -213,5 +213,5 @@ def test_a_batch_of_plain_tensors_is_handed_on_as_it_is(tmp_path: Path) -> None:
 
 def test_a_network_that_does_not_fit_is_said_so(tmp_path: Path) -> None:
     file = write_own(tmp_path, "own_large", "nn.Linear(4, 8)", "nn.Linear(4, 1 << 44)")
-    with pytest.raises(UsageError, match=r"in network: the memory is full; set a smaller batchsz"):
+    with pytest.raises(TaskError, match=r"in network: the memory is full; set a smaller batchsz"):
         trained(alone(), "serial", file)

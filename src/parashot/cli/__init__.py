@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module, metadata
 from pathlib import Path
@@ -22,7 +24,12 @@ LARGEST = 2**31 - 1
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line (this process's where None is given) and return its exit status."""
-    command = parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    whole = parser()
+    if words and not words[0].startswith("-") and words[0] not in COMMANDS:
+        near = [f"; did you mean {each}?" for each in difflib.get_close_matches(words[0], COMMANDS, n=1)]
+        whole.error(f"there is no command {words[0]}{''.join(near)}")
+    command = whole.parse_args(words)
     return guarded(lambda: import_module(f"parashot.cli.{command.command}").run(command))
 
 
@@ -30,7 +37,9 @@ def parser() -> argparse.ArgumentParser:
     """The whole command line."""
     whole = argparse.ArgumentParser(
         prog="parashot",
-        description="Measure how to parallelise a few-shot training on this machine.",
+        description="Measure how to parallelise a training on this machine: your own, or the study.",
+        epilog="\n\n".join(map(_group, GROUPS)),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     try:
         version = metadata.version("parashot")
@@ -38,11 +47,16 @@ def parser() -> argparse.ArgumentParser:
         version = "(not installed)"
     whole.add_argument("--version", action="version", version=f"parashot {version}")
     commands = whole.add_subparsers(metavar="COMMAND", required=True)
-    for name, (what, description, add_options) in COMMANDS.items():
-        each = commands.add_parser(name, help=what, description=description)
+    for name, (_, description, add_options) in COMMANDS.items():
+        each = commands.add_parser(name, description=description)
         add_options(each)
         each.set_defaults(command=name)
     return whole
+
+
+def _group(title: str) -> str:
+    """The commands of a group, a line each, for `--help`."""
+    return "\n".join([f"{title}:", *(f"  {name:<10}{COMMANDS[name][0]}" for name in GROUPS[title])])
 
 
 # --- types of arguments -------------------------------------------------------------------------------
@@ -91,11 +105,13 @@ def _weights(parser: argparse.ArgumentParser) -> None:
 
 def _recipe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="recipe to print; default: list all")
+    _json(parser)
 
 
 def _summary(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", metavar="DIR", type=Path, help="write DIR/README.md and its figures instead")
     parser.add_argument("--title", default="The study", help="heading of the page (The study)")
+    _json(parser, ", as in results/summary.json")
 
 
 def _advise(parser: argparse.ArgumentParser) -> None:
@@ -183,6 +199,7 @@ def _classify(parser: argparse.ArgumentParser) -> None:
 def _clean(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"{' or '.join(REMOVED)}; default: all")
     parser.add_argument("--yes", action="store_true", help="remove them; without it they are only listed")
+    _json(parser)
 
 
 COMMANDS: Mapping[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] = {
@@ -254,4 +271,11 @@ COMMANDS: Mapping[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]
         _clean,
     ),
 }
-"""Help, description and options of each command, in the order of `--help`."""
+"""Help, description and options of each command."""
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "your own training": ("measure", "init", "advise"),
+    "the study": ("doctor", "recipe", "advise", "summary", "predict", "sweep", "clean"),
+    "few-shot learning": ("classify", "evaluate"),
+}
+"""Commands as `--help` lists them."""

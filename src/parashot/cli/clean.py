@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 from pathlib import Path
 
@@ -19,9 +20,12 @@ def run(command: argparse.Namespace) -> None:
         if kind not in REMOVED:
             raise UsageError(f"{kind}: not one of {', '.join(REMOVED)}")
     patterns = [pattern for kind in command.kinds or REMOVED for pattern in REMOVED[kind]]
-    for place in sorted(each for pattern in patterns for each in root.glob(pattern)):
-        if place.name == ".gitkeep":
-            continue
-        print(f"{'removed' if command.yes else 'would remove'} {place.relative_to(root)}")
-        if command.yes:
-            shutil.rmtree(place) if place.is_dir() else place.unlink()
+    found = sorted(each for pattern in patterns for each in root.glob(pattern) if each.name != ".gitkeep")
+    names = [str(place.relative_to(root)) for place in found]
+    for place in found if command.yes else []:
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
+    if command.json:
+        print(json.dumps({"removed": command.yes, "files": names}, indent=2))
+        return
+    for name in names:
+        print(f"{'removed' if command.yes else 'would remove'} {name}")

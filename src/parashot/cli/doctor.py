@@ -7,31 +7,31 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+import torch
+
 from parashot.cli import PARAMS
 from parashot.doctor import forecast
 from parashot.doctor.checkout import checkout_checks
-from parashot.doctor.machine import Check, machine_checks
+from parashot.doctor.machine import Check, machine_checks, replicas
 from parashot.errors import DeviceError
 from parashot.parallel.abilities import check_options
 from parashot.parallel.context import resolve_placement
 from parashot.parallel.registry import step_options
-from parashot.params import load_params
+from parashot.params import Params, load_params
 from parashot.questions.text import seconds
 
 
 def run(command: argparse.Namespace) -> None:
-    """Print a line for each check, one for the fix of what is not ok, and how long a study takes."""
-    root = Path.cwd()
-    params = load_params(root / PARAMS)
-    checks = [*machine_checks(), *checkout_checks(root, params, forecast.study_bytes(params, root))]
-    parts: dict[str, float] = {}
-    try:
-        placement = resolve_placement(params.parallel)
-        check_options(step_options(params.train), placement.device_type)
-        parts = forecast.stage_seconds(params, forecast.measure_pace(params, placement))
-    except DeviceError as error:
-        fix = "change it in params.yaml"
-        checks.append(Check("params", str(error), "trainings would stop", "problem", fix))
+    """Print a line for each check, one for the fix of what is not ok, and how long a study takes.
+
+    Outside of a study's folder only the machine is checked.
+    """
+    checks, parts = machine_checks(), dict[str, float]()
+    if PARAMS.exists():
+        of_study, parts = _of_study(load_params(PARAMS))
+        checks += of_study
+    else:
+        checks.append(Check("study", f"no {PARAMS} in this folder", "only the machine was checked"))
     if command.json:
         tree = {"checks": [asdict(each) for each in checks], "forecast_seconds": parts}
         print(json.dumps(tree, indent=2, ensure_ascii=False))
@@ -39,6 +39,20 @@ def run(command: argparse.Namespace) -> None:
         _print(checks, parts)
     if problems := [each.topic for each in checks if each.verdict == "problem"]:
         raise DeviceError(f"a study would stop here: {', '.join(problems)}; see the fix beside each")
+
+
+def _of_study(params: Params) -> tuple[list[Check], dict[str, float]]:
+    """Check the study in this folder, and estimate the seconds of its parts."""
+    root = Path.cwd()
+    checks = checkout_checks(root, params, forecast.study_bytes(params, root))
+    try:
+        placement = resolve_placement(params.parallel)
+        check_options(step_options(params.train), placement.device_type)
+    except DeviceError as error:
+        fix = "change it in params.yaml"
+        return [*checks, Check("params", str(error), "trainings would stop", "problem", fix)], {}
+    checks.append(replicas(placement, torch.cuda.device_count()))
+    return checks, forecast.stage_seconds(params, forecast.measure_pace(params, placement))
 
 
 def _print(checks: list[Check], parts: dict[str, float]) -> None:

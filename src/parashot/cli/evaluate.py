@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+from contextlib import ExitStack
 from dataclasses import asdict
 
 from parashot.cli.shared import chosen_weights
 from parashot.data.episodes import EpisodeSpec
 from parashot.data.pack import packed_images
+from parashot.errors import DataError
 from parashot.plain import aligned
 from parashot.progress import OneLine, passing
 from parashot.tasks.few_shot import measure
@@ -21,7 +23,11 @@ def run(command: argparse.Namespace) -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[OneLine()])
     weights, split, seed = chosen_weights(command.weights), command.split, command.seed
     spec = EpisodeSpec(command.n_way, command.k_shot, command.k_query)
-    with packed_images(command.data, passing) as packed:
+    with ExitStack() as stack:
+        try:
+            packed = stack.enter_context(packed_images(command.data, passing))
+        except DataError as error:
+            raise DataError(f"--data {error}") from error
         task = measure(weights, packed, split, spec, command.episodes, seed, command.transductive)
     if not command.json:
         print(_table(task), end="")

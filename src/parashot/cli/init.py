@@ -19,7 +19,7 @@ from typing import Any
 from parashot.cli import PARAMS, PIPELINE, REPORT, TRAINING
 from parashot.cli.advise import training_settings
 from parashot.cli.shared import is_study
-from parashot.errors import ParamsError, UsageError
+from parashot.errors import ParamsError, TaskError, UsageError
 from parashot.files import replacing_file
 from parashot.parsing import parse_yaml, read_yaml
 
@@ -71,10 +71,10 @@ def _file(named: Path) -> Path:
     if is_study():
         raise UsageError(f"{PARAMS} is that of a study; run it in a DVC project of your own")
     if not named.is_file():
-        raise UsageError(f"{named}: no such file; name a Python file as for `parashot measure`")
+        raise TaskError(f"{named}: no such file; name a Python file as for `parashot measure`")
     file = Path(os.path.relpath(named))
     if not re.fullmatch(r"[\w./+-]+", str(file)):
-        raise UsageError(f"{file}: {PIPELINE} wants a name of letters, digits and ._+-; rename it")
+        raise TaskError(f"{file}: {PIPELINE} wants a name of letters, digits and ._+-; rename it")
     return file
 
 
@@ -89,7 +89,7 @@ def _pipeline_with_stage(file: Path) -> str:
     if not isinstance(stages, dict):
         raise ParamsError(f"{PIPELINE}: stages is no section of stages; correct it there")
     if "measure" in stages:
-        raise UsageError(f"{PIPELINE} has a stage measure already; rename or remove it there")
+        raise ParamsError(f"{PIPELINE} has a stage measure already; rename or remove it there")
     added = parse_yaml(stage, "the stage")
     assert isinstance(added, dict)
     found = re.search(r"^stages:[ \t]*(#.*)?\n", text, re.MULTILINE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 from pathlib import Path
 
@@ -10,12 +11,16 @@ from parashot.cli import PARAMS
 from parashot.cli.shared import study_here
 from parashot.errors import UsageError
 from parashot.files import replacing_folder
+from parashot.questions.summary import export
 from parashot.report.markdown import markdown
 
 
 def run(command: argparse.Namespace) -> None:
     """Print the tables, or write them with the report's figures, the overview first."""
     study = study_here()
+    if command.json:
+        print(json.dumps(export(study), indent=2, allow_nan=False))
+        return
     if command.to is None:
         print(markdown(study, command.title), end="")
         return

@@ -69,7 +69,7 @@ def _unpack(archive: Path, folder: Path) -> None:
                 _check_size(sum(entry.file_size for entry in file.infolist()))
                 file.extractall(folder)  # names that lead out are changed to such that do not
         else:
-            raise DataError("neither a folder nor a tar or zip archive, or cut short; check data.archive")
+            raise DataError("neither a folder nor a tar or zip archive, or cut short; give another copy")
     except DataError as error:
         raise DataError(f"{archive}: {error}") from error
     except Exception as error:  # on damaged input, the archive modules raise almost anything

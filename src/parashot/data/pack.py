@@ -81,7 +81,7 @@ def _pack_split(classes: Classes, read: Read, stem: Path, side: int, progress: P
     """
     members = [member for each in classes.values() for member in each]
     if not members:
-        raise DataError(f"split {stem.name} has no image; check data.source and data.archive")
+        raise DataError(f"split {stem.name} has no image; train, val and test each need some")
     lengths = []
     with (
         Path(f"{stem}.encoded.bin").open("wb") as encoded,

@@ -130,7 +130,7 @@ def write_raw(
                 if number % _PROGRESS_EVERY == 0:
                     progress(f"{number:,} images checked")
         if not shapes:
-            raise DataError(f"{source}: no readable image found; check data.archive")
+            raise DataError(f"{source}: no readable image found; give another copy")
         height, width, _ = next(iter(shapes))
         manifest = RawManifest(
             source=source,

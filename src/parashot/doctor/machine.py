@@ -14,7 +14,7 @@ from torch import distributed as dist
 
 from parashot.hardware import inspect_hardware
 from parashot.parallel.abilities import compile_modes, precisions
-from parashot.parallel.context import MOST_CPU_REPLICAS
+from parashot.parallel.context import MOST_CPU_REPLICAS, Placement
 from parashot.questions.text import counted, listed, size
 from parashot.records import Hardware
 
@@ -72,6 +72,17 @@ def cores(hardware: Hardware, of_machine: int) -> Check:
         fix = "run on a machine with 2 or more cores, or lift the limit of this container"
         return Check("cores", found, means, "warning", fix)
     return Check("cores", found, f"{counted(most, 'replica')} on the CPU, a core each or more")
+
+
+def replicas(placement: Placement, gpus: int) -> Check:
+    """Check that every replica of the study has a core or a GPU of its own."""
+    on_gpu = placement.device_type == "cuda"
+    there, device = (gpus, "GPU") if on_gpu else (placement.cores, "core")
+    found = f"{counted(placement.replicas, 'replica')} on {counted(there, device)}"
+    if placement.replicas <= there:
+        return Check("replicas", found, f"each has a {device} of its own, or more")
+    means = "strategies of several replicas are left out" if on_gpu else "replicas take turns on a core"
+    return Check("replicas", found, means, "warning", "parallel.replicas=auto takes as many as fit")
 
 
 def memory(gib: int) -> Check:

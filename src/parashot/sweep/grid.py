@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from parashot.errors import ParamsError
+from parashot.errors import ParamsError, UsageError
 from parashot.knobs import apply
 from parashot.params import Params
 from parashot.parsing import Value, parse
@@ -55,7 +55,7 @@ def grid(tree: object, choices: Choices, fixed: Mapping[str, Value] | None = Non
 
 
 def read_choices(words: Sequence[str]) -> dict[str, list[Value]]:
-    """Read `key=value,value` words. Raises `ParamsError`."""
+    """Read `key=value,value` words. Raises `UsageError`."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.core.override_parser.types import QuotedString
     from hydra.errors import HydraException
@@ -69,12 +69,12 @@ def read_choices(words: Sequence[str]) -> dict[str, list[Value]]:
             values: list[Any] = [each.text if isinstance(each, QuotedString) else each for each in found]
         except HydraException as error:
             reason = str(error).partition("\n")[0]
-            raise ParamsError(
+            raise UsageError(
                 f"-S {word}: write key=value, or key=value,value for a choice ({reason})"
             ) from None
         key = override.key_or_group
         if key in choices:
-            raise ParamsError(f"-S {word}: {key} is given twice; write its values behind one key: {key}=1,2")
+            raise UsageError(f"-S {word}: {key} is given twice; write its values behind one key: {key}=1,2")
         choices[key] = values
     return choices
 

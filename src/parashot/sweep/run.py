@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from parashot.data.manifest import read_manifest
-from parashot.errors import ParamsError, RecordError
+from parashot.errors import ParamsError, RecordError, UsageError
 from parashot.records import read_result
 from parashot.sweep.cluster import Nodes, connected, run_trials
 from parashot.sweep.grid import Point
@@ -90,11 +90,11 @@ def _result(folder: Path) -> TrainResult | None:
 
 
 def _check(point: Point, strategy: str, nodes: Nodes) -> None:
-    """Raise `ParamsError` where `point` cannot be run by `strategy`, or on the nodes asked for."""
+    """Raise `UsageError` for an unknown strategy, `ParamsError` where it or `nodes` cannot run `point`."""
     params = point.params
     if strategy not in params.parallel.strategies:
         known = ", ".join(params.parallel.strategies)
-        raise ParamsError(f"--strategy {strategy}: unknown; choose one of: {known}")
+        raise UsageError(f"--strategy {strategy}: unknown; choose one of: {known}")
     if params.pretrain.epochs:
         raise ParamsError(
             f"pretrain.epochs: {params.pretrain.epochs}, but the runs of a sweep begin from random weights; "

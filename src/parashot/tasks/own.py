@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
 from parashot.data.loaders import host_batches, workers_of_rank
-from parashot.errors import ParashotError, UsageError, one_line
+from parashot.errors import ParashotError, TaskError, one_line
 from parashot.parallel.context import Context
 from parashot.task import Batch, Plan, Task
 from parashot.tasks.packed import pack, unpack
@@ -82,7 +82,7 @@ class OwnTask(Task):
     def forward(self, network: nn.Module, data: Any) -> Tensor:
         """Loss of each item [b]; where the user's loss is a mean, that mean for each.
 
-        Raises `UsageError` where it is neither.
+        Raises `TaskError` where it is neither.
         """
         indices, samples = data
         items = len(indices)
@@ -90,7 +90,7 @@ class OwnTask(Task):
             losses: Tensor = load_file(self.file).loss(network, unpack(samples))
         if not isinstance(losses, Tensor) or losses.shape not in {(), (items,)}:
             found = f"shape {[*losses.shape]}" if isinstance(losses, Tensor) else type(losses).__name__
-            raise UsageError(
+            raise TaskError(
                 f"{self.file}: loss returns {found} for a batch of {items}; return their mean, or one each"
             )
         return losses.to(torch.promote_types(losses.dtype, torch.float32)).expand(items)
@@ -129,7 +129,7 @@ class StepsOfDataset(Dataset[Batch]):
     random: bool = True
 
     def __getitem__(self, step: int) -> Batch:
-        """Read and collate the samples of one step. Raises `UsageError` for an error in the user's code."""
+        """Read and collate the samples of one step. Raises `TaskError` for an error in the user's code."""
         with own_errors(self.file):
             indices = self.indices(step)
             data = torch.tensor(indices), pack(self.collated(indices))
@@ -181,23 +181,23 @@ def _order(count: int, epoch: int) -> Tensor:
 def load_file(file: Path) -> ModuleType:
     """Import the user's file under its own name, so that processes that are sent its classes find them.
 
-    Raises `UsageError` where there is none, where it fails, or where it lacks a function.
+    Raises `TaskError` where there is none, where it fails, or where it lacks a function.
     """
     if not file.is_file():
-        raise UsageError(f"{file}: no such file; name a Python file with {_listed()}")
+        raise TaskError(f"{file}: no such file; name a Python file with {_listed()}")
     folder, name = str(file.resolve().parent), file.stem
     if folder not in sys.path:
         sys.path.insert(0, folder)
     with own_errors(file):
         module = importlib.import_module(name)
     if Path(module.__file__ or "").resolve() != file.resolve():
-        raise UsageError(f"{file}: Python has another module called {name}; give the file another name")
+        raise TaskError(f"{file}: Python has another module called {name}; give the file another name")
     missing = [each for each in FUNCTIONS if not callable(getattr(module, each, None))]
     if missing:
-        raise UsageError(f"{file}: no function {missing[0]}; it needs {_listed()}")
+        raise TaskError(f"{file}: no function {missing[0]}; it needs {_listed()}")
     size = getattr(module, "batchsz", None)
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-        raise UsageError(f"{file}: batchsz is {size!r}; set it to the number of samples of a step")
+        raise TaskError(f"{file}: batchsz is {size!r}; set it to the number of samples of a step")
     return module
 
 
@@ -215,21 +215,21 @@ def steps_of(file: Path, plan: Plan, random: bool = True) -> StepsOfDataset:
 
 
 def own_task(file: Path) -> OwnTask:
-    """The training of a file, looked at: one step's batch is read. Raises `UsageError`."""
+    """The training of a file, looked at: one step's batch is read. Raises `TaskError`."""
     task, dataset = OwnTask(file, load_file(file).batchsz), load_dataset(file)
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
-        raise UsageError(
+        raise TaskError(
             f"{file}: dataset() returns an iterable one, whose own code has to share it out over workers and "
             "ranks, so that ways would not see the same samples; return one with __getitem__ and __len__"
         )
     if len(dataset) < task.batchsz:
-        raise UsageError(f"{file}: the data set has {len(dataset)} samples and a batch {task.batchsz}")
+        raise TaskError(f"{file}: the data set has {len(dataset)} samples and a batch {task.batchsz}")
     steps = steps_of(file, Plan(task.batchsz, task.batchsz))
     with own_errors(file):
         batch = steps.collated(steps.indices(0))
     for thing, name in ((dataset, "dataset()"), (steps.collate, "collate"), (batch, "a batch")):
         if fault := cannot_be_sent(thing, name):
-            raise UsageError(f"{file}: {fault}")
+            raise TaskError(f"{file}: {fault}")
     leaves = tree_leaves(batch)
     cuttable = all(isinstance(each, Tensor) and [*each.shape[:1]] == [task.batchsz] for each in leaves)
     return replace(task, cuttable=cuttable)
@@ -243,12 +243,12 @@ def own_errors(file: Path) -> Iterator[None]:
     except ParashotError:
         raise
     except SyntaxError as error:
-        raise UsageError(f"{error.filename}:{error.lineno}: {error.msg}") from error
+        raise TaskError(f"{error.filename}:{error.lineno}: {error.msg}") from error
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         own = [each for each in frames if Path(each.filename).resolve().parent == file.resolve().parent]
         place = f"{own[-1].filename}:{own[-1].lineno}, in {own[-1].name}" if own else str(file)
-        raise UsageError(f"{place}: {_in_words(error)}") from error
+        raise TaskError(f"{place}: {_in_words(error)}") from error
 
 
 def _in_words(error: Exception) -> str:
@@ -268,8 +268,8 @@ def as_raised(items: Iterator[T]) -> Iterator[T]:
     """Yield the same; what a worker raised is raised without the worker's traceback."""
     try:
         yield from items
-    except UsageError as error:
-        raise UsageError(str(error).rpartition("UsageError: ")[2]) from error
+    except TaskError as error:
+        raise TaskError(str(error).rpartition("TaskError: ")[2]) from error
 
 
 def _listed() -> str:

@@ -36,7 +36,11 @@ def download(
     if params.source == "synthetic":
         return write(synthetic(params.synthetic, seed))
     if params.archive is not None:
-        return write_copy(_archive(params.archive, root))
+        path = _archive(params.archive, root)
+        try:
+            return write_copy(path)
+        except DataError as error:
+            raise DataError(f"data.archive: {error}") from error
     if params.source == "folder":
         raise DataError(
             "data.archive: null, but data.source is folder; give the folder that holds a folder per class"

@@ -25,7 +25,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, Dataset
 
-from parashot.errors import PeerError, UsageError, one_line
+from parashot.errors import PeerError, TaskError, one_line
 from parashot.parallel.context import Context, control_group, resolve_placement, wait_for_all
 from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.launch import launch
@@ -103,7 +103,7 @@ class Checked:
 
 
 def check_own(task: OwnTask, parallel: ParallelParams, ways: Sequence[Way]) -> Checked:
-    """Check a training before it is timed. Raises `UsageError` where its first step is not finite."""
+    """Check a training before it is timed. Raises `TaskError` where its first step is not finite."""
     same_in_workers = repeats_in_workers(task)
     placement, processes = for_ways(ways, resolve_placement(parallel))
     first = launch(first_step, placement.on_all_cores(), 1, task, parallel)
@@ -122,7 +122,7 @@ def check_own(task: OwnTask, parallel: ParallelParams, ways: Sequence[Way]) -> C
 def first_step(context: Context, task: OwnTask, parallel: ParallelParams) -> FirstStep:
     """Train a few steps by one process.
 
-    Raises `UsageError` where the loss or the gradient of the first is not finite, or where a step fails.
+    Raises `TaskError` where the loss or the gradient of the first is not finite, or where a step fails.
     """
     marks: list[ReferenceType[Any]] = []
     with own_errors(task.file):
@@ -134,7 +134,7 @@ def first_step(context: Context, task: OwnTask, parallel: ParallelParams) -> Fir
         loss, _, nonfinite = strategy.step(batch).tolist()
         hook.remove()
         if nonfinite or not math.isfinite(loss):
-            raise UsageError(
+            raise TaskError(
                 f"{task.file}: NaN or infinity in the first step, loss {loss / task.batchsz:g}; {task.remedy}"
             )
         named = strategy.network.named_parameters()
@@ -237,7 +237,7 @@ def check_rank(
     read = [each for each in from_all_ranks(_digests(task), context, control) if each]
     same, few = all(each == read[0] for each in read), COMPARED * context.placement.replicas
     if few < task.batchsz:
-        with suppress(UsageError):
+        with suppress(TaskError):
             found = _compared(context, control, replace(exact, batchsz=few), parallel, ways)
             unexplained = bool(found.differing) and not has_batch_norm
             doubtful = unexplained or bool(found.skipped) or not found.comparable
@@ -253,7 +253,7 @@ def _compared(
     parallel: ParallelParams,
     ways: Sequence[Way],
 ) -> Compared:
-    """Compare gradients of the first batch. Raises `UsageError` on all ranks where one process has none."""
+    """Compare gradients of the first batch. Raises `TaskError` on all ranks where one process has none."""
     shared = {each.strategy: each for each in ways if each.strategy != "serial"}
     if not shared:
         return Compared()
@@ -264,7 +264,7 @@ def _compared(
         except Exception as error:
             reason = one_line(error)
     if reason := from_all_ranks(reason, context, control)[0]:
-        raise UsageError(reason)
+        raise TaskError(reason)
     largest = max((float(each.abs().max()) for each in base.values()), default=0.0)
     if not from_all_ranks(0 < largest < math.inf, context, control)[0]:
         return Compared(comparable=False)

@@ -62,7 +62,7 @@ class OwnTrainings:
 def measure_own(file: Path, budget_seconds: float) -> OwnResults:
     """Find the fastest way to train what `file` describes, in about `budget_seconds`.
 
-    Where the user stops it, what has been measured is returned. Raises `UsageError` for a file that does not
+    Where the user stops it, what has been measured is returned. Raises `TaskError` for a file that does not
     describe a training, `DeviceError` where it fails in a rank.
     """
     begin = monotonic()
