@@ -40,6 +40,7 @@ def publish_study(settings: Params) -> None:
         tags={**tags(), "data": settings.data.source},
         metrics={key: value for key, value in numbers if not isinstance(value, str)},
         artifacts=[RESULTS / "summary.json", REPORTS],
+        note=read_json(RESULTS / "summary.json")["answer"],
     )
     trainings = [f"train/{name}" for name in settings.parallel.strategies]
     measured = ("tune", "pretrain", "loader", "strategies", "gain", "batchsz", "warmup", "evaluate")

@@ -68,6 +68,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "reports/figures").mkdir(parents=True)
     for name in ("overview", "batchsz"):
         (tmp_path / f"reports/figures/{name}.png").write_bytes(b"a picture")
+    (tmp_path / "reports/index.html").write_text("the report")
     shutil.copyfile(Path(__file__).parents[1] / "params.yaml", tmp_path / "params.yaml")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -156,7 +157,7 @@ def test_a_folder_is_written_and_written_again(study: Path) -> None:
     for _ in range(2):
         assert main(["summary", "--to", "mine"]) == 0
     names = {each.name for each in (study / "mine").iterdir()}
-    assert names == {"README.md", "params.yaml", "overview.png", "batchsz.png"}
+    assert names == {"README.md", "report.html", "params.yaml", "overview.png", "batchsz.png"}
     assert "![overview](overview.png)\n\n![batchsz](batchsz.png)" in (study / "mine/README.md").read_text()
 
 

@@ -40,10 +40,10 @@ def test_all_of_a_run_is_there(checkout: Checkout) -> None:
     figure = checkout.root / "results/train/figures/loss.png"
     figure.parent.mkdir(parents=True)
     figure.write_bytes(b"png")
-    assert checkout.publish(checkout.record("train", *runs)) == Published(published=5)
+    assert checkout.publish(checkout.record("train", *runs)) == Published(published=4)
 
     found = checkout.runs()
-    ddp, long, skipped, failed = (found[run.name] for run in runs)
+    ddp, long, failed = (found[run.name] for run in runs if run.status != "skipped")
     assert (ddp.info.status, ddp.info.start_time, ddp.info.end_time) == ("FINISHED", 1_000, 61_000)
     assert ddp.data.params == runs[0].params
     assert ddp.data.metrics == {"loss": 0.25, "seconds": 60.0}
@@ -56,8 +56,8 @@ def test_all_of_a_run_is_there(checkout: Checkout) -> None:
 
     assert checkout.points("long", "loss") == [(metric.step, metric.value) for metric in metrics]
     assert long.data.params == params
-    assert (skipped.info.status, skipped.data.tags["status"]) == ("FINISHED", "skipped")
-    assert skipped.data.tags[NOTE_TAG] == "**skipped**: fsdp needs 2 GPUs"
+    assert found.keys() == {"ddp", "long", "dp", "study"}  # what was skipped is no run
+    assert found["study"].data.tags["skipped.train.fsdp"] == "fsdp needs 2 GPUs"
     assert (failed.info.status, failed.data.tags["status"]) == ("FAILED", "failed")
 
 
@@ -218,24 +218,26 @@ def test_the_study_holds_its_report_and_links_its_runs(checkout: Checkout) -> No
         tags={"data.source": "synthetic"},
         metrics={"speedup": 1.8},
         artifacts=(reports, summary),
+        note="Train with ddp.",
     )
     checkout.publish(folder, study=report)
     runs = checkout.runs()
     study = runs["today"]
     assert (study.data.params, study.data.metrics) == (report.params, report.metrics)
     assert study.data.tags["data.source"] == "synthetic"
-    assert study.info.end_time - study.info.start_time == 2 * 60_000
+    assert study.info.end_time - study.info.start_time == 60_000
     assert checkout.files("today") == ["reports/index.html", "summary.json"]
-    for name in ("ddp", "fsdp"):
-        link = f"(#/experiments/{study.info.experiment_id}/runs/{runs[name].info.run_id})"
-        assert f"[{name}]{link}" in study.data.tags[NOTE_TAG]
+    link = f"(#/experiments/{study.info.experiment_id}/runs/{runs['ddp'].info.run_id})"
+    assert study.data.tags[NOTE_TAG].startswith("Train with ddp.\n\n| run |")
+    assert f"[ddp]{link}" in study.data.tags[NOTE_TAG]
+    assert study.data.tags["skipped.train.fsdp"] == "no GPU"
 
-    assert checkout.publish(folder, study=dataclasses.replace(report, name="x")) == Published(already_there=3)
+    assert checkout.publish(folder, study=dataclasses.replace(report, name="x")) == Published(already_there=2)
     for changes in ({"metrics": {"claims.confidence": 0.9}}, {"params": {"claims.confidence": "0.9"}}, {}):
         if not changes:
             (reports / "index.html").write_text("another report")
         another = dataclasses.replace(report, name=f"other {[*changes]}", **changes)
-        assert checkout.publish(folder, study=another) == Published(published=1, already_there=2)
+        assert checkout.publish(folder, study=another) == Published(published=1, already_there=1)
         assert checkout.files(another.name) == ["reports/index.html", "summary.json"]
 
 
@@ -256,7 +258,7 @@ def test_a_restored_run_keeps_its_first_study_and_is_linked_from_the_next(checko
 def test_a_long_list_of_runs_is_cut_where_mlflow_would_cut_it() -> None:
     experiment: Any = SimpleNamespace(id="1", run_id=lambda uuid: f"{uuid:>40}", is_under=lambda *_: True)
     runs = [a_run(f"a rather long name of a run {number:03}") for number in range(90)]
-    note = _links(experiment, runs, a_run("study"))
+    note = _links(experiment, runs, a_run("study"), 7900)
     assert 7000 < len(note) < 8000
     assert all(line.endswith("| train | ok |") for line in note.splitlines()[2:])
 

@@ -51,8 +51,10 @@ def mlflow_runs(checkout: Checkout) -> Counter[str]:
 
 
 def recorded_runs(checkout: Checkout) -> set[str]:
+    """What MLflow has to hold: all records but those of what was skipped."""
     files = checkout.root.glob("results/**/records.jsonl")
-    return {json.loads(line)["uuid"] for file in files for line in file.read_text().splitlines()}
+    records = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return {each["uuid"] for each in records if each["status"] != "skipped"}
 
 
 def test_every_part_of_the_summary_is_filled(studied: Checkout) -> None:
@@ -159,6 +161,13 @@ def test_a_second_repro_only_checks_and_fills_a_store_that_was_deleted(studied: 
     assert mlflow_runs(studied) == held
 
 
+def test_the_notebook_opens_the_study(studied: Checkout) -> None:
+    cells = json.loads((ROOT / "docs/results.ipynb").read_text())["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    done = studied.run("python", "-c", code, MPLBACKEND="Agg")
+    assert loaded(studied, "results/summary.json")["answer"] in done.stdout
+
+
 # --- experiments --------------------------------------------------------------------------------------
 
 
@@ -174,7 +183,7 @@ def test_a_clone_without_a_cache_runs_a_part_and_refuses_an_impossible_setting(
     failed = clone.run("dvc", "exp", "run", "-S", "train.batchsz=abc", check=False)
     assert failed.returncode != 0
     (error,) = [line for line in failed.stderr.splitlines() if line.startswith("error:")]
-    assert "train.batchsz" in error and "abc" in error
+    assert "train.batchsz" in error and "abc" in error and "git checkout params.yaml" in error
     assert "Traceback" not in failed.stderr
 
 

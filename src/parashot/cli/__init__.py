@@ -109,7 +109,7 @@ def _recipe(parser: argparse.ArgumentParser) -> None:
 
 
 def _summary(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--to", metavar="DIR", type=Path, help="write DIR/README.md and its figures instead")
+    parser.add_argument("--to", metavar="DIR", type=Path, help="write a folder instead: README.md, the report, figures")
     parser.add_argument("--title", default="The study", help="heading of the page (The study)")
     _json(parser, ", as in results/summary.json")
 
@@ -217,7 +217,7 @@ COMMANDS: Mapping[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]
     "summary": (
         "print the tables of the study",
         "Print the tables of the study in this folder as Markdown, or write them to a folder together with "
-        "the figures.",
+        "the report and its figures.",
         _summary,
     ),
     "advise": (

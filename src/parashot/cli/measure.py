@@ -61,9 +61,10 @@ def publish_own(file: Path, results: OwnResults, advice: OwnAdvice, hardware: Ha
     study = Study(
         name=file.name,
         params={key: str(value) for key, value in asdict(advice.row.way).items()},
-        tags={"advice": advice.sentence, "hardware": str(hardware), **skipped},
+        tags={"hardware": str(hardware), **skipped},
         metrics=numbers(advice.row),
         artifacts=sorted(REPORT.iterdir()),
+        note=advice.sentence,
     )
     store = Store.of_environment(Path.cwd(), "parashot measure", f"all of them are in {REPORT}/")
     with TemporaryDirectory() as folder:

@@ -16,7 +16,7 @@ from parashot.report.markdown import markdown
 
 
 def run(command: argparse.Namespace) -> None:
-    """Print the tables, or write them with the report's figures, the overview first."""
+    """Print the tables, or write them with the report and its figures, the overview first."""
     study = study_here()
     if command.json:
         print(json.dumps(export(study), indent=2, allow_nan=False))
@@ -30,6 +30,7 @@ def run(command: argparse.Namespace) -> None:
     with replacing_folder(command.to.resolve()) as folder:
         for file in (*figures, PARAMS):
             shutil.copyfile(file, folder / file.name)
+        shutil.copyfile("reports/index.html", folder / "report.html")
         page = markdown(study, command.title, [figure.name for figure in figures])
         (folder / "README.md").write_text(page, encoding="utf-8")
 
@@ -40,5 +41,6 @@ def _refuse_to_replace_others(folder: Path) -> None:
         raise UsageError(f"--to {folder}: a file has that name; name a folder")
     names = {each.name for each in folder.iterdir()} if folder.is_dir() else set()
     ours = {"README.md", "params.yaml"}
-    if names and (not ours <= names or any(not name.endswith(".png") for name in names - ours)):
+    others = {name for name in names - ours - {"report.html"} if not name.endswith(".png")}
+    if names and (others or not ours <= names):
         raise UsageError(f"--to {folder}: it holds other files; name a folder that is new or empty")

@@ -25,13 +25,14 @@ _NOTE_LENGTH = 7900  # MLflow cuts a tag at 8000 characters
 
 @dataclass(frozen=True)
 class Study:
-    """The run above all runs of a study; `artifacts` are files and folders."""
+    """The run above all runs of a study; `note` is its answer, `artifacts` are files and folders."""
 
     name: str
     params: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
     artifacts: Sequence[Path] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,18 @@ def publish(
 ) -> Published:
     """Bring every run of every folder's records.jsonl into MLflow, under the run of the study.
 
+    What was skipped is no run; the study has a tag with its reason.
     `load_model` reads the file that `Run.model` names; without it no model is saved. Runs of this experiment
     whose process has gone are closed as killed. Raises `TrackingError` where MLflow cannot be told,
     `RecordError` for records that are missing; a later call brings in what is not there yet.
     """
-    records = [(folder, run) for folder in folders for run in read_runs(folder / "records.jsonl")]
+    every = [(folder, run) for folder in folders for run in read_runs(folder / "records.jsonl")]
+    records = [each for each in every if each[1].status != "skipped"]
+    skipped = {
+        f"skipped.{run.stage}.{run.name}": run.tags.get("reason", "")
+        for _, run in every
+        if run.status == "skipped"
+    }
     records.sort(key=lambda each: each[1].parent is not None)  # parents first
     runs = [run for _, run in records]
     above = _run_of(study, runs)
@@ -75,7 +83,9 @@ def publish(
             experiment.write(above)
             for path in study.artifacts:
                 experiment.attach(above.uuid, path)
-            experiment.set_tags(above.uuid, {NOTE_TAG: _links(experiment, runs, above)})
+            links = _links(experiment, runs, above, _NOTE_LENGTH - len(study.note))
+            note = "\n\n".join(filter(None, [study.note, links]))
+            experiment.set_tags(above.uuid, {**skipped, NOTE_TAG: note})
             experiment.close(above)
         published = len(missing) + is_new
         return Published(published, 1 + len(runs) - published, experiment.close_abandoned())
@@ -145,13 +155,13 @@ def _digest(artifact: Path) -> str:
     return digest.hexdigest()
 
 
-def _links(experiment: Experiment, runs: Sequence[Run], above: Run) -> str:
-    """Table of the study's runs, in Markdown with links, as far as MLflow has room for it."""
+def _links(experiment: Experiment, runs: Sequence[Run], above: Run, room: int) -> str:
+    """Table of the study's runs, in Markdown with links, as far as there is room for it."""
     lines = ["| run | stage | status |", "|---|---|---|"]
     for run in runs:
         restored = run.parent is None and not experiment.is_under(run.uuid, above.uuid)
         link = f"[{run.name}](#/experiments/{experiment.id}/runs/{experiment.run_id(run.uuid)})"
         lines.append(f"| {link} | {run.stage} | {run.status}{', restored from the cache' * restored} |")
-    while sum(len(line) + 1 for line in lines) > _NOTE_LENGTH:
+    while sum(len(line) + 1 for line in lines) > room:
         lines.pop()
     return "\n".join(lines)
