@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 import pytest
-from checkouts import Checkout, stages_run
+from checkouts import ROOT, Checkout, stages_run
 from faulty_server import refusing_address
 
 from parashot.questions.loader.records import LoaderBlock

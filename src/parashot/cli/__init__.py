@@ -109,7 +109,9 @@ def _recipe(parser: argparse.ArgumentParser) -> None:
 
 
 def _summary(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--to", metavar="DIR", type=Path, help="write a folder instead: README.md, the report, figures")
+    parser.add_argument(
+        "--to", metavar="DIR", type=Path, help="write a folder instead: README.md, the report, figures"
+    )
     parser.add_argument("--title", default="The study", help="heading of the page (The study)")
     _json(parser, ", as in results/summary.json")
 
