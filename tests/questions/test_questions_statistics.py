@@ -54,7 +54,7 @@ def test_a_ratio_by_hand() -> None:
 
 
 def test_launches_that_differ_widen_a_ratio() -> None:
-    """Two launches of two rounds: the error is that of their means, 0.1, and not that of four rounds."""
+    """Two launches of two rounds each: rounds of a launch agree, so the error is that of its means, 0.1."""
     one = {(launch, number): math.exp(0.2 * launch) for launch in (0, 1) for number in (0, 1)}
     found = paired_ratio(one, dict.fromkeys(one, 1.0), FEW)
     assert np.log([found.value, found.high]) == pytest.approx([0.1, 0.1 + 4.3027 * 0.1], 1e-4)

@@ -133,7 +133,11 @@ def paired_ratio(numerator: Rounds, denominator: Rounds, resampling: Resampling)
 
 
 def _ratio(logs: Floats, launches: Sequence[int], resampling: Resampling) -> Interval:
-    """Geometric mean of ratios, from their logarithms by round and the launch of each round."""
+    """Geometric mean of ratios, from their logarithms by round and the launch of each round.
+
+    With several launches both errors count, that over launches and that within them. Either alone covers too
+    seldom: two launches may happen to agree (`python -m benchmarks coverage`).
+    """
     mean, error = _mean_and_error(logs, 2, "rounds")
     of_launch = [logs[np.equal(launches, each)] for each in sorted({*launches})]
     if 1 < len(of_launch) < len(logs):
@@ -142,7 +146,7 @@ def _ratio(logs: Floats, launches: Sequence[int], resampling: Resampling) -> Int
         within = math.sqrt(
             sum(np.square(each - each.mean()).sum() for each in of_launch) / freedom / len(logs)
         )
-        error = max(of_launches, within)
+        error = math.hypot(of_launches, within)
     else:
         freedom = len(logs) - 1
     half = float(stdtrit(freedom, (1 + resampling.confidence) / 2)) * error

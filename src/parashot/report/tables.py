@@ -28,7 +28,7 @@ from parashot.questions.ways.rows import WayRow
 R = TypeVar("R")
 NOTHING = "–"
 SIGNS = {
-    **dict.fromkeys(("holds", "ok", "equivalent", "gain"), "✓"),
+    **dict.fromkeys(("holds", "ok", "equivalent", "one algorithm", "gain"), "✓"),
     **dict.fromkeys(("does not hold", "different", "loss", "stopped"), "✗"),
     "undecided": "?",
 }
@@ -208,7 +208,8 @@ def _levels(row: TimeToAccuracy) -> tuple[float | None, ...]:
 
 STEP = Table[StepRow](
     "step",
-    "Ways to compute a step, tried in turn on one replica: speedup is over the slowest",
+    "Ways to compute a step, tried in turn on one replica: speedup is over fp32, not compiled, with pairs "
+    "joined as in the paper (by concat)",
     Column("pairing", lambda row: row.pairing, number=False),
     Column("precision", lambda row: row.precision, number=False),
     Column("compile", lambda row: row.compile, number=False),
@@ -218,7 +219,8 @@ STEP = Table[StepRow](
 )
 ADVICE = Table[Advice](
     "advice",
-    "What to take on this machine, and what it gains over one process that decodes JPEGs, in fp32",
+    "What to take on this machine, and what it gains over one process that decodes JPEGs, in fp32. How sure: "
+    "by intervals that hold for all comparisons of a row together, wider than the single ones given here",
     Column("question", lambda row: row.topic, number=False),
     Column("take", lambda row: Cell("", lead=row.choice), number=False),
     Column("gain", lambda row: row.buys, number=False),
@@ -316,8 +318,8 @@ CHECKED = Table[CheckedRow](
 )
 SIZES = Table[SizeRow](
     "sizes",
-    "Batch sizes in the same time of training: intervals are over trainings, differences paired by seed. The "
-    "learning rate grows with the size and falls to 0",
+    "Batch sizes in the same time of training: intervals are over trainings, differences paired by seed, "
+    "each interval by itself. The learning rate grows with the size and falls to 0",
     Column("batchsz", lambda row: row.batchsz),
     Column("validation accuracy", lambda row: row.val_accuracy, text.percent),
     Column("minus the baseline's, points", lambda row: row.difference, _points),

@@ -100,7 +100,7 @@ def _same_algorithm(study: Study, row: StrategyRow) -> Advice:
         if outcome.rounding is not None:
             buys += f"; {BASE} minus itself, first weights off by 1e-7: {100 * outcome.rounding:+.1f} points"
     equal = f"gradients in float64 are equal to {row.gradient_difference:.0e}"
-    return _survives("it is the same algorithm", buys, f"{equal}; what is left is rounding")
+    return _survives("it is the same algorithm", buys, f"{equal}: only rounding sets the trainings apart")
 
 
 def advise_accuracy(study: Study) -> Advice:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 
 from parashot.params import ClaimsParams
 from parashot.questions.accuracy.records import Training
@@ -21,7 +21,7 @@ class AccuracyComparison:
     The episodes of a split are the same for every strategy, so trainings are compared episode by episode.
     Where several seeds were trained (`seeds_study`) the interval is over trainings, on these episodes. With
     one training each it is over episodes: it tells these two networks apart, and decides nothing about the
-    strategies.
+    strategies, unless their gradients in float64 are equal: then they are one algorithm.
     """
 
     first: str
@@ -29,7 +29,7 @@ class AccuracyComparison:
     episodes: int
     difference: Interval
     margin: float
-    verdict: str  # equivalent | different | undecided
+    verdict: str  # equivalent | different | undecided | one algorithm
     seeds: int = 1
     rounding: float | None = None  # difference of the twin of `second`, which rounding alone sets apart
 
@@ -57,16 +57,26 @@ class AccuracyComparison:
 
 
 def comparisons(
-    trainings: Mapping[str, Training], base: str, claims: ClaimsParams
+    trainings: Mapping[str, Training], base: str, claims: ClaimsParams, same_algorithm: Collection[str]
 ) -> list[AccuracyComparison]:
-    """Compare every training with `base`, and DDP's with DP's, where both share 2 episodes or more."""
+    """Compare every training with `base`, and DDP's with DP's, where both share 2 episodes or more.
+
+    same_algorithm: strategies whose gradients are those of `base`.
+    """
     pairs = [(name, base) for name in trainings if name != base] + [("ddp", "dp")]
     compared = (
         compare(trainings[first], trainings[second], claims.accuracy_margin, claims.confidence)
         for first, second in pairs
         if first in trainings and second in trainings
     )
-    return [each for each in compared if each]
+    alike = {base, *same_algorithm}
+    return [
+        replace(each, verdict="one algorithm")
+        if each.seeds == 1 and {each.first, each.second} <= alike
+        else each
+        for each in compared
+        if each
+    ]
 
 
 def compare(first: Training, second: Training, margin: float, confidence: float) -> AccuracyComparison | None:

@@ -116,6 +116,9 @@ def advise_batchsz(study: Study) -> Advice:
     sure = f"shown to be within {100 * claims.accuracy_margin:g} points of the best of {listed(found)}"
     if not choice.decided:
         sure = choice.doubt
+        if best != ranking.best:
+            ahead = ranking.behind[best]
+            sure += f"; {ranking.best} reached {points(ahead)} more, too little to tell over all sizes"
     elif not choice.others and len(found) > 1:
         name, behind = choice.next_best
         sure = f"more accurate than every other size: {name} lacks {points(behind)}"

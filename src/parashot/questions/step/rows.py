@@ -12,7 +12,7 @@ from parashot.train.records import Choices
 
 @dataclass(frozen=True)
 class StepRow(Choices):
-    """One way to compute a step of one replica; `speedup` is over the slowest way."""
+    """One way to compute a step of one replica; `speedup` is over the usual way, or the slowest."""
 
     chosen: bool
     blocks: int
@@ -25,13 +25,15 @@ def step_rows(blocks: Iterable[TuneBlock], chosen: Choices, resampling: Resampli
     seconds = seconds_by_way(blocks)
     medians = {way: median_interval(list(times.values()), resampling) for way, times in seconds.items()}
     order = sorted(medians, key=lambda way: -medians[way].value)
+    usual = usual_way(chosen, seconds)
+    base = usual if usual in seconds else order[0]
     return [
         StepRow(
             **asdict(way),
             chosen=way == chosen,
             blocks=len(seconds[way]),
             seconds_per_step=medians[way],
-            speedup=paired_ratio(seconds[order[0]], seconds[way], resampling),
+            speedup=paired_ratio(seconds[base], seconds[way], resampling),
         )
         for way in order
     ]
