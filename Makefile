@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 # stages call `python`, so the environment comes first on the path
 RUN := PATH="$(CURDIR)/$(BIN):$$PATH"
 BASELINE ?= no
+STATE := dvc.lock params.yaml
+SAME := git diff --quiet HEAD -- $(STATE)
 
 .PHONY: help setup study test test-all lint
 
@@ -19,10 +21,10 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --editable ".[dev]" --constraint constraints.txt
 	touch $@
 
-study: setup            ## run the whole study; BASELINE=yes commits dvc.lock, what dvc metrics diff compares with
+study: setup            ## run the whole study; BASELINE=yes commits what dvc metrics diff compares with
 	$(RUN) dvc repro
-	@test "$(BASELINE)" != yes || git diff --quiet dvc.lock || git commit --quiet -m "The study on this machine" dvc.lock
-	@git diff --quiet dvc.lock || echo "to compare later runs with this one: git commit -m 'The study on this machine' dvc.lock"
+	@test "$(BASELINE)" != yes || $(SAME) || git commit --quiet -m "The study on this machine" $(STATE)
+	@$(SAME) || echo "to compare later runs with this one: git commit -m 'The study on this machine' $(STATE)"
 	@echo "report: reports/index.html    runs: $(BIN)/mlflow ui"
 
 test: setup            ## run the tests: about 5 minutes on 2 cores

@@ -40,14 +40,15 @@ def test_nothing_goes_without_yes_then_one_kind_and_then_all(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = there(here)
-    assert main(["clean"]) == 0
+    assert main(["clean"]) == main(["clean", "mlflow"]) == 0
     assert there(here) == before
     assert "would remove .scratch\n" in capsys.readouterr().out
+    assert main(["clean"]) == 0 and "mlflow" not in capsys.readouterr().out
     assert main(["clean", "checkpoints", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"removed": False, "files": [".scratch"]}
-    assert main(["clean", "checkpoints", "--yes"]) == 0
-    assert there(here) == {*KEPT, *GONE["mlflow"]}
     assert main(["clean", "--yes"]) == 0
+    assert there(here) == {*KEPT, *GONE["mlflow"]}
+    assert main(["clean", "mlflow", "--yes"]) == 0
     assert there(here) == set(KEPT)
 
 

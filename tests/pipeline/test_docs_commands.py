@@ -13,7 +13,12 @@ from checkouts import ROOT, Checkout
 from parashot.data.images import encode_jpeg
 
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PLACES = {"IMAGES": "own/images", "SHOTS": "own/shots", "PICTURES": "own/pictures"}
+PLACES = {
+    "IMAGES": "own/images",
+    "SHOTS": "own/shots",
+    "PICTURES": "own/pictures",
+    "STORAGE": "own/storage",
+}
 """Words that stand for a place of the reader's own."""
 
 

@@ -199,7 +199,7 @@ def _classify(parser: argparse.ArgumentParser) -> None:
 
 
 def _clean(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"{' or '.join(REMOVED)}; default: all")
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"{' or '.join(REMOVED)} (checkpoints)")
     parser.add_argument("--yes", action="store_true", help="remove them; without it they are only listed")
     _json(parser)
 
@@ -268,8 +268,9 @@ COMMANDS: Mapping[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]
     ),
     "clean": (
         "remove saved states of unfinished trainings, and MLflow's runs",
-        "Remove checkpoints (unfinished trainings then start from the beginning) and MLflow's runs (`dvc "
-        "repro` publishes those in results/ again). `dvc gc --workspace` shrinks DVC's cache.",
+        "Remove checkpoints (unfinished trainings then start from the beginning) or, by `clean mlflow`, all of "
+        "MLflow's runs here (`dvc repro` publishes those in results/ again, and no earlier ones). `dvc gc "
+        "--workspace` shrinks DVC's cache.",
         _clean,
     ),
 }

@@ -19,7 +19,7 @@ def run(command: argparse.Namespace) -> None:
     for kind in command.kinds:
         if kind not in REMOVED:
             raise UsageError(f"{kind}: not one of {', '.join(REMOVED)}")
-    patterns = [pattern for kind in command.kinds or REMOVED for pattern in REMOVED[kind]]
+    patterns = [pattern for kind in command.kinds or ["checkpoints"] for pattern in REMOVED[kind]]
     found = sorted(each for pattern in patterns for each in root.glob(pattern) if each.name != ".gitkeep")
     names = [str(place.relative_to(root)) for place in found]
     for place in found if command.yes else []:
