@@ -268,8 +268,8 @@ COMMANDS: Mapping[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]
     ),
     "clean": (
         "remove saved states of unfinished trainings, and MLflow's runs",
-        "Remove checkpoints (unfinished trainings then start from the beginning) or, by `clean mlflow`, all of "
-        "MLflow's runs here (`dvc repro` publishes those in results/ again, and no earlier ones). `dvc gc "
+        "Remove checkpoints (unfinished trainings then start from the beginning) or, by `clean mlflow`, all "
+        "of MLflow's runs here (`dvc repro` publishes those in results/ again, and no earlier ones). `dvc gc "
         "--workspace` shrinks DVC's cache.",
         _clean,
     ),
