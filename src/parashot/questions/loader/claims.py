@@ -128,6 +128,14 @@ def choose_loading(study: Study) -> Choice[Loading]:
     return Choice.of(study.rank(seconds), sorted(seconds, key=lambda each: (each.workers, each.backend)))
 
 
+LOADING = {
+    "jpeg": "decode JPEGs",
+    "packed": "read packed images",
+    "resident": "hold the images on the device",
+}
+"""What each backend does, in words."""
+
+
 def advise_loader(study: Study) -> Advice:
     """Advise on backend and workers."""
     choice = choose_loading(study)
@@ -140,7 +148,7 @@ def advise_loader(study: Study) -> Advice:
     return Advice(
         topic="loader",
         choice=str(taken),
-        phrase=f"read {taken}{choice.mark}",
+        phrase=f"{str(taken).replace(taken.backend, LOADING[taken.backend])}{choice.mark}",
         buys=buys,
         sure=f"{choice.how_sure('way of loading')}; {waits}",
         decided=choice.decided,
