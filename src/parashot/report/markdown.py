@@ -29,10 +29,9 @@ HEADINGS = {
 
 
 def markdown(study: Study, title: str, pictures: Sequence[str] = ()) -> str:
-    """Render `study` with `pictures` (paths, as the page will link them) above its tables."""
+    """Render `study` with `pictures` (paths, as the page will link them) below its tables."""
     tables = all_tables(study)
     parts = [f"# {title}", study.answer, _circumstances(study)]
-    parts += [f"![{Path(each).stem.replace('_', ' ')}]({each})" for each in pictures]
     parts += [f"*Missing: {name}. {escaped(reason)}*" for name, reason in study.missing.items()]
     for name, heading in HEADINGS.items():
         if name in tables:
@@ -44,6 +43,8 @@ def markdown(study: Study, title: str, pictures: Sequence[str] = ()) -> str:
                 f"{test.k_shot}-shot, {test.k_query} queries per class, {test.episodes} episodes; the model "
                 f"of {test.strategy}, chosen by {test.chosen_by})."
             )
+    if pictures:
+        parts += ["## Figures", *(f"![{Path(each).stem.replace('_', ' ')}]({each})" for each in pictures)]
     return "\n\n".join(parts) + "\n"
 
 

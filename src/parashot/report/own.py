@@ -49,7 +49,7 @@ def _part(name: str) -> Column[PartsRow]:
 
 FINALS = Table[WayRow[OwnWay]](
     "finals",
-    "The default and the best ways found, timed in turn; speedup is over the default, each interval by itself",
+    "The default and the best ways found, timed in turn; speedups over the default, each interval by itself",
     Column("way", lambda row: str(row.way), number=False),
     Column("seconds per step", lambda row: row.seconds_per_step, text.number),
     Column("speedup", lambda row: row.speedup, times),
