@@ -82,7 +82,7 @@ def run(quick: bool) -> Outcome:
                 "settings",
                 "fastest left out",
                 "a bound missed",
-                "slower by 6% called as good",
+                "6% slower as good",
                 "verdict",
             ],
             families,
