@@ -25,8 +25,7 @@ def step_rows(blocks: Iterable[TuneBlock], chosen: Choices, resampling: Resampli
     seconds = seconds_by_way(blocks)
     medians = {way: median_interval(list(times.values()), resampling) for way, times in seconds.items()}
     order = sorted(medians, key=lambda way: -medians[way].value)
-    usual = usual_way(chosen, seconds)
-    base = usual if usual in seconds else order[0]
+    base = next((way for way in (usual_way(chosen, seconds), *order) if way in seconds), chosen)
     return [
         StepRow(
             **asdict(way),
