@@ -130,16 +130,19 @@ def test_recipes_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str])
 
 
 def test_unknown_recipe_is_one_line_and_stops_the_command_around_it(
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from dvc.cli import DvcParserError, parse_args
+    from dvc.exceptions import InvalidArgumentError
+    from dvc.utils.hydra import apply_overrides
 
     assert main(["recipe", "miniimagnet"]) == 2
     printed = capsys.readouterr()
     assert printed.err.startswith("error: recipe 'miniimagnet' is unknown; did you mean miniimagenet? ")
     assert printed.err.count("\n") == 1
-    with pytest.raises(DvcParserError):
-        parse_args(["exp", "run", *printed.out.split()])
+    option, override = printed.out.split()
+    with pytest.raises(InvalidArgumentError, match="Invalid `--set-param` value"):
+        apply_overrides(Path(shutil.copy(PARAMS, tmp_path)), [override])
+    assert option == "-S"
 
 
 @pytest.mark.parametrize("name", recipe_names())

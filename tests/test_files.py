@@ -286,7 +286,7 @@ def test_a_folder_that_is_read_only(replacing: Replacing) -> None:
         (DataError("a\n.csv: no column"), r"a\n.csv: no column"),
         (ValueError(), "ValueError"),
         (OSError(errno.EDQUOT, "Quota exceeded"), "the disk quota is used up while writing a file; free"),
-        (FileNotFoundError(errno.ENOENT, "No such file or directory", "a/b"), "a/b: no such file or folder; "),
+        (FileNotFoundError(errno.ENOENT, "No such file", "a/b"), "a/b: no such file or folder; "),
         (DataError("x" * 9_000), "x" * 1_500 + " … "),
     ],
 )
