@@ -82,7 +82,7 @@ def run(quick: bool) -> Outcome:
                 "settings",
                 "fastest left out",
                 "a bound missed",
-                "6% slower as good",
+                "slower by 6% called as good",
                 "verdict",
             ],
             families,

@@ -16,8 +16,8 @@ from parashot.errors import ParamsError
 from parashot.hardware import inspect_hardware
 from parashot.knobs import select
 from parashot.lifetime import end_in_order, end_with_parent
-from parashot.params import Params, load_params
-from parashot.parsing import read_yaml
+from parashot.params import Params
+from parashot.parsing import parse, read_yaml
 from parashot.progress import OneLine
 from parashot.records import Provenance, read_result
 from parashot.tracking import Store
@@ -50,11 +50,12 @@ def stage(main: Callable[[], object]) -> None:
 
 def params() -> Params:
     """Return params.yaml of the workspace that DVC runs in."""
+    tree = read_yaml(PARAMS)
     try:
-        return load_params(PARAMS)
+        return parse(Params, tree)
     except ParamsError as error:
         # `dvc exp run -S` has written the value there, and every later run would meet it again
-        mend = f"{PARAMS} keeps it: correct it there, or `git checkout {PARAMS}`"
+        mend = f"{PARAMS} keeps it: correct it there, or drop all its changes by `git checkout {PARAMS}`"
         raise ParamsError(f"{error}; {mend}") from error
 
 

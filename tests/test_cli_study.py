@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from parashot.cli import main
+from parashot.cli.shared import study_here
 from parashot.errors import ParamsError
 from parashot.hardware import inspect_hardware
 from parashot.knobs import write_settings
@@ -18,6 +19,7 @@ from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.step.records import TuneBlock
 from parashot.questions.strategies.records import StepShares, StepTrace, StrategyBlock, StrategyVariant
+from parashot.questions.summary import export
 from parashot.questions.ways.records import EpisodeWay, WayBlock
 from parashot.records import write_metrics, write_result, write_rows
 from parashot.train.records import Choices
@@ -151,6 +153,11 @@ def test_tables_are_printed_and_what_is_missing_is_told(study: Path, capsys: Sho
     page = capsys.readouterr().out
     assert page.startswith("# Mine\n") and "| packed | 2 |" in page and "| 2.00× " in page
     assert "*Missing: strategies. " in page
+
+
+def test_json_is_the_summary_of_the_study(study: Path, capsys: Shown) -> None:
+    assert main(["summary", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(export(study_here())))
 
 
 def test_a_folder_is_written_and_written_again(study: Path) -> None:

@@ -166,7 +166,10 @@ def test_an_unknown_key_is_named(section: str, name: Any) -> None:
 
 
 def test_what_a_user_is_likely_to_mistake_gets_advice() -> None:
-    misnamed = _refused(_with({"batch_size": 8}, "train"))
+    misspelt = _with({"batch_size": 8}, "train")
+    del misspelt["train"]["batchsz"]
+    misnamed = _refused(misspelt)
+    assert "also wrong" not in misnamed
     assert misnamed.startswith("train.batch_size: unknown key; did you mean batchsz? known here: ")
     for section in SECTIONS:
         assert "a section with keys is needed" in _refused(_changed({section: []})), section

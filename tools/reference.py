@@ -99,7 +99,7 @@ def _files() -> Iterator[str]:
     yield "## Files of results"
     yield (
         "Every result folder also has `metrics.json`, numbers for `dvc metrics` (by setting, if a stage "
-        "measures several), and `records.jsonl`, a line per run in MLflow. Names contain units."
+        "measures several), and `records.jsonl`, a line per run. Names contain units."
     )
     for file, record in RECORDS.items():
         columns = ", ".join(f"`{each.name}`" for each in fields(record))
@@ -110,11 +110,11 @@ def _surroundings() -> Iterator[str]:
     yield "## Exit statuses"
     rows = [
         ["0", "done"],
-        ["1", "one line on stderr says what is wrong and what to do; or a bound is missed"],
-        ["2", "the command line is wrong"],
+        ["1", "one line on stderr says what is wrong and what to do; or a bound (`--fail-below`) is missed"],
+        ["2", "options or values that the command does not take, or the wrong folder for it"],
         ["130", "Ctrl-C"],
     ]
-    yield _table(["status", "of `parashot`, of a stage, and of `python -m benchmarks`"], rows)
+    yield _table(["status", "of `parashot` and of `python -m benchmarks`"], rows)
     yield "## Environment variables"
     rows = [
         ["`MLFLOW_TRACKING_URI`", "MLflow's store or server; by default `mlflow.db` beside the code"],

@@ -105,7 +105,9 @@ def parse(kind: type[T], value: object, key: str = "") -> T:
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False)
         faults.sort(key=lambda each: each["type"] not in _UNKNOWN)  # an unknown key explains a missing one
-        first, *others = (_message(kind, value, key, each) for each in faults)
+        misspelt = {each["loc"][:-1] for each in faults if each["type"] in _UNKNOWN}
+        told = [each for each in faults if each["type"] != "missing" or each["loc"][:-1] not in misspelt]
+        first, *others = (_message(kind, value, key, each) for each in told)
         places = {each.partition(": ")[0] for each in others} - {first.partition(": ")[0]}
         more = f"; also wrong: {', '.join(sorted(places))}" if places else ""
         raise ParamsError(first + more) from None

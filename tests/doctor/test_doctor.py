@@ -184,6 +184,7 @@ def test_elsewhere_the_machine_alone_is_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "params.yaml").write_text("lr: 0.1\n")  # of another project
     assert main(["doctor"]) == 0
     printed = capsys.readouterr().out
     assert "ok      cores" in printed and "only the machine was checked" in printed

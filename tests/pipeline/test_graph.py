@@ -114,7 +114,7 @@ def test_a_file_runs_again_what_uses_it(repository: Checkout) -> None:
     assert repro(repository) == {"summarize"} | ALWAYS
 
 
-def test_the_baseline_is_a_commit_of_dvc_lock_alone(repository: Checkout) -> None:
+def test_a_study_is_committed_only_where_asked(repository: Checkout) -> None:
     def study(*words: str) -> str:
         make = ("make", "-f", str(ROOT / "Makefile"), "-o", "setup", "study", "RUN=true")
         return repository.run(*make, *words).stdout

@@ -11,7 +11,7 @@ import study_builder as build
 
 from parashot.errors import RecordError
 from parashot.questions.accuracy.records import Training
-from parashot.questions.accuracy.rows import compare, task_rows, time_to_accuracy
+from parashot.questions.accuracy.rows import compare, comparisons, task_rows, time_to_accuracy
 from parashot.questions.batchsz.records import (
     BatchszBlock,
     BatchszResults,
@@ -165,6 +165,16 @@ def test_every_training_is_compared_with_serial_and_ddp_with_dp() -> None:
     found = analyse(build.study(), build.params()).accuracy
     assert [(row.first, row.second) for row in found] == [("dp", "serial"), ("ddp", "serial"), ("ddp", "dp")]
     assert all(row.verdict == "undecided" and row.episodes == 600 for row in found)
+    trainings = {name: build.training(name) for name in ("serial", "dp", "ddp")}
+    claims = build.params().claims
+    by_gradient = {
+        (row.first, row.second): row.verdict for row in comparisons(trainings, "serial", claims, ["dp"])
+    }
+    assert by_gradient == {
+        ("dp", "serial"): "one algorithm",
+        ("ddp", "serial"): "undecided",
+        ("ddp", "dp"): "undecided",
+    }
 
 
 def test_the_twin_of_serial_tells_what_rounding_does() -> None:

@@ -109,11 +109,11 @@ def _recipe(parser: argparse.ArgumentParser) -> None:
 
 
 def _summary(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--to", metavar="DIR", type=Path, help="write a folder instead: README.md, the report, figures"
-    )
+    form = parser.add_mutually_exclusive_group()
+    folder = "write a folder instead: README.md, the report, figures"
+    form.add_argument("--to", metavar="DIR", type=Path, help=folder)
+    form.add_argument("--json", action="store_true", help="print JSON, as in results/summary.json")
     parser.add_argument("--title", default="The study", help="heading of the page (The study)")
-    _json(parser, ", as in results/summary.json")
 
 
 def _advise(parser: argparse.ArgumentParser) -> None:
@@ -267,7 +267,7 @@ COMMANDS: Mapping[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]
         _classify,
     ),
     "clean": (
-        "remove saved states of unfinished trainings, and MLflow's runs",
+        "remove saved states of unfinished trainings, or MLflow's runs",
         "Remove checkpoints (unfinished trainings then start from the beginning) or, by `clean mlflow`, all "
         "of MLflow's runs here (`dvc repro` publishes those in results/ again, and no earlier ones). `dvc gc "
         "--workspace` shrinks DVC's cache.",

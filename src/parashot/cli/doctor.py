@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from parashot.cli import PARAMS
+from parashot.cli.shared import is_study
 from parashot.doctor import forecast
 from parashot.doctor.checkout import checkout_checks
 from parashot.doctor.machine import Check, machine_checks, replicas
@@ -27,11 +28,11 @@ def run(command: argparse.Namespace) -> None:
     Outside of a study's folder only the machine is checked.
     """
     checks, parts = machine_checks(), dict[str, float]()
-    if PARAMS.exists():
+    if is_study():
         of_study, parts = _of_study(load_params(PARAMS))
         checks += of_study
     else:
-        checks.append(Check("study", f"no {PARAMS} in this folder", "only the machine was checked"))
+        checks.append(Check("study", "none in this folder", "only the machine was checked"))
     if command.json:
         tree = {"checks": [asdict(each) for each in checks], "forecast_seconds": parts}
         print(json.dumps(tree, indent=2, ensure_ascii=False))

@@ -65,7 +65,7 @@ def run(command: argparse.Namespace) -> None:
 
 
 def _file(named: Path) -> Path:
-    """Return the file to measure, seen from this folder. Raises `UsageError` where it can have no stage."""
+    """Return the file to measure, seen from this folder. Raises `UsageError` or `TaskError`."""
     if not Path(".dvc").is_dir():
         raise UsageError(f"{Path.cwd()}: no DVC project; go to the folder of yours, or run `dvc init` first")
     if is_study():
@@ -81,7 +81,7 @@ def _file(named: Path) -> Path:
 def _pipeline_with_stage(file: Path) -> str:
     """Return the text of dvc.yaml with the stage first: comments stay with the stages that they stand before.
 
-    Raises `UsageError` where it has one of this name.
+    Raises `ParamsError` where it has one of this name, or is not laid out in lines.
     """
     tree, text = _read(PIPELINE)
     stage = STAGE.format(file=file.as_posix(), report=REPORT, params=PARAMS)

@@ -27,7 +27,7 @@ def run(command: argparse.Namespace) -> None:
         recipe = load_recipe(command.name)
         print(json.dumps(asdict(recipe), indent=2) if command.json else " ".join(arguments(recipe.settings)))
     except UsageError:
-        if not sys.stdout.isatty():
+        if not command.json and not sys.stdout.isatty():
             # `dvc exp run $(parashot recipe TYPO)` would otherwise run with no argument at all
             print("-S no_such_recipe=0")
         raise

@@ -14,6 +14,8 @@ from parashot.files import replacing_folder
 from parashot.questions.summary import export
 from parashot.report.markdown import markdown
 
+REPORT = Path("reports/index.html")
+
 
 def run(command: argparse.Namespace) -> None:
     """Print the tables, or write them with the report and its figures, the overview first."""
@@ -30,7 +32,8 @@ def run(command: argparse.Namespace) -> None:
     with replacing_folder(command.to.resolve()) as folder:
         for file in (*figures, PARAMS):
             shutil.copyfile(file, folder / file.name)
-        shutil.copyfile("reports/index.html", folder / "report.html")
+        if REPORT.exists():
+            shutil.copyfile(REPORT, folder / "report.html")
         page = markdown(study, command.title, [figure.name for figure in figures])
         (folder / "README.md").write_text(page, encoding="utf-8")
 

@@ -119,7 +119,7 @@ def write_raw(
                     shapes.add(decode(image.data).shape)
                 except DataError as error:
                     if on_bad_image == "fail":
-                        advice = "replace it, or leave such images out with data.on_bad_image=skip"
+                        advice = "replace it (in a study data.on_bad_image=skip leaves such images out)"
                         raise DataError(f"{member}: {error}; {advice}") from error
                     skipped[member] = str(error)
                     continue

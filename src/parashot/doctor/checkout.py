@@ -60,8 +60,8 @@ def git(root: Path) -> Check:
         return Check("git", "no repository", means, "problem", fix)
     name, email = (output(root, "git", "config", f"user.{key}") for key in ("name", "email"))
     if name and email:
-        return Check("git", f"commits as {name} <{email}>", "dvc exp run and make study can commit")
-    means = "make study commits dvc.lock as parashot@localhost"
+        return Check("git", f"commits as {name} <{email}>", "dvc exp run and git commit work")
+    means = "dvc exp run --queue and git commit need them"
     fix = "git config user.name NAME && git config user.email ADDRESS"
     return Check("git", "no name or address to commit with", means, "warning", fix)
 
@@ -103,6 +103,6 @@ def disk(root: Path, needed: int) -> Check:
     free = shutil.disk_usage(root).free
     means = f"a study from nothing needs about {size(needed)}"
     if free < needed:
-        fix = "free some space (parashot clean), or move the checkout"
+        fix = "free some space (parashot clean --yes), or move the checkout"
         return Check("disk", f"{size(free)} free", means, "problem", fix)
     return Check("disk", f"{size(free)} free", means)

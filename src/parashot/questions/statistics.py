@@ -8,8 +8,8 @@ Statistician 69, 2015), which `scipy.stats.bootstrap` does not offer.
 
 Two settings: the logarithm of the ratio of their times in each round, so that what slowed the whole machine
 for a while cancels out; its mean, with an interval by Student's t. Where rounds were measured in several
-launches of the processes, each of which is a little faster or slower, the standard error is that of launches
-or that of rounds, whichever is larger.
+launches of the processes, each of which is a little faster or slower, the squared errors of launches and of
+the rounds within them add up.
 
 Many settings: each against the fastest, with intervals that hold together (`Ranking`).
 

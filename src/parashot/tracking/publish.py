@@ -47,7 +47,7 @@ class Published:
 def publish(
     store: Store, study: Study, folders: Iterable[Path], load_model: ModelLoader | None = None
 ) -> Published:
-    """Bring every run of every folder's records.jsonl into MLflow, under the run of the study.
+    """Bring the runs of every folder's records.jsonl into MLflow, under the run of the study.
 
     What was skipped is no run; the study has a tag with its reason.
     `load_model` reads the file that `Run.model` names; without it no model is saved. Runs of this experiment
@@ -83,8 +83,8 @@ def publish(
             experiment.write(above)
             for path in study.artifacts:
                 experiment.attach(above.uuid, path)
-            links = _links(experiment, runs, above, _NOTE_LENGTH - len(study.note))
-            note = "\n\n".join(filter(None, [study.note, links]))
+            answer = f"{study.note[: _NOTE_LENGTH - 2]}\n\n" if study.note else ""
+            note = answer + _links(experiment, runs, above, _NOTE_LENGTH - len(answer))
             experiment.set_tags(above.uuid, {**skipped, NOTE_TAG: note})
             experiment.close(above)
         published = len(missing) + is_new
@@ -162,6 +162,6 @@ def _links(experiment: Experiment, runs: Sequence[Run], above: Run, room: int) -
         restored = run.parent is None and not experiment.is_under(run.uuid, above.uuid)
         link = f"[{run.name}](#/experiments/{experiment.id}/runs/{experiment.run_id(run.uuid)})"
         lines.append(f"| {link} | {run.stage} | {run.status}{', restored from the cache' * restored} |")
-    while sum(len(line) + 1 for line in lines) > room:
+    while lines and sum(len(line) + 1 for line in lines) > room:
         lines.pop()
     return "\n".join(lines)

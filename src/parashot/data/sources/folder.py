@@ -23,7 +23,7 @@ def folder(path: Path) -> ImageStream:
     """
     files = [file.relative_to(path) for file in files_in(path) if is_image(file)]
     if not files:
-        raise DataError("no image in it; check data.archive")
+        raise DataError("no image in it; give a folder with a folder of images per class")
     depth = 0  # of the class or split folders: each folder around them is the only one of its level
     while len({file.parts[depth] for file in files}) == 1 and all(
         len(file.parts) > depth + 2 for file in files

@@ -47,7 +47,7 @@ def miniimagenet(folder: Path, per_class: int = IMAGES_PER_CLASS) -> ImageStream
             return ImageStream(_whole(images, splits, per_class), splits, "png, from arrays")
     raise DataError(
         "nothing in it looks like miniImageNet; wanted: images/ and train.csv, val.csv, test.csv, folders "
-        "named by WordNet id, or the pickles of learn2learn or Meta-Baseline; check data.archive"
+        "named by WordNet id, or the pickles of learn2learn or Meta-Baseline"
     )
 
 
@@ -99,7 +99,7 @@ def _whole(images: Iterable[RawImage], splits: Splits, per_class: int) -> Iterat
         if image.label not in known:
             raise DataError(
                 f"{image.label}/{image.name}: this class is none of the "
-                f"{len(known)} of miniImageNet; remove it, or use data.source=folder"
+                f"{len(known)} of miniImageNet; remove it (in a study data.source=folder takes any)"
             )
         counts[image.label] += 1
         yield image

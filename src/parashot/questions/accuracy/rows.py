@@ -71,9 +71,7 @@ def comparisons(
     )
     alike = {base, *same_algorithm}
     return [
-        replace(each, verdict="one algorithm")
-        if each.seeds == 1 and {each.first, each.second} <= alike
-        else each
+        replace(each, verdict="one algorithm") if {each.first, each.second} <= alike else each
         for each in compared
         if each
     ]
