@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import json
+import math
 import os
 import sys
 import time
@@ -30,7 +31,7 @@ WARMUP = 5
 
 
 def main(path: str, way_as_json: str, seconds: str) -> None:
-    """Train for some seconds, and print how long a step took."""
+    """Train for about so many seconds, and print how long a step took."""
     way = SimpleNamespace(**json.loads(way_as_json))
     if way.strategy not in STRATEGIES or way.precision not in ("fp32", "bf16"):
         sys.exit(f"{way.strategy} in {way.precision} is not written here by hand")
@@ -43,22 +44,25 @@ def main(path: str, way_as_json: str, seconds: str) -> None:
     optimizer = file.optimizer(network.parameters())
     if way.fused:
         optimizer = type(optimizer)(network.parameters(), **{**optimizer.defaults, "fused": True})
-    steps, begin = 0, 0.0
-    ready = WARMUP + way.prefetch * way.workers
+    begin, ready = time.perf_counter(), WARMUP + way.prefetch * way.workers
+    steps = last = 0
     for number, batch in enumerate(batches(file, way)):
-        if number == ready:
+        if number == 1:  # the first step sets things up
             begin = time.perf_counter()
+        if number == ready:
+            steps = agreed(float(seconds) * (ready - 1) / (time.perf_counter() - begin))
+            begin, last = time.perf_counter(), ready + steps - 1
         with torch.autocast("cpu", torch.bfloat16, enabled=way.precision == "bf16"):
             loss = file.loss(forward, batch)
         optimizer.zero_grad()
         loss.backward()
         if way.strategy == "allreduce":
-            for each in network.parameters():
-                if each.grad is not None:
-                    dist.all_reduce(each.grad.div_(dist.get_world_size()))
+            gradients = [each.grad for each in network.parameters() if each.grad is not None]
+            flat = torch.nn.utils.parameters_to_vector(gradients)
+            dist.all_reduce(flat.div_(dist.get_world_size()))
+            torch.nn.utils.vector_to_parameters(flat, gradients)
         optimizer.step()
-        steps = number + 1 - ready
-        if number >= ready and over(time.perf_counter() - begin > float(seconds)):
+        if steps and number == last:
             break
     if int(os.environ.get("RANK", "0")) == 0:
         print((time.perf_counter() - begin) / steps)
@@ -98,13 +102,12 @@ def batches(file: Any, way: SimpleNamespace) -> Iterator[Any]:
         yield from loader
 
 
-def over(mine: bool) -> bool:
-    """Whether the time is over for rank 0; all ranks have to take as many steps."""
-    if not dist.is_initialized():
-        return mine
-    said = torch.tensor(float(mine))
-    dist.broadcast(said, 0)
-    return bool(said)
+def agreed(steps: float) -> int:
+    """At least 5 steps, and as many in all ranks as rank 0 says."""
+    said = torch.tensor(max(5, math.ceil(steps)))
+    if dist.is_initialized():
+        dist.broadcast(said, 0)
+    return int(said)
 
 
 if __name__ == "__main__":

@@ -110,6 +110,8 @@ def test_the_lines_to_copy_share_batch_and_workers_out() -> None:
     assert "batch_size=3, num_workers=2, prefetch_factor=2, persistent_workers=True, sampler" in lines[1]
     assert "DistributedDataParallel" in lines[2] and 'autocast("cpu", torch.bfloat16)' in lines[3]
     assert to_copy(way(PLAIN), gpus=True) == ["DataLoader(dataset, batch_size=6, num_workers=0, ...)"]
+    by_hand = to_copy(replace(way("by hand", replicas=2), strategy="allreduce"), gpus=False)
+    assert "torch.distributed.all_reduce(flat.div_(2))" in by_hand  # one message, as it was measured
     all_on = replace(way("all", precision="fp16"), channels_last=True, fused=True, compile="default")
     text = "\n".join(to_copy(replace(all_on, pin_memory=True), gpus=True))
     parts = "channels_last", "fused=True", "network.compile", "pin_memory=True", "float16", "GradScaler"

@@ -17,6 +17,12 @@ STRATEGY_RANKS = {"serial": 1, "dp": 1}
 DTYPES = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 """What autocast is told."""
 
+BY_HAND = """\
+gradients = [each.grad for each in network.parameters()]  # after backward
+flat = torch.nn.utils.parameters_to_vector(gradients)
+torch.distributed.all_reduce(flat.div_({ranks}))
+torch.nn.utils.vector_to_parameters(flat, gradients)"""
+
 MARGIN = 0.05
 """A way that takes at most so much longer is as good."""
 
@@ -84,7 +90,7 @@ def to_copy(way: OwnWay, gpus: bool) -> list[str]:
         "dp": "network = torch.nn.DataParallel(network)  # on GPUs",
         "ddp": "network = torch.nn.parallel.DistributedDataParallel(network)",
         "fsdp": "torch.distributed.fsdp.fully_shard(network)",
-        "allreduce": f"torch.distributed.all_reduce(each.grad.div_({ranks}))  # of each parameter",
+        "allreduce": BY_HAND.format(ranks=ranks),
     }
     dtype = DTYPES.get(way.precision)
     lines = {
@@ -92,7 +98,7 @@ def to_copy(way: OwnWay, gpus: bool) -> list[str]:
         _loader(way, ranks): True,
         "network = network.to(memory_format=torch.channels_last)": way.channels_last,
         f"network.compile(mode={way.compile!r})": way.compile != DEFAULTS["compile"],
-        wraps.get(way.strategy, ""): way.strategy in wraps,
+        **dict.fromkeys(wraps.get(way.strategy, "").splitlines(), True),
         "optimizer = YOUR_OPTIMIZER(..., fused=True)": way.fused,
         'torch.set_float32_matmul_precision("high")': way.precision == "tf32",
         f'with torch.autocast("{device}", {dtype}):  # around the loss': dtype is not None,
