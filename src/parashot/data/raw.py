@@ -119,7 +119,7 @@ def write_raw(
                     shapes.add(decode(image.data).shape)
                 except DataError as error:
                     if on_bad_image == "fail":
-                        advice = "replace it (in a study data.on_bad_image=skip leaves such images out)"
+                        advice = "replace it, or in a study leave such images out by data.on_bad_image=skip"
                         raise DataError(f"{member}: {error}; {advice}") from error
                     skipped[member] = str(error)
                     continue
