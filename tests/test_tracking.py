@@ -207,7 +207,8 @@ def test_what_was_cut_off_is_completed(checkout: Checkout) -> None:
 
 def test_the_study_holds_its_report_and_links_its_runs(checkout: Checkout) -> None:
     skipped = a_run("fsdp", status="skipped", tags={"reason": "no GPU"}, metrics=())
-    folder = checkout.record("train", a_run("ddp"), skipped)
+    off = a_run("long", status="skipped", tags={"reason": "off"}, parent="uuid-warm-up", metrics=())
+    folder = checkout.record("train", a_run("ddp"), skipped, a_run("warm-up"), off)
     reports, summary = checkout.root / "reports", checkout.root / "results/summary.json"
     reports.mkdir()
     (reports / "index.html").write_text("the report")
@@ -231,6 +232,7 @@ def test_the_study_holds_its_report_and_links_its_runs(checkout: Checkout) -> No
     assert study.data.tags[NOTE_TAG].startswith("Train with ddp.\n\n| run |")
     assert f"[ddp]{link}" in study.data.tags[NOTE_TAG]
     assert study.data.tags["skipped.train.fsdp"] == "no GPU"
+    assert study.data.tags["skipped.train.long"] == "off" and "warm-up" not in runs
 
     assert checkout.publish(folder, study=dataclasses.replace(report, name="x")) == Published(already_there=2)
     for changes in ({"metrics": {"claims.confidence": 0.9}}, {"params": {"claims.confidence": "0.9"}}, {}):

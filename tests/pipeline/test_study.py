@@ -54,7 +54,11 @@ def recorded_runs(checkout: Checkout) -> set[str]:
     """What MLflow has to hold: all records but those of what was skipped."""
     files = checkout.root.glob("results/**/records.jsonl")
     records = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    return {each["uuid"] for each in records if each["status"] != "skipped"}
+    ran = [each for each in records if each["status"] != "skipped"]
+    above = {each["parent"] for each in records} - {
+        each["parent"] for each in ran
+    }  # of what was skipped alone
+    return {each["uuid"] for each in ran} - above
 
 
 def test_every_part_of_the_summary_is_filled(studied: Checkout) -> None:

@@ -55,11 +55,12 @@ def publish(
     `RecordError` for records that are missing; a later call brings in what is not there yet.
     """
     every = [(folder, run) for folder in folders for run in read_runs(folder / "records.jsonl")]
-    records = [each for each in every if each[1].status != "skipped"]
+    off = _skipped([run for _, run in every])
+    records = [each for each in every if each[1].uuid not in off]
     skipped = {
-        f"skipped.{run.stage}.{run.name}": run.tags.get("reason", "")
+        f"skipped.{run.stage}.{run.name}": run.tags["reason"]
         for _, run in every
-        if run.status == "skipped"
+        if run.uuid in off and "reason" in run.tags
     }
     records.sort(key=lambda each: each[1].parent is not None)  # parents first
     runs = [run for _, run in records]
@@ -118,6 +119,13 @@ class Live:
         except Exception as error:
             self._given_up = True
             log.warning("MLflow shows no more of this training: %s", one_line(error))
+
+
+def _skipped(runs: Sequence[Run]) -> set[str]:
+    """Runs that were skipped, and those above nothing else, by uuid."""
+    skipped = {run.uuid for run in runs if run.status == "skipped"}
+    above = {run.parent for run in runs if run.uuid in skipped and run.parent is not None}
+    return skipped | (above - {run.parent for run in runs if run.uuid not in skipped})
 
 
 def _run_of(study: Study, runs: Sequence[Run]) -> Run:
