@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 import reprlib
 import types
@@ -26,6 +25,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from parashot.errors import ParamsError, one_line
+from parashot.plain import did_you_mean
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -125,9 +125,7 @@ def _message(kind: Any, found: Any, key: str, fault: ErrorDetails) -> str:
     where = ".".join(place) or "params.yaml"
     if fault["type"] in _UNKNOWN:
         known = list(keys(section))
-        near = difflib.get_close_matches(place[-1], known, n=1)
-        advice = f"did you mean {near[0]}? " if near else ""
-        return f"{where}: unknown key; {advice}known here: {', '.join(known)}"
+        return f"{where}: unknown key; {did_you_mean(place[-1], known)}known here: {', '.join(known)}"
     if fault["type"] == "missing":
         return f"{where}: missing; it must be {allowed(hint)}"
     if dataclasses.is_dataclass(hint):

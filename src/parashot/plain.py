@@ -1,9 +1,10 @@
-"""Text for a terminal or a spreadsheet: aligned columns, and names that can disturb neither."""
+"""Text for a terminal or a spreadsheet: aligned columns, names that can disturb neither, a likely one."""
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _LONGEST = 2_000
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
@@ -33,3 +34,9 @@ def line(text: str) -> str:
 def cell(text: str) -> str:
     """Return `text` for a CSV, with a `'` before what a spreadsheet would take for a formula."""
     return f"'{text}" if _FORMULA.match(text) else text
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Ask for the nearest of `known`, with a space at the end; empty where none is near."""
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {near[0]}? " if near else ""

@@ -7,7 +7,6 @@ own copy of the images (`data.archive`) outlives a change of recipe, except that
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from parashot.errors import UsageError
 from parashot.parsing import Value, read_yaml
+from parashot.plain import did_you_mean
 
 DEFAULT = "quick"
 FOLDER = Path(__file__).with_name("recipes")
@@ -38,8 +38,9 @@ def recipe_names() -> list[str]:
 def load_recipe(name: str) -> Recipe:
     """Return the recipe `name`. Raises `UsageError` for a name that is not known."""
     if name not in (known := recipe_names()):
-        near = [f"did you mean {each}? " for each in difflib.get_close_matches(name, known, n=1)]
-        raise UsageError(f"recipe {name!r} is unknown; {''.join(near)}there are {', '.join(known)}")
+        raise UsageError(
+            f"recipe {name!r} is unknown; {did_you_mean(name, known)}there are {', '.join(known)}"
+        )
     own = _read(name)
     default = {key: value for key, value in _read(DEFAULT)["set"].items() if key != "data.archive"}
     return Recipe(name, own["description"], own["hardware"], {**default, **own["set"]})

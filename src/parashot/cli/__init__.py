@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module, metadata
 from pathlib import Path
 
 from parashot.command import guarded
+from parashot.plain import did_you_mean
 
 PARAMS, PIPELINE, REPORT = Path("params.yaml"), Path("dvc.yaml"), Path("parashot-report")
 TRAINING = "training"
@@ -27,8 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     whole = parser()
     if words and not words[0].startswith("-") and words[0] not in COMMANDS:
-        near = [f"; did you mean {each}?" for each in difflib.get_close_matches(words[0], COMMANDS, n=1)]
-        whole.error(f"there is no command {words[0]}{''.join(near)}")
+        whole.error(f"there is no command {words[0]}; {did_you_mean(words[0], COMMANDS)}".rstrip("; "))
     command = whole.parse_args(words)
     return guarded(lambda: import_module(f"parashot.cli.{command.command}").run(command))
 
