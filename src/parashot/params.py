@@ -65,9 +65,11 @@ class ModelParams:
 
     embedding: Literal["conv4", "conv4_pooled", "bottleneck", "resnet12"]
     image_size: Annotated[Whole, Field(ge=16, le=1024)]
+    test_size: Annotated[Whole, Field(ge=16, le=1024)] | None
     pairing: Pairing
     shots: Literal["mean", "sum"]
     head: Head
+    grids: Distinct[Annotated[Whole, Field(ge=1, le=7)]]
     init: Literal["kaiming", "xavier", "normal", "orthogonal"]
     norm_episodes: Annotated[Whole, Field(ge=0)]
 

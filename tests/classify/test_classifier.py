@@ -14,7 +14,7 @@ from parashot import Classifier, ModelParams, RelationNetwork, build_network, pr
 from parashot.errors import DataError
 
 pytestmark = pytest.mark.usefixtures("one_core")
-MODEL = ModelParams("conv4", 16, "auto", "mean", "relation", "kaiming", 0)
+MODEL = ModelParams("conv4", 16, None, "auto", "mean", "relation", (1,), "kaiming", 0)
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ from parashot.model.relation import BottleneckHead, ConvHead
 from parashot.model.residual import ResidualHead
 from parashot.params import ModelParams
 
-CONV4 = ModelParams("conv4", 16, "auto", "mean", "relation", "kaiming", 0)
+CONV4 = ModelParams("conv4", 16, None, "auto", "mean", "relation", (1,), "kaiming", 0)
 
 
-def built(**model: str) -> RelationNetwork:
+def built(**model: object) -> RelationNetwork:
     return build_network(replace(CONV4, **model), seed=0).double()  # type: ignore[arg-type]
 
 
@@ -144,6 +144,23 @@ def test_a_residual_head_begins_as_the_cosine_of_centred_mean_maps() -> None:
     expected = F.cosine_similarity(centred[0][:, None], centred[1][None], dim=-1)
     torch.testing.assert_close(cosine[0], expected)
     assert cosine.abs().max() > 0.1
+
+
+def test_cosines_over_grids_are_the_mean_of_those_over_each() -> None:
+    network = built(head="residual", grids=(1, 3)).eval()
+    head = network.relation
+    assert isinstance(head, ResidualHead)
+    head.centre.uniform_(-0.1, 0.1, generator=torch.Generator().manual_seed(2))
+    supports, queries = maps_of(network, *episodes(1, 3, 2, 1))
+    expected = []
+    for grid in (1, 3):
+        classes, asked = (
+            (F.adaptive_avg_pool2d(maps, grid) - head.centre[:, None, None]).flatten(1)
+            for maps in (supports[0].mean(1), queries[0])
+        )
+        expected.append(F.cosine_similarity(asked[:, None], classes[None], dim=-1))
+    torch.testing.assert_close(network.cosine(supports, queries)[0], sum(expected) / 2)
+    assert (expected[0] - expected[1]).abs().max() > 0.01
 
 
 @pytest.mark.parametrize("head", ["relation", "residual"])

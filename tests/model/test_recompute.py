@@ -13,7 +13,8 @@ from parashot.params import ModelParams
 
 
 def networks(embedding: str) -> tuple[RelationNetwork, RelationNetwork]:
-    usual = build_network(ModelParams(embedding, 16, "split", "mean", "relation", "kaiming", 0), seed=0)  # type: ignore[arg-type]
+    params = ModelParams(embedding, 16, None, "split", "mean", "relation", (1,), "kaiming", 0)  # type: ignore[arg-type]
+    usual = build_network(params, seed=0)
     frugal = copy.deepcopy(usual.double().train())
     keep_less(frugal)
     return usual, frugal

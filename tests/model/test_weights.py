@@ -18,7 +18,7 @@ from parashot.model.network import build_network
 from parashot.model.weights import METADATA, begin_with_embedding, load_network, save_weights
 from parashot.params import ModelParams
 
-PARAMS = ModelParams("conv4", 16, "split", "sum", "relation", "xavier", 0)
+PARAMS = ModelParams("conv4", 16, None, "split", "sum", "relation", (1,), "xavier", 0)
 
 
 @pytest.fixture
@@ -39,6 +39,14 @@ def test_a_network_comes_back(saved: Path) -> None:
     assert not loaded.training
     assert (loaded.pairing, loaded.shots) == ("split", "sum")
     assert torch.equal(loaded(support, query), network.eval()(support, query))
+
+
+def test_a_file_from_before_grids_and_test_size_is_read_as_it_was_meant(saved: Path) -> None:
+    new = {"grids", "test_size", "norm_episodes"}
+    older = {name: value for name, value in vars(PARAMS).items() if name not in new}
+    saved.write_bytes(_with(_described(model=older))(saved.read_bytes()))
+    network = load_network(saved)
+    assert (network.grids, network.test_size, network.image_size) == ((1,), 16, 16)
 
 
 def test_equal_states_give_equal_bytes(saved: Path, tmp_path: Path) -> None:

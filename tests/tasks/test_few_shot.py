@@ -69,6 +69,14 @@ def count_embedded(network: RelationNetwork, monkeypatch: pytest.MonkeyPatch) ->
     return seen
 
 
+def test_images_are_tested_at_a_size_of_their_own(episodes: EpisodeSet) -> None:
+    larger = build_network(tiny_params({"model.test_size": 24}).model, seed=0)
+    assert larger.image_size == 16
+    assert evaluation.ready_images(larger, episodes.split, episodes.rows[0, 0]).shape[-2:] == (24, 24)
+    alike = build_network(tiny_params({"model.image_size": 24}).model, seed=0)
+    assert torch.equal(episode_scores(larger, episodes), episode_scores(alike, episodes))
+
+
 def test_each_image_is_embedded_once_for_the_accuracy_of_each_episode_in_eval_mode(
     network: RelationNetwork, episodes: EpisodeSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,7 +72,7 @@ class Classifier:
 
     def _embedded(self, images: Sequence[Pixels]) -> Tensor:
         """Return maps [m, C, h, w]."""
-        size = self._network.image_size
+        size = self._network.test_size
         pixels = torch.from_numpy(np.stack([resize_square(each, size) for each in images])).movedim(-1, -3)
         some = (each.to(self._device) for each in pixels.split(_IMAGES_AT_ONCE))
         return torch.cat([self._network.embed(prepare(each, size)) for each in some])

@@ -29,7 +29,7 @@ def run(command: argparse.Namespace) -> None:
     shots, images = find_shots(command.shots), find_images(command.images)
     weights = chosen_weights(command.weights)
     network = load_network(weights)
-    side = network.image_size
+    side = network.test_size
     examples = {label: [read_square(path, side) for path in files] for label, files in shots.items()}
     classifier = Classifier(network, examples)
     broken: list[str] = []

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from parashot.model.grids import vectors
 from parashot.model.network import RelationNetwork
 from parashot.model.relation import in_full_precision
 from parashot.model.residual import ResidualHead
@@ -42,9 +43,9 @@ LAYERS: dict[str, Callable[[int, int], nn.Linear | CosineLayer]] = {
 
 
 class ImageClassifier(nn.Module):
-    """A layer over the mean maps of a network's embedding (Chen et al., Meta-Baseline, ICCV 2021).
+    """A layer over the averages of a network's maps (Chen et al., Meta-Baseline, ICCV 2021, over mean maps).
 
-    What it teaches the embedding is what the cosine of mean maps compares; the layer itself is thrown away.
+    What it teaches the embedding is what cosines compare; the layer itself is thrown away.
     A residual head's centre follows the maps meanwhile.
     """
 
@@ -52,7 +53,8 @@ class ImageClassifier(nn.Module):
         super().__init__()
         self.network = network
         with torch.random.fork_rng(devices=[]):  # a layer draws first weights when it is made
-            self.layer = LAYERS[layer](network.embedding.channels, classes)
+            fields = sum(grid * grid for grid in network.grids)
+            self.layer = LAYERS[layer](network.embedding.channels * fields, classes)
         nn.init.kaiming_normal_(self.layer.weight, generator=torch.Generator().manual_seed(seed))
         if isinstance(self.layer, nn.Linear):
             nn.init.zeros_(self.layer.bias)
@@ -63,4 +65,4 @@ class ImageClassifier(nn.Module):
         head = self.network.relation
         if self.training and isinstance(head, ResidualHead):
             head.move_centre(maps)
-        return in_full_precision(self.layer, maps.mean((-2, -1)))
+        return in_full_precision(self.layer, vectors(maps, self.network.grids))

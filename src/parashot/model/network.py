@@ -28,10 +28,13 @@ class RelationNetwork(nn.Module):
         embedding = EMBEDDINGS[params.embedding]()
         self.embedding = embedding
         head = HEADS[params.embedding](embedding.channels)
-        self.relation = ResidualHead(head, embedding.channels) if params.head == "residual" else head
+        residual = params.head == "residual"
+        self.relation = ResidualHead(head, embedding.channels, params.grids) if residual else head
         self.pairing = params.pairing
         self.shots = params.shots
+        self.grids = params.grids
         self.image_size = params.image_size  # pixels it is trained at; its layers take others too
+        self.test_size = params.test_size or params.image_size
 
     def forward(self, support: Tensor, query: Tensor) -> Tensor:
         """Scores [b, q, n] of support [b, n, k, 3, h, w] and query [b, q, 3, h, w].
@@ -61,7 +64,7 @@ class RelationNetwork(nn.Module):
     def cosine(self, support_maps: Tensor, query_maps: Tensor) -> Tensor:
         """Cosines [b, q, n] of the same maps as for `relate`: what the embedding alone says."""
         centre = self.relation.centre if isinstance(self.relation, ResidualHead) else None
-        return cosines(self._pairs(support_maps, query_maps), centre)
+        return cosines(self._pairs(support_maps, query_maps), self.grids, centre)
 
     def judge(self, support_maps: Tensor, query_maps: Tensor) -> Tensor:
         """Scores of `relate`, cosines of the same maps, and scores of the relation head alone: [b, 3, q, n].
@@ -73,7 +76,7 @@ class RelationNetwork(nn.Module):
             cosine, alone = self.relation.parts(pairs)
             scores = self.relation.join(cosine, alone)
         else:
-            cosine, scores = cosines(pairs), self.relation(pairs)
+            cosine, scores = cosines(pairs, self.grids), self.relation(pairs)
             alone = scores
         parts = [
             each.view(pairs.query.shape[0], pairs.query.shape[1], -1) for each in (scores, cosine, alone)

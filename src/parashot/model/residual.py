@@ -10,11 +10,12 @@ b episodes, n classes, q queries of an episode, C channels, h × w pixels.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from parashot.model.grids import directions
 from parashot.model.pairing import Pairs
 
 _FIRST_TEMPERATURE = 10.0
@@ -27,15 +28,16 @@ _MOMENTUM = 0.01
 class ResidualHead(nn.Module):
     """Scores = temperature · cosine of class and query + score of a relation head.
 
-    Cosines are taken of mean maps less their `centre`, the running mean over training images: after a ReLU
-    all vectors lie in one corner of space, and most of their cosine is that corner's.
+    Cosines are taken of maps, averaged over `grids`, less their `centre`, the running mean over training
+    images: after a ReLU all vectors lie in one corner of space, and most of their cosine is that corner's.
     """
 
     centre: Tensor
 
-    def __init__(self, head: nn.Module, channels: int) -> None:
+    def __init__(self, head: nn.Module, channels: int, grids: Sequence[int]) -> None:
         super().__init__()
         self.head = head
+        self.grids = grids
         # of one dimension, for FSDP shards no scalars
         self.log_temperature = nn.Parameter(torch.tensor([math.log(_FIRST_TEMPERATURE)]))
         self.register_buffer("centre", torch.zeros(channels))
@@ -49,7 +51,7 @@ class ResidualHead(nn.Module):
 
     def parts(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Cosines and the relation head's scores, [b q n, 1] each."""
-        return cosines(pairs, self.centre).view(-1, 1), self.head(pairs)
+        return cosines(pairs, self.grids, self.centre).view(-1, 1), self.head(pairs)
 
     def join(self, cosine: Tensor, relation: Tensor) -> Tensor:
         """Scores of the two `parts`."""
@@ -68,17 +70,15 @@ class ResidualHead(nn.Module):
         last.weight.zero_()
 
 
-def cosines(pairs: Pairs, centre: Tensor | None = None) -> Tensor:
-    """Cosines [b, q, n] of the mean maps of classes and queries, less a `centre` [C] if there is one.
+def cosines(pairs: Pairs, grids: Sequence[int], centre: Tensor | None = None) -> Tensor:
+    """Cosines [b, q, n] of the maps of classes and queries less a `centre` [C] if there is one.
 
-    In 32 bits at least: half precision would round away what tells classes apart.
+    Maps are averaged over each of `grids`, and the mean of the cosines is taken; in 32 bits at least.
     """
-    support, query = (_direction(maps, centre) for maps in (pairs.support, pairs.query))
+    support, query = (
+        directions(maps.flatten(0, 1), grids, centre).unflatten(0, maps.shape[:2])
+        for maps in (pairs.support, pairs.query)
+    )
     with torch.autocast(support.device.type, enabled=False):
-        return query @ support.mT
-
-
-def _direction(maps: Tensor, centre: Tensor | None) -> Tensor:
-    """Unit vectors [b, i, C] of maps [b, i, C, h, w]."""
-    vectors = (maps if maps.dtype.itemsize > 2 else maps.float()).mean((-2, -1))
-    return F.normalize(vectors if centre is None else vectors - centre, dim=-1)
+        found: Tensor = query @ support.mT
+    return found

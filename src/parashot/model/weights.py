@@ -55,8 +55,8 @@ def load_network(path: Path) -> RelationNetwork:
     if content.get("format") != FORMAT:
         raise ParashotError(f"{path}: format {content.get('format')!r}, not {FORMAT}; train again")
     params = content.get("model")
-    if isinstance(params, dict):  # of a file written before there was this one
-        params = {"norm_episodes": 0, **params}
+    if isinstance(params, dict):  # of a file written before there were these
+        params = {"norm_episodes": 0, "grids": [1], "test_size": None, **params}
     with torch.random.fork_rng(devices=[]):
         network = RelationNetwork(parse(ModelParams, params, f"{path}: model"))
     if _shapes(state) != _shapes(network.state_dict()):

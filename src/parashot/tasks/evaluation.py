@@ -129,7 +129,7 @@ def ready_images(
 ) -> torch.Tensor:
     """Images of `rows` [m] as `network` wants them and where it is, float32 [m, 3, h, w]."""
     images = torch.from_numpy(split.images.take(rows, axis=0)).movedim(-1, -3)
-    return prepare(images.to(next(network.parameters()).device), network.image_size)
+    return prepare(images.to(next(network.parameters()).device), network.test_size)
 
 
 def _related_group(network: RelationNetwork, relate: Relate, episodes: EpisodeSet) -> Iterator[torch.Tensor]:

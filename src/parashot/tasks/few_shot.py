@@ -37,7 +37,7 @@ def measure(
 ) -> TaskAccuracy:
     """Measure the network of a file on `count` episodes of a split, `transductive` of them that way, too.
 
-    It works at the size it was trained at, on a GPU where there is one. Raises `ParashotError` where the file
+    It works at its `test_size`, on a GPU where there is one. Raises `ParashotError` where the file
     is no network, and `DataError` for a single transductive episode and as `draw_split` does.
     """
     if transductive == 1:

@@ -118,7 +118,7 @@ class TaskAccuracy:
     episodes: int
     accuracy: float
     accuracy_ci95: float
-    cosine_accuracy: float  # of the mean maps, without the relation head
+    cosine_accuracy: float  # of averaged maps, without the relation head
     cosine_accuracy_ci95: float
     relation_accuracy: float  # of the relation head alone
     relation_accuracy_ci95: float
