@@ -31,6 +31,11 @@ def two_replicas(context: Context, file: Path) -> Compared:
     return check_rank(context, own_task(file), own_parallel(), ways)
 
 
+def with_batch_norm(context: Context, file: Path) -> Compared:
+    ddp = Way("ddp", "ddp", 2, 1, 6, 0, "fp32", "none")
+    return check_rank(context, own_task(file), own_parallel(), [ddp], has_batch_norm=True)
+
+
 def edited(folder: Path, name: str, changes: dict[str, str], top: str = "") -> Path:
     """The user's file with lines above it, and words of it replaced, one after another."""
     file = write_own(folder, name)
@@ -52,6 +57,21 @@ def test_a_gradient_that_is_not_that_of_one_process_is_noticed(ranks: StandingRa
     assert in_words(FirstStep((), False), same) == []
     assert "SyncBatchNorm" in in_words(FirstStep((), True), norm)[0]
     assert "no mean" in in_words(FirstStep((), False), norm)[0]
+
+
+def test_a_loss_that_is_a_sum_is_told_beside_batch_norm(ranks: StandingRanks, tmp_path: Path) -> None:
+    norm = {"nn.Tanh()": "nn.BatchNorm1d(8)"}
+    mean = ranks(2, with_batch_norm, edited(tmp_path, "own_norm_mean", norm))
+    total = ranks(
+        2, with_batch_norm, edited(tmp_path, "own_norm_sum", {**norm, "    return F": "    return 6 * F"})
+    )
+    per_batch = {**norm, "    return F": "    return len(batch['x']) * F"}
+    summed = ranks(2, with_batch_norm, edited(tmp_path, "own_norm_summed", per_batch))
+    assert all(each.differing == ["ddp"] for each in (mean, total, summed))
+    for found, told in ((mean, False), (total, False), (summed, True)):
+        [line] = in_words(FirstStep((), True), found)
+        assert "SyncBatchNorm" in line
+        assert ("no mean" in line) == told
 
 
 @pytest.mark.parametrize("needs", ["<= 8", ">= 5"])

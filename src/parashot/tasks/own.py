@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import Dataset, IterableDataset, default_collate
@@ -47,7 +48,7 @@ class OwnTask(Task):
     gets. workers, prefetch, pin_memory: of its DataLoader, the workers of the whole machine. fused: whether
     the optimizer updates all parameters by one kernel. cuttable: whether a batch can be cut into batches of
     fewer samples. random: False switches dropout of the network off, and reads each sample with random
-    numbers of its own.
+    numbers of its own. batch_statistics: False lets batch norm use its running statistics in training, too.
     """
 
     file: Path
@@ -59,6 +60,7 @@ class OwnTask(Task):
     items: int = 0
     cuttable: bool = True
     random: bool = True
+    batch_statistics: bool = True
 
     remedy = "the loss is not finite: set a smaller learning rate"
 
@@ -66,7 +68,11 @@ class OwnTask(Task):
         with own_errors(self.file), torch.random.fork_rng(devices=[]):
             torch.manual_seed(SEED)
             network: nn.Module = load_file(self.file).network()
-        return network if self.random else without_dropout(network)
+        if not self.random:
+            without_dropout(network)
+        if not self.batch_statistics:
+            without_batch_statistics(network)
+        return network
 
     def batches(
         self, plan: Plan, context: Context, first: int = 0, *, in_process: bool = False
@@ -108,14 +114,21 @@ class OwnTask(Task):
         return optimizer
 
 
-def without_dropout(network: nn.Module) -> nn.Module:
+def without_dropout(network: nn.Module) -> None:
     """Switch dropout off in a network's layers, and in its layers of attention."""
     for module in network.modules():
         if isinstance(module, _DropoutNd):
             module.p = 0.0
         elif isinstance(getattr(module, "dropout", None), float):
             vars(module)["dropout"] = 0.0
-    return network
+
+
+def without_batch_statistics(network: nn.Module) -> None:
+    """Keep a network's batch norms in eval mode, whatever the mode of the network."""
+    for module in network.modules():
+        if isinstance(module, _BatchNorm):
+            module.eval()
+            vars(module)["train"] = lambda mode=True: None
 
 
 @dataclass

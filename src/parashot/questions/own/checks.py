@@ -74,7 +74,8 @@ class Compared:
 
     gradients: of each strategy but those that are skipped. repeats: whether one process computes the same
     gradient twice. same_samples: whether all ranks read the same ones at the same places. comparable: whether
-    there is a gradient to compare with.
+    there is a gradient to compare with. differs_besides_norm: whether a gradient differs even where batch
+    norm uses its running statistics.
     """
 
     gradients: list[GradientCheck] = field(default_factory=list)
@@ -82,6 +83,7 @@ class Compared:
     repeats: bool = True
     same_samples: bool = True
     comparable: bool = True
+    differs_besides_norm: bool = False
 
     @property
     def differing(self) -> list[str]:
@@ -229,21 +231,29 @@ def check_rank(
 ) -> Compared:
     """Compare the gradient of each strategy with that of one process, in float64 and without dropout.
 
-    A few samples do where nothing differs, or batch norm says why. Otherwise a whole batch decides: a loss
-    may need more than those. A strategy that raises an error, on all ranks alike, is skipped.
+    A few samples do where nothing differs, or nothing besides batch norm. Otherwise a whole batch decides: a
+    loss may need more than those. A strategy that raises an error, on all ranks alike, is skipped.
     """
     torch.set_num_threads(context.placement.threads_per_replica)
     control, exact = control_group(context), replace(task, random=False)
+
+    def compare(task: OwnTask) -> Compared:
+        found = _compared(context, control, task, parallel, ways)
+        if not (has_batch_norm and from_all_ranks(bool(found.differing), context, control)[0]):
+            return found
+        at_rest = _compared(context, control, replace(task, batch_statistics=False), parallel, ways)
+        return replace(found, differs_besides_norm=bool(at_rest.differing))
+
     read = [each for each in from_all_ranks(_digests(task), context, control) if each]
     same, few = all(each == read[0] for each in read), COMPARED * context.placement.replicas
     if few < task.batchsz:
         with suppress(TaskError):
-            found = _compared(context, control, replace(exact, batchsz=few), parallel, ways)
-            unexplained = bool(found.differing) and not has_batch_norm
+            found = compare(replace(exact, batchsz=few))
+            unexplained = found.differs_besides_norm if has_batch_norm else bool(found.differing)
             doubtful = unexplained or bool(found.skipped) or not found.comparable
             if not from_all_ranks(doubtful, context, control)[0]:  # the main rank compares
                 return replace(found, same_samples=same)
-    return replace(_compared(context, control, exact, parallel, ways), same_samples=same)
+    return replace(compare(exact), same_samples=same)
 
 
 def _compared(
@@ -329,6 +339,8 @@ def _cause(first: FirstStep, compared: Compared) -> str:
         return "their samples are not the same"
     if not compared.repeats:
         return "one process does not compute the same twice either, for it draws random numbers"
-    if first.has_batch_norm:
-        return "batch norm takes each replica's share by itself (torch.nn.SyncBatchNorm, on GPUs, does not)"
-    return "the loss is no mean over the samples of a batch, or it depends on more than its samples"
+    norm = "batch norm takes each replica's share by itself (torch.nn.SyncBatchNorm, on GPUs, does not)"
+    loss = "the loss is no mean over the samples of a batch, or it depends on more than its samples"
+    if not first.has_batch_norm:
+        return loss
+    return f"{norm}, and {loss}" if compared.differs_besides_norm else norm
