@@ -57,6 +57,21 @@ def test_a_table_for_people(tiny_packed: Path, weights: Path, capsys: pytest.Cap
     assert "transductive" not in printed
 
 
+def test_other_sizes_grids_and_mirror_images_are_tested_on_request(
+    tiny_packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, weights, told = tiny_params().model, tmp_path / "model.safetensors", []
+    save_weights(weights, model, build_network(model, seed=1).state_dict())
+    for words in ([], ["--image-size", 24], ["--mirrored"], ["--grids", 1, 2]):
+        assert run("--data", tiny_packed, "--weights", weights, *SHAPE, "--json", *words) == 0
+        told.append(json.loads(capsys.readouterr().out))
+    settings = [(each.get("image_size"), each.get("mirrored"), each.get("grids")) for each in told]
+    assert settings == [(None, None, None), (24, None, None), (None, True, None), (None, None, [1, 2])]
+    usual, large, mirrored, grids = (each["test_accuracy"] for each in told)
+    assert len({usual, large, mirrored}) == 3
+    assert usual == grids  # this head has no cosine
+
+
 def test_a_copy_of_miniimagenet_is_packed_on_the_way(
     weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

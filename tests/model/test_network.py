@@ -161,6 +161,8 @@ def test_cosines_over_grids_are_the_mean_of_those_over_each() -> None:
         expected.append(F.cosine_similarity(asked[:, None], classes[None], dim=-1))
     torch.testing.assert_close(network.cosine(supports, queries)[0], sum(expected) / 2)
     assert (expected[0] - expected[1]).abs().max() > 0.01
+    network.compare_by((3,))
+    torch.testing.assert_close(network.judge(supports, queries)[0, 1], expected[1])
 
 
 @pytest.mark.parametrize("head", ["relation", "residual"])

@@ -14,7 +14,7 @@ from parashot.data.pack import packed_images
 from parashot.errors import DataError
 from parashot.plain import aligned
 from parashot.progress import OneLine, passing
-from parashot.tasks.few_shot import measure
+from parashot.tasks.few_shot import Changes, measure
 from parashot.train.records import TaskAccuracy
 
 
@@ -28,13 +28,16 @@ def run(command: argparse.Namespace) -> None:
             packed = stack.enter_context(packed_images(command.data, passing))
         except DataError as error:
             raise DataError(f"--data {error}") from error
-        task = measure(weights, packed, split, spec, command.episodes, seed, command.transductive)
+        changes = Changes(command.image_size, tuple(command.grids or ()) or None, command.mirrored)
+        task = measure(weights, packed, split, spec, command.episodes, seed, command.transductive, changes)
     if not command.json:
         print(_table(task), end="")
         return
     tree = asdict(task)
     accuracy = {f"{split}_{key}": tree.pop(key) for key in ("accuracy", "accuracy_ci95")}
-    print(json.dumps({"weights": str(weights), "split": split, "seed": seed, **accuracy, **tree}, indent=2))
+    changed = {key: each for key, each in asdict(changes).items() if each}
+    about = {"weights": str(weights), "split": split, "seed": seed, **changed}
+    print(json.dumps({**about, **accuracy, **tree}, indent=2))
 
 
 def _table(task: TaskAccuracy) -> str:

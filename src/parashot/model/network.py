@@ -6,7 +6,7 @@ m images, C channels of a map, h × w pixels. Scores are relation scores before 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 import torch
@@ -32,7 +32,7 @@ class RelationNetwork(nn.Module):
         self.relation = ResidualHead(head, embedding.channels, params.grids) if residual else head
         self.pairing = params.pairing
         self.shots = params.shots
-        self.grids = params.grids
+        self.grids: Sequence[int] = params.grids
         self.image_size = params.image_size  # pixels it is trained at; its layers take others too
         self.test_size = params.test_size or params.image_size
 
@@ -49,6 +49,12 @@ class RelationNetwork(nn.Module):
         """Let batch norm take `count` episodes at a time while it trains (0: all), of n k + q images each."""
         norm_by_groups(self.embedding, count * (n * k + q))
         norm_by_groups(self.relation, count * q * n)
+
+    def compare_by(self, grids: Sequence[int]) -> None:
+        """Let cosines be over other grids than those of the params."""
+        self.grids = grids
+        if isinstance(self.relation, ResidualHead):
+            self.relation.grids = grids
 
     def embed(self, images: Tensor) -> Tensor:
         """Maps [m, C, h', w'] of images [m, 3, h, w]."""

@@ -39,11 +39,15 @@ host after each such part, and has work enough only in large ones."""
 
 @dataclass(frozen=True)
 class EpisodeSet:
-    """Episodes of one shape: the images of a split at `rows` [e, n, per_class], support images first."""
+    """Episodes of one shape: the images of a split at `rows` [e, n, per_class], support images first.
+
+    mirrored: whether the map of an image is the mean of its own and of its mirror image's, turned back.
+    """
 
     split: PackedSplit
     spec: EpisodeSpec
     rows: npt.NDArray[np.integer[Any]]
+    mirrored: bool = False
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -172,7 +176,9 @@ def _embedded(
     network: RelationNetwork, episodes: EpisodeSet, rows: npt.NDArray[np.integer[Any]]
 ) -> torch.Tensor:
     """Maps [m, C, h', w'] of the images at `rows` [m]."""
-    return network.embed(ready_images(network, episodes.split, rows))
+    images = ready_images(network, episodes.split, rows)
+    maps = network.embed(images)
+    return (maps + network.embed(images.flip(-1)).flip(-1)) / 2 if episodes.mirrored else maps
 
 
 def _groups(episodes: EpisodeSet, map_bytes: int) -> Iterator[EpisodeSet]:
