@@ -28,10 +28,16 @@ settings.load_profile("parashot")
 WITH_RANKS = ("tests/parallel/", "tests/measure/", "tests/train/")
 """Folders of tests that call the same standing ranks."""
 
-WITH_STUDY = tuple(f"tests/pipeline/test_{each}.py" for each in ("study", "kills", "docs_commands"))
-"""Files of tests that share one study of their own."""
+WITH_STUDY = tuple(f"tests/pipeline/test_{each}.py" for each in ("study", "kills"))
+"""Files of tests that share one study. A third makes its own: all three by one worker take half an hour."""
 
-LONGEST_FIRST = ("tests/pipeline/test_study", *WITH_RANKS, "tests/pipeline/", "tests/benchmarks/")
+LONGEST_FIRST = (
+    *WITH_STUDY,
+    "tests/pipeline/test_docs_commands",
+    *WITH_RANKS,
+    "tests/pipeline/",
+    "tests/benchmarks/",
+)
 """Where tests begin that take long, so that no worker is left alone with them at the end."""
 
 SLOW = (

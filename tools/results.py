@@ -178,7 +178,7 @@ def _accuracies(found: Sequence[Training]) -> str:
         for training in found
         for task in task_rows([TaskAccuracy(**each) for each in training["tasks"]])
     ]
-    return _table(head, ["---", "---:", "---:", "---:", "---:", "---", "---:", "---:"], rows)
+    return table(head, ["---", "---:", "---:", "---:", "---:", "---", "---:", "---:"], rows)
 
 
 def _times(found: Sequence[Training]) -> str:
@@ -197,7 +197,7 @@ def _times(found: Sequence[Training]) -> str:
                 *("–" if each is None else f"{each:,.0f}" for each in reached),
             ]
         )
-    return _table(head, ["---", *["---:"] * (len(head) - 1)], rows)
+    return table(head, ["---", *["---:"] * (len(head) - 1)], rows)
 
 
 def _circumstances(found: Sequence[Training]) -> str:
@@ -210,10 +210,10 @@ def _circumstances(found: Sequence[Training]) -> str:
         ]
         command = f"`dvc exp run $(parashot recipe {training['recipe']}) {' '.join(words)} evaluate`"
         rows.append([_name(training), command, training["commit"][:7], _machine(training), training["date"]])
-    return _table(["recipe, seed", "command", "commit", "machine", "date"], ["---"] * 5, rows)
+    return table(["recipe, seed", "command", "commit", "machine", "date"], ["---"] * 5, rows)
 
 
-def _table(*lines: Any) -> str:
+def table(*lines: Any) -> str:
     *head, rows = lines
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (*head, *rows))
 

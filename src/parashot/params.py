@@ -69,7 +69,7 @@ class ModelParams:
     pairing: Pairing
     shots: Literal["mean", "sum"]
     head: Head
-    grids: Distinct[Annotated[Whole, Field(ge=1, le=7)]]
+    test_grids: Distinct[Annotated[Whole, Field(ge=1, le=7)]]
     init: Literal["kaiming", "xavier", "normal", "orthogonal"]
     norm_episodes: Annotated[Whole, Field(ge=0)]
 

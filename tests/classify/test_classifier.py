@@ -12,6 +12,7 @@ from coloured import picture
 
 from parashot import Classifier, ModelParams, RelationNetwork, build_network, prepare
 from parashot.errors import DataError
+from parashot.model.calibration import Calibration
 
 pytestmark = pytest.mark.usefixtures("one_core")
 MODEL = ModelParams("conv4", 16, None, "auto", "mean", "relation", (1,), "kaiming", 0)
@@ -45,6 +46,18 @@ def test_scores_are_those_of_the_network_on_such_an_episode(network: RelationNet
         expected = network(support, tensors(pictures)[None])[0].sigmoid().double()
     # sums of float32 in another order: some 1e-6
     np.testing.assert_allclose(classifier.scores(pictures), expected.numpy(), atol=1e-5)
+
+
+def test_scores_of_a_calibrated_network_are_probabilities(network: RelationNetwork) -> None:
+    examples, pictures = {str(each): squares(2, each) for each in range(4)}, squares(5, 50)
+    relations = Classifier(network, examples, "cpu")
+    scores, calibrated = relations.scores(pictures), relations.calibrated
+    network.calibration = Calibration(0.5, -1.0)
+    probable = Classifier(network, examples, "cpu")
+    found = probable.scores(pictures)
+    assert (calibrated, probable.calibrated) == (False, True)
+    odds = (scores / (1 - scores)) ** 4  # 0.5 with one example each, so 0.25 with two
+    np.testing.assert_allclose(found, odds / odds.sum(1, keepdims=True))
 
 
 def test_classes_may_have_unequal_numbers_of_examples_where_their_mean_counts(

@@ -88,12 +88,28 @@ def test_json_and_csv_say_the_same(shots: Path, images: Path, capsys: Shown) -> 
         assert all(0 <= score <= 1 for score in each["scores"].values())
 
 
+def test_pictures_of_none_of_the_classes_are_rejected(shots: Path, images: Path, capsys: Shown) -> None:
+    some = (images / "grass", "--weights", SHIPPED)
+    assert run(shots, *some, "--reject", 0.0, "--json") == 0
+    kept = json.loads(capsys.readouterr().out)["pictures"]
+    best = sorted(max(each["scores"].values()) for each in kept)
+    assert run(shots, *some, "--reject", (best[0] + best[1]) / 2, "--json") == 0
+    tree = json.loads(capsys.readouterr().out)
+    assert tree["score"] == "probability"
+    found = {max(each["scores"].values()): each["class"] for each in tree["pictures"]}
+    assert found[best[0]] is None and None not in [found[each] for each in best[1:]]
+    assert run(shots, *some, "--reject", 1) == 0
+    assert capsys.readouterr().out.count("none of these") == 4
+    assert run(shots, *some, "--reject", 1, "--csv") == 0
+    assert [row.split(",")[1] for row in capsys.readouterr().out.splitlines()[1:]] == [""] * 4
+
+
 def test_many_classes_show_the_best_two(shots: Path, images: Path, capsys: Shown) -> None:
     for number in range(9):
         shutil.copytree(shots / "grass", shots / f"meadow {number}")
     assert run(shots, images / "grass/0.jpg") == 0
     header, row = capsys.readouterr().out.splitlines()
-    assert header.split("  ")[-1].strip() == "score" and "next best" in header
+    assert header.split("  ")[-1].strip() == "probability" and "next best" in header
     assert re.findall(r"\d\.\d{3}", row) == sorted(re.findall(r"\d\.\d{3}", row), reverse=True)
 
 

@@ -147,7 +147,7 @@ def test_a_residual_head_begins_as_the_cosine_of_centred_mean_maps() -> None:
 
 
 def test_cosines_over_grids_are_the_mean_of_those_over_each() -> None:
-    network = built(head="residual", grids=(1, 3)).eval()
+    network = built(head="residual", test_grids=(1, 3)).eval()
     head = network.relation
     assert isinstance(head, ResidualHead)
     head.centre.uniform_(-0.1, 0.1, generator=torch.Generator().manual_seed(2))
@@ -161,7 +161,9 @@ def test_cosines_over_grids_are_the_mean_of_those_over_each() -> None:
         expected.append(F.cosine_similarity(asked[:, None], classes[None], dim=-1))
     torch.testing.assert_close(network.cosine(supports, queries)[0], sum(expected) / 2)
     assert (expected[0] - expected[1]).abs().max() > 0.01
-    network.compare_by((3,))
+    trained = network.train().judge(supports, queries)[0, 1]
+    torch.testing.assert_close(trained, expected[0])
+    network.eval().compare_by((3,))
     torch.testing.assert_close(network.judge(supports, queries)[0, 1], expected[1])
 
 

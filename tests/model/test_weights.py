@@ -14,6 +14,7 @@ import safetensors.torch
 import torch
 
 from parashot.errors import ParashotError
+from parashot.model.calibration import Calibration
 from parashot.model.network import build_network
 from parashot.model.weights import METADATA, begin_with_embedding, load_network, save_weights
 from parashot.params import ModelParams
@@ -42,11 +43,21 @@ def test_a_network_comes_back(saved: Path) -> None:
 
 
 def test_a_file_from_before_grids_and_test_size_is_read_as_it_was_meant(saved: Path) -> None:
-    new = {"grids", "test_size", "norm_episodes"}
+    new = {"test_grids", "test_size", "norm_episodes"}
     older = {name: value for name, value in vars(PARAMS).items() if name not in new}
     saved.write_bytes(_with(_described(model=older))(saved.read_bytes()))
     network = load_network(saved)
-    assert (network.grids, network.test_size, network.image_size) == ((1,), 16, 16)
+    assert (network.test_grids, network.test_size, network.image_size) == ((1,), 16, 16)
+
+
+def test_a_calibration_goes_with_the_file(saved: Path) -> None:
+    state = build_network(PARAMS, seed=5).state_dict()
+    assert load_network(saved).calibration is None
+    save_weights(saved, PARAMS, state, Calibration(1.25, -0.5))
+    assert load_network(saved).calibration == Calibration(1.25, -0.5)
+    for wrong in (1.25, {"first": 0, "power": 1}, {"first": 1}):
+        saved.write_bytes(_with(_described(calibration=wrong))(saved.read_bytes()))
+        _refused(saved, "calibration")
 
 
 def test_equal_states_give_equal_bytes(saved: Path, tmp_path: Path) -> None:

@@ -154,16 +154,6 @@ def test_it_learns_and_tells_what_it_did(done: tuple[Job, list[Run]]) -> None:
     assert described.scratch is not None and not list(described.scratch.iterdir())
 
 
-def test_it_classifies_the_averages_over_all_grids(tiny_packed: Path) -> None:
-    task = PretrainingTask(tiny_params({**SETTINGS, "model.grids": [1, 2]}), tiny_packed)
-    network = task.network()
-    images = task.prepare(next(task.batches(Plan(5, 5), alone())).data)
-    maps = network.network.embed(images)
-    halves = maps.unflatten(2, (2, -1)).unflatten(4, (2, -1)).mean((3, 5))  # of an even height and width
-    expected = network.layer(torch.cat((maps.mean((2, 3)), halves.flatten(1)), dim=1))
-    torch.testing.assert_close(network(images), expected)
-
-
 def test_it_learns_by_cosines_too(tiny_packed: Path, tmp_path: Path) -> None:
     result = pretrain(job(tmp_path, tiny_packed, pretrain__epochs=8, pretrain__classifier="cosine"))
     assert result.train_accuracy is not None

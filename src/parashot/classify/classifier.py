@@ -6,6 +6,7 @@ n classes · m pictures · C channels of a map, h × w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import Tensor
 from parashot.data.images import Pixels, resize_square
 from parashot.data.pixels import prepare
 from parashot.errors import DataError
+from parashot.model.calibration import probabilities
 from parashot.model.network import RelationNetwork
 
 _IMAGES_AT_ONCE = 64
@@ -45,15 +47,17 @@ class Classifier:
         """
         _check(shots, network.shots)
         self.classes = tuple(shots)
+        self._shots = geometric_mean(map(len, shots.values()))
         self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self._network = network.to(self._device).eval()
         self._maps = torch.cat([self._class_map(images) for images in shots.values()])  # [n, C, h, w]
 
     @torch.inference_mode()
     def scores(self, images: Sequence[Pixels]) -> npt.NDArray[np.float64]:
-        """Return relation scores [m, n] between 0 and 1 of uint8 images [h, w, 3]; columns as in `classes`.
+        """Return scores [m, n] between 0 and 1 of uint8 images [h, w, 3]; columns as in `classes`.
 
-        The highest of a row names the class. Scores compare classes for one picture and are no probabilities.
+        The highest of a row names the class. Those of a calibrated network are probabilities, given that one
+        of the classes is right; relation scores of another compare classes for one picture and are none.
         """
         if not len(images):
             return np.zeros((0, len(self.classes)))
@@ -61,8 +65,18 @@ class Classifier:
         at_once = max(1, _PAIR_BYTES // (2 * self._maps.nbytes))
         classes = self._maps[None, :, None]  # one episode, one map per class
         parts = [self._network.relate(classes, some[None])[0] for some in maps.split(at_once)]
-        scores: npt.NDArray[Any] = torch.cat(parts).double().sigmoid().cpu().numpy()
-        return scores
+        raw, calibration = torch.cat(parts).double().cpu(), self._network.calibration
+        if calibration is None:
+            scores = raw.sigmoid()
+        else:
+            scores = probabilities(raw, calibration.temperature(self._shots))
+        found: npt.NDArray[Any] = scores.numpy()
+        return found
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether scores are probabilities."""
+        return self._network.calibration is not None
 
     @torch.inference_mode()
     def _class_map(self, images: Sequence[Pixels]) -> Tensor:

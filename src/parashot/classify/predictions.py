@@ -26,36 +26,53 @@ _BARS = 4
 """Classes that the sheet shows for each picture."""
 
 
+NONE = "none of these"
+"""Shown as the class of a picture whose scores are too low."""
+
+
 @dataclass(frozen=True)
 class Prediction:
-    """Relation scores of one picture, in the order of the classes."""
+    """Scores of one picture, in the order of the classes.
+
+    least: what the highest of them has to reach; below it the picture shows none of the classes.
+    """
 
     path: Path
     scores: tuple[float, ...]
+    least: float = 0.0
 
     def ranked(self, classes: Sequence[str]) -> list[tuple[str, float]]:
         """Return classes with their scores, the best first."""
         return sorted(zip(classes, self.scores, strict=True), key=lambda each: -each[1])
 
-    def best(self, classes: Sequence[str]) -> str:
-        """Return the class of the highest score."""
-        return self.ranked(classes)[0][0]
+    def best(self, classes: Sequence[str]) -> str | None:
+        """Return the class of the highest score, if that is high enough."""
+        name, score = self.ranked(classes)[0]
+        return name if score >= self.least else None
+
+    def shown(self, classes: Sequence[str]) -> str:
+        """Return the same for people."""
+        best = self.best(classes)
+        return NONE if best is None else printable(best)
 
 
-def as_table(predictions: Sequence[Prediction], classes: Sequence[str]) -> str:
-    """Render a row per picture: the predicted class, then the score of each class."""
+def as_table(predictions: Sequence[Prediction], classes: Sequence[str], score: str = "score") -> str:
+    """Render a row per picture: the predicted class, then the score of each class; `score`: its name."""
     wide = len(classes) <= _COLUMNS
-    rows = [["picture", "class", *(map(printable, classes) if wide else ("score", "next best", "score"))]]
+    rows = [["picture", "class", *(map(printable, classes) if wide else (score, "next best", score))]]
     for each in predictions:
-        (best, first), (second, next_best) = each.ranked(classes)[:2]
+        (_, first), (second, next_best) = each.ranked(classes)[:2]
         narrow = [f"{first:.3f}", printable(second), f"{next_best:.3f}"]
-        scores = [f"{score:.3f}" for score in each.scores] if wide else narrow
-        rows.append([printable(str(each.path)), printable(best), *scores])
+        scores = [f"{value:.3f}" for value in each.scores] if wide else narrow
+        rows.append([printable(str(each.path)), each.shown(classes), *scores])
     return aligned(rows)
 
 
 def as_csv(predictions: Sequence[Prediction], classes: Sequence[str]) -> str:
-    """Render the same as CSV with every digit; no name is a formula to a spreadsheet."""
+    """Render the same as CSV with every digit, an empty class where none is right.
+
+    No name is a formula to a spreadsheet.
+    """
 
     def name(text: str) -> str:
         return cell(printable(text))
@@ -64,12 +81,12 @@ def as_csv(predictions: Sequence[Prediction], classes: Sequence[str]) -> str:
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(["picture", "class", *map(name, classes)])
     for each in predictions:
-        writer.writerow([name(str(each.path)), name(each.best(classes)), *each.scores])
+        writer.writerow([name(str(each.path)), name(each.best(classes) or ""), *each.scores])
     return buffer.getvalue()
 
 
-def as_json(predictions: Sequence[Prediction], classes: Sequence[str]) -> str:
-    """Render the same as JSON."""
+def as_json(predictions: Sequence[Prediction], classes: Sequence[str], score: str = "score") -> str:
+    """Render the same as JSON, null as class where none is right."""
     pictures = [
         {
             "picture": str(each.path),
@@ -78,14 +95,21 @@ def as_json(predictions: Sequence[Prediction], classes: Sequence[str]) -> str:
         }
         for each in predictions
     ]
-    return json.dumps({"classes": list(classes), "pictures": pictures}, indent=2, allow_nan=False) + "\n"
+    tree = {"classes": list(classes), "score": score, "pictures": pictures}
+    return json.dumps(tree, indent=2, allow_nan=False) + "\n"
 
 
-def sheet(predictions: Sequence[Prediction], shots: Mapping[str, Sequence[Path]], weights: str) -> str:
+def sheet(
+    predictions: Sequence[Prediction],
+    shots: Mapping[str, Sequence[Path]],
+    weights: str,
+    score: str = "score",
+) -> str:
     """Render every picture with its class as one HTML page, which fetches nothing. `weights`: the network."""
-    ranked = [(each.path, each.ranked(list(shots))[:_BARS]) for each in predictions]
+    classes = list(shots)
+    ranked = [(each.path, each.shown(classes), each.ranked(classes)[:_BARS]) for each in predictions]
     names = {"printable": printable, "thumbnail": _thumbnail}
-    return render("classify/sheet.html", pictures=ranked, shots=shots, weights=weights, **names)
+    return render("classify/sheet.html", pictures=ranked, shots=shots, weights=weights, score=score, **names)
 
 
 def _thumbnail(path: Path) -> str:

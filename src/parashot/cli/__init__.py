@@ -72,6 +72,14 @@ def at_least(low: int) -> Callable[[str], int]:
     return whole_number
 
 
+def share(text: str) -> float:
+    """Type of argument: a number from 0 to 1."""
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
+    return value
+
+
 def minutes(text: str) -> float:
     """Type of argument: minutes, of which one at least is needed."""
     value = float(text)
@@ -201,6 +209,8 @@ def _classify(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--json", action="store_true", help="print JSON in full precision")
     form.add_argument("--csv", action="store_true", help="print CSV in full precision")
     parser.add_argument("--html", metavar="FILE", type=Path, help="also write a page with thumbnails")
+    said = "call a picture whose highest score is below P none of these (0)"
+    parser.add_argument("--reject", metavar="P", type=share, default=0.0, help=said)
 
 
 def _clean(parser: argparse.ArgumentParser) -> None:

@@ -33,14 +33,17 @@ def run(command: argparse.Namespace) -> None:
     examples = {label: [read_square(path, side) for path in files] for label, files in shots.items()}
     classifier = Classifier(network, examples)
     broken: list[str] = []
-    predictions = list(_predictions(classifier, images, side, broken))
-    say = as_json if command.json else as_csv if command.csv else as_table
-    print(say(predictions, classifier.classes), end="")
+    predictions = list(_predictions(classifier, images, side, command.reject, broken))
+    classes, score = classifier.classes, "probability" if classifier.calibrated else "score"
+    if command.csv:
+        print(as_csv(predictions, classes), end="")
+    else:
+        print((as_json if command.json else as_table)(predictions, classes, score), end="")
     known, right = known_and_right(predictions, classifier.classes)
     if known:
         tell(f"{right} of {known} pictures whose folder is called like a class are taken for it")
     if command.html:
-        write_text(command.html, sheet(predictions, shots, str(weights)))
+        write_text(command.html, sheet(predictions, shots, str(weights), score))
         tell(f"sheet: {command.html}")
     for line in broken:
         tell(f"error: {line}")
@@ -49,7 +52,7 @@ def run(command: argparse.Namespace) -> None:
 
 
 def _predictions(
-    classifier: Classifier, images: Sequence[Path], side: int, broken: list[str]
+    classifier: Classifier, images: Sequence[Path], side: int, least: float, broken: list[str]
 ) -> Iterator[Prediction]:
     """Yield a prediction for each picture that can be read, and note the others in `broken`."""
     for begin in range(0, len(images), _AT_ONCE):
@@ -61,4 +64,4 @@ def _predictions(
                 broken.append(str(error))
         scores = classifier.scores(list(pictures.values()))
         for path, row in zip(pictures, scores, strict=True):
-            yield Prediction(path, tuple(row.tolist()))
+            yield Prediction(path, tuple(row.tolist()), least)

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from parashot.model.grids import vectors
 from parashot.model.network import RelationNetwork
 from parashot.model.relation import in_full_precision
 from parashot.model.residual import ResidualHead
@@ -43,9 +42,11 @@ LAYERS: dict[str, Callable[[int, int], nn.Linear | CosineLayer]] = {
 
 
 class ImageClassifier(nn.Module):
-    """A layer over the averages of a network's maps (Chen et al., Meta-Baseline, ICCV 2021, over mean maps).
+    """A layer over the mean maps of a network's embedding (Chen et al., Meta-Baseline, ICCV 2021).
 
-    What it teaches the embedding is what cosines compare; the layer itself is thrown away.
+    What it teaches the embedding is what the cosine of mean maps compares; the layer itself is thrown away.
+    Over the fields of a grid of 3 it learns faster, but the embedding tells new classes apart less well (one
+    training each of 6 epochs).
     A residual head's centre follows the maps meanwhile.
     """
 
@@ -53,8 +54,7 @@ class ImageClassifier(nn.Module):
         super().__init__()
         self.network = network
         with torch.random.fork_rng(devices=[]):  # a layer draws first weights when it is made
-            fields = sum(grid * grid for grid in network.grids)
-            self.layer = LAYERS[layer](network.embedding.channels * fields, classes)
+            self.layer = LAYERS[layer](network.embedding.channels, classes)
         nn.init.kaiming_normal_(self.layer.weight, generator=torch.Generator().manual_seed(seed))
         if isinstance(self.layer, nn.Linear):
             nn.init.zeros_(self.layer.bias)
@@ -65,4 +65,4 @@ class ImageClassifier(nn.Module):
         head = self.network.relation
         if self.training and isinstance(head, ResidualHead):
             head.move_centre(maps)
-        return in_full_precision(self.layer, vectors(maps, self.network.grids))
+        return in_full_precision(self.layer, maps.mean((-2, -1)))

@@ -15,11 +15,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
-def vectors(maps: Tensor, grids: Sequence[int]) -> Tensor:
-    """Averages of maps [m, C, h, w] over the fields of every grid, one grid after another [m, d]."""
-    return torch.cat([_averages(maps, grid).flatten(1) for grid in grids], dim=1)
-
-
 def directions(maps: Tensor, grids: Sequence[int], centre: Tensor | None = None) -> Tensor:
     """Unit vectors [m, d] of maps [m, C, h, w] less a `centre` [C]; every grid has the same share of them.
 

@@ -12,6 +12,7 @@ from functools import reduce
 import torch
 from torch import Tensor, nn
 
+from parashot.model.calibration import Calibration
 from parashot.model.embeddings import EMBEDDINGS
 from parashot.model.norm import norm_by_groups
 from parashot.model.pairing import PAIRINGS, Pairs, choose_pairing
@@ -25,16 +26,19 @@ class RelationNetwork(nn.Module):
 
     def __init__(self, params: ModelParams) -> None:
         super().__init__()
+        self.params = params
         embedding = EMBEDDINGS[params.embedding]()
         self.embedding = embedding
         head = HEADS[params.embedding](embedding.channels)
         residual = params.head == "residual"
-        self.relation = ResidualHead(head, embedding.channels, params.grids) if residual else head
+        self.relation = ResidualHead(head, embedding.channels, params.test_grids) if residual else head
         self.pairing = params.pairing
         self.shots = params.shots
-        self.grids: Sequence[int] = params.grids
+        self.test_grids: Sequence[int] = params.test_grids
         self.image_size = params.image_size  # pixels it is trained at; its layers take others too
         self.test_size = params.test_size or params.image_size
+        self.calibration: Calibration | None = None
+        """How scores become probabilities; None: it was not measured."""
 
     def forward(self, support: Tensor, query: Tensor) -> Tensor:
         """Scores [b, q, n] of support [b, n, k, 3, h, w] and query [b, q, 3, h, w].
@@ -51,10 +55,10 @@ class RelationNetwork(nn.Module):
         norm_by_groups(self.relation, count * q * n)
 
     def compare_by(self, grids: Sequence[int]) -> None:
-        """Let cosines be over other grids than those of the params."""
-        self.grids = grids
+        """Let cosines in eval mode be over other grids than those of the params."""
+        self.test_grids = grids
         if isinstance(self.relation, ResidualHead):
-            self.relation.grids = grids
+            self.relation.test_grids = grids
 
     def embed(self, images: Tensor) -> Tensor:
         """Maps [m, C, h', w'] of images [m, 3, h, w]."""
@@ -70,7 +74,7 @@ class RelationNetwork(nn.Module):
     def cosine(self, support_maps: Tensor, query_maps: Tensor) -> Tensor:
         """Cosines [b, q, n] of the same maps as for `relate`: what the embedding alone says."""
         centre = self.relation.centre if isinstance(self.relation, ResidualHead) else None
-        return cosines(self._pairs(support_maps, query_maps), self.grids, centre)
+        return cosines(self._pairs(support_maps, query_maps), self.test_grids, centre)
 
     def judge(self, support_maps: Tensor, query_maps: Tensor) -> Tensor:
         """Scores of `relate`, cosines of the same maps, and scores of the relation head alone: [b, 3, q, n].
@@ -82,7 +86,7 @@ class RelationNetwork(nn.Module):
             cosine, alone = self.relation.parts(pairs)
             scores = self.relation.join(cosine, alone)
         else:
-            cosine, scores = cosines(pairs, self.grids), self.relation(pairs)
+            cosine, scores = cosines(pairs, self.test_grids), self.relation(pairs)
             alone = scores
         parts = [
             each.view(pairs.query.shape[0], pairs.query.shape[1], -1) for each in (scores, cosine, alone)

@@ -21,6 +21,9 @@ from parashot.model.pairing import Pairs
 _FIRST_TEMPERATURE = 10.0
 """Meta-Baseline, section 4.1."""
 
+MEAN_MAP = (1,)
+"""Grids of one field."""
+
 _MOMENTUM = 0.01
 """Of the running mean, per step."""
 
@@ -28,16 +31,17 @@ _MOMENTUM = 0.01
 class ResidualHead(nn.Module):
     """Scores = temperature · cosine of class and query + score of a relation head.
 
-    Cosines are taken of maps, averaged over `grids`, less their `centre`, the running mean over training
-    images: after a ReLU all vectors lie in one corner of space, and most of their cosine is that corner's.
+    Cosines are taken of mean maps less their `centre`, the running mean over training images: after a ReLU
+    all vectors lie in one corner of space, and most of their cosine is that corner's. In eval mode they are
+    of maps averaged over `test_grids`: a training with these made no difference.
     """
 
     centre: Tensor
 
-    def __init__(self, head: nn.Module, channels: int, grids: Sequence[int]) -> None:
+    def __init__(self, head: nn.Module, channels: int, test_grids: Sequence[int] = MEAN_MAP) -> None:
         super().__init__()
         self.head = head
-        self.grids = grids
+        self.test_grids = test_grids
         # of one dimension, for FSDP shards no scalars
         self.log_temperature = nn.Parameter(torch.tensor([math.log(_FIRST_TEMPERATURE)]))
         self.register_buffer("centre", torch.zeros(channels))
@@ -51,7 +55,8 @@ class ResidualHead(nn.Module):
 
     def parts(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Cosines and the relation head's scores, [b q n, 1] each."""
-        return cosines(pairs, self.grids, self.centre).view(-1, 1), self.head(pairs)
+        grids = MEAN_MAP if self.training else self.test_grids
+        return cosines(pairs, grids, self.centre).view(-1, 1), self.head(pairs)
 
     def join(self, cosine: Tensor, relation: Tensor) -> Tensor:
         """Scores of the two `parts`."""

@@ -1,6 +1,7 @@
 """A trained network as a `.safetensors` file that loads anywhere: tensors, and the network's params beside.
 
-The metadata's one entry `parashot` is JSON: {"format": number, "model": params}.
+The metadata's one entry `parashot` is JSON: {"format": number, "model": params}, of a calibrated network with
+{"calibration": ...} as well.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from parashot.errors import ParashotError
 from parashot.files import replacing_file
+from parashot.model.calibration import Calibration
 from parashot.model.network import RelationNetwork
 from parashot.model.residual import ResidualHead
 from parashot.params import ModelParams
@@ -29,8 +31,12 @@ METADATA = "parashot"
 ADVICE = "give the file that a training has written"
 
 
-def save_weights(path: Path, params: ModelParams, state: Mapping[str, Tensor]) -> None:
+def save_weights(
+    path: Path, params: ModelParams, state: Mapping[str, Tensor], calibration: Calibration | None = None
+) -> None:
     """Write `state`, the state dict of a `RelationNetwork(params)`, atomically and reproducibly.
+
+    calibration: as that of the network, if it is known.
 
     Raises `ParashotError` where the names in `state` are those of a wrapper around the network.
     """
@@ -41,7 +47,10 @@ def save_weights(path: Path, params: ModelParams, state: Mapping[str, Tensor]) -
         name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
         for name, tensor in state.items()
     }
-    metadata = {METADATA: json.dumps({"format": FORMAT, "model": asdict(params)})}
+    content = {"format": FORMAT, "model": asdict(params)}
+    if calibration is not None:
+        content["calibration"] = asdict(calibration)
+    metadata = {METADATA: json.dumps(content)}
     with replacing_file(path) as temporary:
         temporary.write_bytes(safetensors.torch.save(tensors, metadata))
 
@@ -56,12 +65,14 @@ def load_network(path: Path) -> RelationNetwork:
         raise ParashotError(f"{path}: format {content.get('format')!r}, not {FORMAT}; train again")
     params = content.get("model")
     if isinstance(params, dict):  # of a file written before there were these
-        params = {"norm_episodes": 0, "grids": [1], "test_size": None, **params}
+        params = {"norm_episodes": 0, "test_grids": [1], "test_size": None, **params}
     with torch.random.fork_rng(devices=[]):
         network = RelationNetwork(parse(ModelParams, params, f"{path}: model"))
     if _shapes(state) != _shapes(network.state_dict()):
         raise ParashotError(f"{path}: its weights are not those of the network it names; {ADVICE}")
     network.load_state_dict(state)
+    if (calibration := content.get("calibration")) is not None:
+        network.calibration = parse(Calibration, calibration, f"{path}: calibration")
     return network.eval()
 
 

@@ -62,7 +62,7 @@ def measure(
     episodes = draw_split(packed, split_name, spec, count, seed)
     if changes is not None:
         network.test_size = changes.image_size or network.test_size
-        network.compare_by(changes.grids or network.grids)
+        network.compare_by(changes.grids or network.test_grids)
         episodes = replace(episodes, mirrored=changes.mirrored)
     judged = judge_episodes(network, episodes)
     return task_accuracy(judged, transductive_accuracies(network, episodes[:transductive]), spec)

@@ -1,0 +1,131 @@
+"""`python tools/calibrate.py --data PATH`: make probabilities of the scores of the network of the package.
+
+The temperature is found on episodes of the validation classes and written into the file of the network; what
+it does, and how well a threshold rejects pictures of other classes, is measured on the test classes. Fills in
+the tables of docs/results.md and draws docs/pictures/calibration.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from results import PAGE, ROOT, table
+from torch import Tensor
+
+from parashot.cli.shared import SHIPPED
+from parashot.data.episodes import EpisodeSpec, SplitName
+from parashot.data.pack import packed_images
+from parashot.files import write_text
+from parashot.model.calibration import (
+    Bin,
+    Calibration,
+    calibration_error,
+    probabilities,
+    reliability,
+    temperature_of,
+)
+from parashot.model.losses import class_of_queries
+from parashot.model.network import RelationNetwork
+from parashot.model.weights import load_network, save_weights
+from parashot.progress import OneLine, passing
+from parashot.tasks.evaluation import draw_split, episode_scores
+
+PICTURE = ROOT / "docs/pictures/calibration.png"
+MARKS = "<!-- calibration: begin -->", "<!-- calibration: end -->"
+WAYS, SHOTS, QUERIES, EPISODES = 5, (1, 5), 15, 500
+THRESHOLDS = (0.4, 0.5, 0.6, 0.7, 0.8)
+
+
+def main() -> int:
+    """Calibrate, measure, write, and return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", metavar="PATH", type=Path, required=True, help="a copy of miniImageNet")
+    words = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[OneLine()])
+    network = load_network(SHIPPED)
+    with packed_images(words.data, passing) as packed:
+        found = {shots: temperature_of(*known(scores_of(network, packed, "val", shots))) for shots in SHOTS}
+        tested = [scores_of(network, packed, "test", shots) for shots in SHOTS]
+    calibration = Calibration.through(found)
+    save_weights(SHIPPED, network.params, network.state_dict(), calibration)
+    figures = f"{errors(tested, calibration)}\n\n{rejections(tested, calibration)}"
+    text = PAGE.read_text(encoding="utf-8")
+    before, after = text.split(MARKS[0])[0], text.split(MARKS[1])[1]
+    write_text(PAGE, f"{before}{MARKS[0]}\n{figures}\n{MARKS[1]}{after}")
+    diagram(tested, calibration).savefig(PICTURE, dpi=150)
+    print(f"{calibration}\n\n{figures}")
+    return 0
+
+
+def scores_of(network: RelationNetwork, packed: Path, split: SplitName, shots: int) -> Tensor:
+    """Scores [e, q, n] of episodes of one class more than `known` keeps."""
+    spec = EpisodeSpec(WAYS + 1, shots, QUERIES)
+    return episode_scores(network, draw_split(packed, split, spec, EPISODES, 0)).double()
+
+
+def known(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores [m, n - 1] and labels [m] of episodes without their last class."""
+    some = scores[:, : WAYS * QUERIES, :WAYS]
+    return some.flatten(0, 1), class_of_queries(some).repeat(len(some))
+
+
+def unknown(scores: Tensor) -> Tensor:
+    """Scores [m, n - 1] of the queries of the last class, by the others."""
+    return scores[:, WAYS * QUERIES :, :WAYS].flatten(0, 1)
+
+
+def errors(tested: list[Tensor], calibration: Calibration) -> str:
+    """Table of the expected calibration error on test, before and after."""
+    rows = []
+    for shots, scores in zip(SHOTS, tested, strict=True):
+        temperature = calibration.temperature(shots)
+        before, after = (100 * calibration_error(_bins(scores, each)) for each in (1.0, temperature))
+        rows.append([str(shots), f"{before:.1f}", f"{temperature:.2f}", f"**{after:.1f}**"])
+    return table(["shots", "softmax of the scores", "temperature", "calibrated"], ["---:"] * 4, rows)
+
+
+def rejections(tested: list[Tensor], calibration: Calibration) -> str:
+    """Table of pictures of known and of other classes that each threshold rejects."""
+    rows = []
+    for least in THRESHOLDS:
+        row = [f"{least}"]
+        for shots, scores in zip(SHOTS, tested, strict=True):
+            (of, labels), temperature = known(scores), calibration.temperature(shots)
+            probable, predicted = probabilities(of, temperature).max(1)
+            kept = probable >= least
+            other = probabilities(unknown(scores), temperature).amax(1) >= least
+            shares = (~kept, other, (predicted == labels)[kept])
+            row += [f"{100 * float(each.double().mean()):.0f}%" for each in shares]
+        rows.append(row)
+    head = ["`--reject`"]
+    for shots in SHOTS:
+        head += [f"{shots}-shot: known, rejected", "others, accepted", "accuracy of what is kept"]
+    return table(head, ["---:"] * len(head), rows)
+
+
+def diagram(tested: list[Tensor], calibration: Calibration) -> Figure:
+    """Draw accuracy over confidence, before and after, for each number of shots."""
+    figure = Figure((6.4, 3.2), layout="constrained")
+    for axes, shots, scores in zip(figure.subplots(1, len(SHOTS), sharey=True), SHOTS, tested, strict=True):
+        axes.plot([0, 1], [0, 1], color="0.7", linewidth=1)
+        for each, name in ((1.0, "softmax of the scores"), (calibration.temperature(shots), "calibrated")):
+            bins = _bins(scores, each)
+            confidences, accuracies = [one.confidence for one in bins], [one.accuracy for one in bins]
+            axes.plot(confidences, accuracies, "o-", label=name)
+        axes.set(title=f"{shots}-shot", xlabel="probability said", xlim=(0.2, 1), ylim=(0.2, 1))
+    axes.legend()
+    figure.axes[0].set_ylabel("share that is right")
+    return figure
+
+
+def _bins(scores: Tensor, temperature: float) -> list[Bin]:
+    of, labels = known(scores)
+    return reliability(probabilities(of, temperature), labels)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
