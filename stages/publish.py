@@ -62,10 +62,11 @@ def model(settings: Params, path: Path) -> LoggableModel:
     from parashot.model.network import EpisodeModel
     from parashot.model.weights import load_network
 
-    episode, size = settings.episode, settings.model.test_size or settings.model.image_size
+    episode, network = settings.episode, load_network(path)
+    size = network.test_size
     images = episode.n_way * (episode.k_shot + episode.k_query)
     example = np.random.default_rng(0).standard_normal((1, images, 3, size, size), dtype=np.float32)
-    return LoggableModel(EpisodeModel(load_network(path), episode.n_way, episode.k_shot), example)
+    return LoggableModel(EpisodeModel(network, episode.n_way, episode.k_shot), example)
 
 
 if __name__ == "__main__":

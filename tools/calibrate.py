@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from matplotlib.figure import Figure
-from results import PAGE, ROOT, table
+from results import PAGE, ROOT, filled, table
 from torch import Tensor
 
 from parashot.cli.shared import SHIPPED
@@ -53,9 +53,7 @@ def main() -> int:
     calibration = Calibration.through(found)
     save_weights(SHIPPED, network.params, network.state_dict(), calibration)
     figures = f"{errors(tested, calibration)}\n\n{rejections(tested, calibration)}"
-    text = PAGE.read_text(encoding="utf-8")
-    before, after = text.split(MARKS[0])[0], text.split(MARKS[1])[1]
-    write_text(PAGE, f"{before}{MARKS[0]}\n{figures}\n{MARKS[1]}{after}")
+    write_text(PAGE, filled(PAGE.read_text(encoding="utf-8"), figures, *MARKS))
     diagram(tested, calibration).savefig(PICTURE, dpi=150)
     print(f"{calibration}\n\n{figures}")
     return 0

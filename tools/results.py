@@ -68,10 +68,10 @@ def trainings() -> list[Training]:
     return sorted(read, key=lambda each: (each["recipe"], each["seed"]))
 
 
-def filled(page: str, figures: str) -> str:
-    """Return the page with `figures` between its marks."""
-    before, rest = page.split(BEGIN)
-    return f"{before}{BEGIN}\n{figures}\n{END}{rest.split(END)[1]}"
+def filled(page: str, figures: str, begin: str = BEGIN, end: str = END) -> str:
+    """Return the page with `figures` between two marks."""
+    before, rest = page.split(begin)
+    return f"{before}{begin}\n{figures}\n{end}{rest.split(end)[1]}"
 
 
 # --- taking a training in -------------------------------------------------------------------------

@@ -25,7 +25,6 @@ _SIDE = 160
 _BARS = 4
 """Classes that the sheet shows for each picture."""
 
-
 NONE = "none of these"
 """Shown as the class of a picture whose scores are too low."""
 
