@@ -19,7 +19,7 @@ from torch._C._autograd import DeviceType
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import record_function
 
-from parashot.errors import DeviceError
+from parashot.errors import ParashotError
 from parashot.hardware import usable_memory_bytes
 from parashot.parallel.context import Context, Placement
 from parashot.parallel.exchange import from_all_ranks
@@ -35,6 +35,9 @@ ROOM = 0.85
 
 LEAST_STEPS, LEAST_SECONDS = 3, 1.0
 """What a size is timed for."""
+
+FULL = ("out of memory", "memory is full")
+"""Words of errors where a batch did not fit."""
 
 _FORWARD, _OPTIMIZER = "parashot:forward", "Optimizer.step#"  # the second is torch's own
 
@@ -130,8 +133,8 @@ def measure_sizes(
         fitted, processes = for_ways([larger], placement)
         try:
             measured = launch(size_rank, fitted, processes, trainings, larger)
-        except DeviceError as error:
-            if "out of memory" not in str(error):
+        except (ParashotError, torch.OutOfMemoryError) as error:  # the second from a step of this process
+            if not any(each in str(error) for each in FULL):
                 raise
             return f"{size} samples do not fit in memory"
         assert measured is not None  # this is no rank of torchrun
@@ -141,8 +144,10 @@ def measure_sizes(
 
 def size_rank(context: Context, trainings: Trainings[OwnWay], way: OwnWay) -> tuple[float, int]:
     """Seconds per step, and the peak memory in bytes: of all ranks, or of the first GPU."""
+    if context.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()  # of what this process has trained before
     ready = ReadyWays(context, trainings, [way])
-    steps = max(LEAST_STEPS, int(LEAST_SECONDS / ready.first_seconds[way.way]))
+    steps = max(LEAST_STEPS, int(LEAST_SECONDS / ready.step_seconds[way.way]))
     timed = ready.timed(way, steps)[0]
     ready.close()
     if context.device.type == "cuda":
