@@ -106,6 +106,15 @@ def test_the_accuracy_of_one_replica_is_what_others_are_compared_with() -> None:
     assert advice("accuracy", alone).phrase == "the accuracy survives: one replica splits nothing"
 
 
+def test_one_replica_has_nothing_to_share_out() -> None:
+    """On one GPU all strategies are one process in other words: none of them may be as good."""
+    timed = build.strategy_results({"serial": 0.2, "dp": 0.2, "ddp": 0.199}, own=0.1)
+    alone = tuple(replace(each, replicas=1) for each in timed.variants)
+    found = advice("strategy", build.study(strategies=replace(timed, variants=alone)))
+    assert (found.choice, found.decided) == ("serial", True)
+    assert found.sure == "no strategy was timed on two or more replicas"
+
+
 def loader(seconds: dict[tuple[str, int], float], own: float = 0.01) -> Advice:
     return advice("loader", build.study(loader=build.loader_results(loading=seconds, own=own)))
 

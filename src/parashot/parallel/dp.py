@@ -41,7 +41,7 @@ class Dp(Strategy):
         self.engine: CpuEngine | CudaEngine
         if context.device.type == "cuda":
             self.engine = CudaEngine(module, self.replicas)
-            self.how = f"1 process, torch.nn.DataParallel over {self.replicas} GPUs"
+            self.how = f"1 process, torch.nn.DataParallel over {self.replicas} GPU{'s' * (self.replicas > 1)}"
         else:
             threads = context.placement.threads_per_replica
             self.engine = CpuEngine(module, self.replicas, threads, task.averages_buffers)

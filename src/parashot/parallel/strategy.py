@@ -276,7 +276,8 @@ class RankStrategy(Strategy):
             dist.init_process_group(context.placement.backend, store=HashStore(), rank=0, world_size=1)
         super().__init__(task, options, context, params)
         self.replicas = context.world_size
-        self.how = f"{context.world_size} processes, {self.in_words()}, {dist.get_backend(context.group)}"
+        processes = "1 process" if self.replicas == 1 else f"{self.replicas} processes"
+        self.how = f"{processes}, {self.in_words()}, {dist.get_backend(context.group)}"
 
     @staticmethod
     def processes(replicas: int) -> int:

@@ -183,6 +183,8 @@ def _on_cpu(study: Study) -> bool:
 ALONE = {BASE: "one process", ALL_CORES: "one process on all cores"}
 """Names in a sentence of the variants of a single replica."""
 
+ONLY_ONE = "no strategy was timed on two or more replicas"
+
 SIMPLEST = (BASE, ALL_CORES, "ddp")
 """Order in which those that are as good as the fastest are taken.
 
@@ -194,7 +196,8 @@ recommends (https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel
 def choose_strategy(study: Study) -> Choice[str]:
     """The fastest variant whose accuracy several seeds do not show to be worse than serial's.
 
-    Of those that are as good, the simplest.
+    Of those that are as good, the simplest. With one replica there is nothing to share out: then only one
+    process is left.
     """
     steps = step_seconds(needed(study, "strategies", study.results.strategies).blocks)
     shown_only = {PER_PARAMETER, SMALL_BUCKETS}
@@ -202,6 +205,7 @@ def choose_strategy(study: Study) -> Choice[str]:
         name: steps[name]
         for name, row in study.strategies.items()
         if row.seconds_per_step and name not in shown_only and not _worse(study, row)
+        if row.replicas > 1 or name in ALONE
     }
     if not sound:
         raise UntestableError("no strategy was timed; run `dvc repro`")
@@ -227,7 +231,7 @@ def advise_strategy(study: Study) -> Advice:
         choice=row.variant,
         phrase=f"train with {on}{choice.mark}",
         buys=buys,
-        sure=choice.how_sure("strategy"),
+        sure=choice.how_sure("strategy") if len(choice.ranking.behind) > 1 else ONLY_ONE,
         decided=choice.decided,
         settings=_settings(study, row),
         changes=choice.open_until(MORE_BLOCKS),
