@@ -23,7 +23,7 @@ from parashot.questions.own.candidates import candidates
 from parashot.questions.own.checks import check_own
 from parashot.questions.own.measure import FINALISTS, OwnTrainings, own_parallel
 from parashot.questions.own.records import OwnWay
-from parashot.questions.own.search import Found, search_rank, steps_of_block
+from parashot.questions.own.search import Found, search_rank
 from parashot.questions.ways.measure import for_ways, time_ways
 from parashot.questions.ways.rows import step_seconds_by_way
 from parashot.tasks.own import own_task
@@ -55,9 +55,9 @@ class Grid:
         assert found is not None
         return found
 
-    def time(self, fastest: float) -> dict[str, list[float]]:
-        """Seconds per step of every way, by its name; fastest: those of the way that blocks are long for."""
-        bench = replace(self.parallel.bench, launches=2, blocks=ROUNDS, steps=steps_of_block(fastest))
+    def time(self) -> dict[str, list[float]]:
+        """Seconds per step of every way, by its name."""
+        bench = replace(self.parallel.bench, launches=2, blocks=ROUNDS)
         placement = resolve_placement(self.parallel)
         blocks = time_ways(self.trainings, self.ways, placement, bench, "the grid")
         assert blocks is not None
@@ -81,14 +81,13 @@ def _example(file: Path, quick: bool) -> tuple[list[Cell], bool]:
     if quick:
         grid = replace(grid, ways=grid.ways[:3])
     searches = 1 if quick else SEARCHES
-    first = grid.search(1 if quick else SECONDS)  # warms up, and is not counted
-    fastest = min(each.seconds / each.steps for each in first.blocks)
-    before = grid.time(fastest)
+    grid.search(1 if quick else SECONDS)  # warms up, and is not counted
+    before = grid.time()
     found = []
     for number in range(searches):
         passing("%s: search %d of %d", file.stem, number + 1, searches)
         found.append(grid.search(1 if quick else SECONDS))
-    after = grid.time(fastest)
+    after = grid.time()
     seconds = {way: median([*before[way], *after[way]]) for way in before}
     best = min(seconds.values())
     chosen = [seconds[each.best[0].way] / best for each in found]

@@ -48,6 +48,7 @@ SETTINGS: dict[str, Value] = {
     "parallel.dp.enabled": True,
     "parallel.ddp.enabled": True,
     "parallel.bench.launches": 1,
+    "parallel.bench.seconds": 0.0,
     "loader.backend": "packed",
     "loader.workers": 0,
     "loader.prefetch": 1,

@@ -34,7 +34,8 @@ from parashot.questions.own.records import (
     SizeRow,
     SkippedWay,
 )
-from parashot.questions.own.search import better_half, halvings, steps_of_block
+from parashot.questions.own.search import better_half, halvings
+from parashot.questions.timed import steps_of_block
 from parashot.questions.ways.records import WayBlock
 from parashot.records import read_rows
 from parashot.report.own import write_own_report
@@ -74,7 +75,8 @@ def test_halving_ends_with_the_fastest() -> None:
         left = better_half(left, measured, 2)
     assert [each.way for each in left] == ["1", "5"]
     # a block lasts a quarter of a second unless that are too many steps
-    assert [steps_of_block(each) for each in (1.0, 0.1, 0.01, 1e-6)] == [2, 3, 25, 200]
+    bench = own_parallel().bench
+    assert [steps_of_block(each, bench) for each in (1.0, 0.1, 0.01, 1e-6)] == [2, 3, 25, 200]
 
 
 def test_what_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -153,8 +155,8 @@ def test_a_file_is_measured_and_its_report_written(monkeypatch: pytest.MonkeyPat
     """With no time at all: a round of the search, and the least of the finals."""
     monkeypatch.setattr(own_candidates, "worker_counts", lambda ranks: [0])
     monkeypatch.setattr(own_candidates, "precisions", lambda device: ["fp32"])
-    monkeypatch.setattr("parashot.questions.own.search.BLOCK_SECONDS", 0.001)
     parallel = replace(own_parallel(), device="cpu", replicas=2)
+    parallel = replace(parallel, bench=replace(parallel.bench, seconds=0.001))
     monkeypatch.setattr("parashot.questions.own.measure.own_parallel", lambda: parallel)
     found = measure_own(write_own(tmp_path, "own_measured"), 0)
     names = {"default", "ddp-0-fp32", "allreduce-0-fp32", "fsdp-0-fp32"}

@@ -45,6 +45,7 @@ SETTINGS: dict[str, Value] = {
     "parallel.bench.blocks": 7,
     "parallel.bench.launches": 2,
     "parallel.bench.steps": 1,
+    "parallel.bench.seconds": 0.0,
     "parallel.bench.warmup_steps": 1,
 }
 

@@ -33,6 +33,7 @@ TINY = (
     "parallel.bench.blocks=7",
     "parallel.bench.launches=1",
     "parallel.bench.steps=1",
+    "parallel.bench.seconds=0",
     "parallel.bench.warmup_steps=1",
     "loader.bench.workers=[0,2]",
     "loader.bench.batchsz=2",

@@ -5,6 +5,7 @@ What is compared is timed in rounds: A B C A B C ...
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,11 +19,14 @@ from parashot.hardware import tree_memory_bytes
 from parashot.parallel.context import Context
 from parashot.parallel.registry import build_strategy
 from parashot.parallel.strategy import StepOptions, Strategy
-from parashot.params import ParallelParams
+from parashot.params import ParallelParams, StrategyBenchParams
 from parashot.task import Batch, Plan, Task, even_share
 from parashot.train.loop import Trace, synchronise, train_steps
 
 Key = TypeVar("Key")
+
+MOST_STEPS = 200
+"""Of a block, however fast they are."""
 
 
 @dataclass
@@ -104,6 +108,11 @@ def steps_with_loading(
 def train_whole(strategy: Strategy, batches: Iterator[Batch], plan: Plan) -> Trace:
     """Train over all of `batches` by the project's own loop, without a pause."""
     return train_steps(strategy, batches, plan, pauses=lambda _: False, on_pause=lambda *_: True)
+
+
+def steps_of_block(step_seconds: float, bench: StrategyBenchParams) -> int:
+    """Steps of a block: as many as `bench` wants, and more where these would not last long enough."""
+    return max(bench.steps, min(MOST_STEPS, math.ceil(bench.seconds / step_seconds)))
 
 
 def rounds_of_launch(rounds: int, launch: int, launches: int) -> range:

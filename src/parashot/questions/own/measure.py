@@ -25,7 +25,7 @@ from parashot.questions.own.candidates import candidates, refined, refinements
 from parashot.questions.own.checks import check_own
 from parashot.questions.own.closer import measure_sizes, parts_rank
 from parashot.questions.own.records import PLAIN, OwnResults, OwnWay, SizeRow, StepParts
-from parashot.questions.own.search import Found, better_half, search_rank, steps_of_block
+from parashot.questions.own.search import Found, better_half, search_rank
 from parashot.questions.ways.measure import Training, for_ways, time_ways
 from parashot.questions.ways.records import WayBlock
 from parashot.records import read_rows
@@ -134,7 +134,7 @@ class Measurement:
         if changed:
             self.ways += changed
             bench = replace(self.trainings.parallel.bench, launches=1, blocks=REFINE_ROUNDS)
-            self._time([best, *changed], bench, "refining", found)
+            self._time([best, *changed], bench, "refining")
             better = refined(best, changed, self._blocks("refining"))
             self.ways.append(better)
             finalists.append(better)
@@ -146,7 +146,7 @@ class Measurement:
         seconds = self._until(SEARCH_SHARE + REFINE_SHARE + FINALS_SHARE) - monotonic()
         rounds = int(seconds / (found.block_seconds * len(finalists)))
         bench = replace(self.trainings.parallel.bench, blocks=max(LEAST_ROUNDS, min(MOST_ROUNDS, rounds)))
-        self._time(finalists, bench, "finals", found)
+        self._time(finalists, bench, "finals")
 
     def look_closer(self) -> None:
         """In the way that is recommended: where a step's time goes, and larger batches."""
@@ -181,10 +181,8 @@ class Measurement:
         """Replicas on this machine."""
         return resolve_placement(self.trainings.parallel)
 
-    def _time(self, ways: Sequence[OwnWay], bench: StrategyBenchParams, name: str, found: Found) -> None:
-        """Time ways in turn; blocks go to the file NAME.csv, and are long enough for the fastest way."""
-        fastest = min(each.seconds / each.steps for each in found.blocks)
-        bench = replace(bench, steps=steps_of_block(fastest))
+    def _time(self, ways: Sequence[OwnWay], bench: StrategyBenchParams, name: str) -> None:
+        """Time ways in turn; blocks go to the file NAME.csv."""
         time_ways(self.trainings, ways, self.placement, bench, name, self.folder / f"{name}.csv")
 
     def _blocks(self, name: str) -> tuple[WayBlock, ...]:

@@ -20,13 +20,9 @@ from parashot.parallel.context import Context
 from parashot.parallel.exchange import from_all_ranks
 from parashot.progress import passing
 from parashot.questions.own.records import OwnWay
+from parashot.questions.timed import steps_of_block
 from parashot.questions.ways.measure import ReadyWays, Trainings
 from parashot.questions.ways.records import WayBlock
-
-BLOCK_SECONDS = 0.25
-"""The least that a block lasts: as the loader's in the study."""
-
-MOST_STEPS = 200
 
 MOST_PASSES = 8
 """Of a halving, however much time there is: what is still undecided then is for the finals."""
@@ -64,7 +60,9 @@ def search_rank(
             if passes and from_all_ranks(time.monotonic() + needed > ends, context, ready.control)[0]:
                 break
             for way in Random(passes).sample(left, len(left)):
-                blocks.append(ready.block(way, steps_of_block(ready.first_seconds[way.way]), 0, passes))
+                bench = ready.trainings[way.way].parallel.bench
+                steps = steps_of_block(ready.step_seconds[way.way], bench)
+                blocks.append(ready.block(way, steps, 0, passes))
                 if context.is_main:
                     passing("search: %d ways left, %s", len(left), way.way)
             passes += 1
@@ -87,7 +85,3 @@ def better_half(left: Sequence[OwnWay], blocks: Sequence[WayBlock], least: int) 
     ordered = sorted(left, key=lambda way: seconds[way.way])
     return ordered[: max(least, math.ceil(len(left) / 2))]
 
-
-def steps_of_block(step_seconds: float) -> int:
-    """Steps that last `BLOCK_SECONDS` or a little longer."""
-    return min(MOST_STEPS, max(2, math.ceil(BLOCK_SECONDS / step_seconds)))

@@ -26,7 +26,7 @@ from parashot.questions.runs import Setting, Stage
 from parashot.questions.statistics import Resampling, ratio_interval
 from parashot.questions.step.records import TuneBlock, TuneResults
 from parashot.questions.step.rows import step_rows
-from parashot.questions.timed import TimedStrategy, in_turn, timed_strategy
+from parashot.questions.timed import TimedStrategy, in_turn, steps_of_block, timed_strategy
 from parashot.records import Provenance, write_result
 from parashot.tasks.relation import RelationTask
 from parashot.train.records import Choices, computed_as
@@ -76,7 +76,7 @@ def tune_rank(context: Context, params: Params, packed: Path) -> TuneMeasurement
     if len(ways) == 1 and not modes:
         return measured
     timed = {way: _timed(context, params, packed, way) for way in ways}
-    measured.seconds = _single_steps(timed, params)
+    measured.seconds = _in_turn(timed, params)
     measured.chosen = choose(measured.seconds, Resampling.of(params.claims))
     steps = params.train.episodes / params.train.batchsz
     if modes and steps * median(measured.seconds[measured.chosen]) > WORTH_COMPILING_SECONDS:
@@ -126,7 +126,7 @@ def _try_compiling(
     compiled = [replace(plain, compile=mode) for mode in modes]
     timed = {way: _timed(context, params, packed, way) for way in (plain, *compiled)}
     compiling = {way: timed[way].seconds(params.parallel.bench.warmup_steps) for way in compiled}
-    seconds = _single_steps(timed, params)
+    seconds = _in_turn(timed, params)
     measured.seconds |= seconds
     best = choose(seconds, Resampling.of(params.claims))
     steps = params.train.episodes / params.train.batchsz
@@ -134,10 +134,19 @@ def _try_compiling(
         measured.chosen = best
 
 
-def _single_steps(timed: Mapping[Choices, TimedStrategy], params: Params) -> dict[Choices, list[float]]:
+def _in_turn(timed: Mapping[Choices, TimedStrategy], params: Params) -> dict[Choices, list[float]]:
+    """Seconds per step of each way, in rounds of as many steps of every way as last long enough."""
     bench = params.parallel.bench
-    steps = {way: partial(each.seconds, 1) for way, each in timed.items()}
-    return in_turn(steps, bench.blocks, bench.warmup_steps)
+    for each in timed.values():
+        each.seconds(bench.warmup_steps)
+    step_seconds = min(each.seconds(1) for each in timed.values())
+    steps = steps_of_block(step_seconds, replace(bench, steps=1))
+    blocks = {way: partial(_seconds_per_step, each, steps) for way, each in timed.items()}
+    return in_turn(blocks, bench.blocks, warmups=0)
+
+
+def _seconds_per_step(timed: TimedStrategy, steps: int) -> float:
+    return timed.seconds(steps) / steps
 
 
 def _timed(context: Context, params: Params, packed: Path, way: Choices) -> TimedStrategy:

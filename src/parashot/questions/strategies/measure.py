@@ -36,7 +36,7 @@ from parashot.questions.strategies.records import (
 from parashot.questions.strategies.rows import ALL_CORES, BASE, PER_PARAMETER, SMALL_BUCKETS, strategy_rows
 from parashot.questions.strategies.shares import profiled_events, shares_of
 from parashot.questions.strategies.trace import RankTrace, merge_traces, trace_step
-from parashot.questions.timed import TimedStrategy, rounds_of_launch, timed_strategy
+from parashot.questions.timed import TimedStrategy, rounds_of_launch, steps_of_block, timed_strategy
 from parashot.records import Provenance
 from parashot.task import Task
 from parashot.tasks.relation import RelationTask
@@ -180,20 +180,35 @@ def _time_rounds(
     timed: list[StrategyBlock] = []
     costs: list[CostBlocks] = []
     progress = Progress("strategy-bench", knobs.blocks, "round")
-    for number in (-1, *rounds_of_launch(knobs.blocks, bench.launch, knobs.launches)):
-        steps = knobs.warmup_steps if number < 0 else knobs.steps
-        blocks = []
+    steps = _steps_of_blocks(context, bench, entries, control)
+    time_round(context, sizes, messages, -1, control)
+    for number in rounds_of_launch(knobs.blocks, bench.launch, knobs.launches):
         for variant in Random(number).sample([*entries], len(entries)):  # the same order on every rank
             wait_for_all(control)
             if (entry := entries[variant]) is not None:
-                blocks.append(StrategyBlock(bench.launch, number, variant, steps, entry.seconds(steps)))
-        found = time_round(context, sizes, messages, number, control)
-        if number >= 0:
-            timed += blocks
-            costs.append(found)
-            if context.is_main:
-                progress(number + 1)
+                seconds = entry.seconds(steps[variant])
+                timed.append(StrategyBlock(bench.launch, number, variant, steps[variant], seconds))
+        costs.append(time_round(context, sizes, messages, number, control))
+        if context.is_main:
+            progress(number + 1)
     return timed, costs
+
+
+def _steps_of_blocks(
+    context: Context,
+    bench: Benchmark,
+    entries: Mapping[str, TimedStrategy | None],
+    control: dist.ProcessGroup | None,
+) -> dict[str, int]:
+    """Warm every variant up; return the steps of its blocks, by the main rank's clock alike on all ranks."""
+    knobs, steps = bench.parallel.bench, {}
+    for variant, entry in entries.items():
+        wait_for_all(control)
+        if entry is not None:
+            entry.seconds(knobs.warmup_steps)
+            steps[variant] = steps_of_block(entry.seconds(1), knobs)
+    main: dict[str, int] = from_all_ranks(steps, context, control)[0]  # which takes part in every variant
+    return main
 
 
 def _ready(context: Context, bench: Benchmark, variant: StrategyVariant) -> TimedStrategy | None:

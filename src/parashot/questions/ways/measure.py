@@ -23,7 +23,7 @@ from parashot.parallel.registry import STRATEGIES, build_strategy
 from parashot.parallel.strategy import StepOptions, Strategy
 from parashot.params import ParallelParams, StrategyBenchParams
 from parashot.progress import Progress
-from parashot.questions.timed import LoadedSteps, rounds_of_launch, steps_with_loading
+from parashot.questions.timed import LoadedSteps, rounds_of_launch, steps_of_block, steps_with_loading
 from parashot.questions.ways.records import Way, WayBlock
 from parashot.records import append_row
 from parashot.task import Task
@@ -50,7 +50,7 @@ class ReadyWays(Generic[W]):
 
     Ways that differ in loading alone share one strategy object. Where memory may not hold the networks of all
     of them, each is built when its block begins, in the place of the one before. journal: CSV file that every
-    block is added to when it has been timed.
+    block is added to when it has been timed. step_seconds: of each way, the least so far, alike on all ranks.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ReadyWays(Generic[W]):
         self.strategies: dict[tuple[object, ...], Strategy | None] = {}
         self.held = kinds if _fit_together(self.trainings[ways[0].way].task, kinds, context) else 1
         # the most workers first, so that all ranks have the server that theirs are forked from
-        self.first_seconds = {
+        self.step_seconds = {
             way.way: self.timed(way, 1)[0].seconds for way in sorted(ways, key=lambda each: -each.workers)
         }
 
@@ -93,6 +93,7 @@ class ReadyWays(Generic[W]):
         ranks = self.timed(way, steps)
         waiting = fmean(each.waiting_seconds for each in ranks)
         memory = sum(each.memory_bytes for each in ranks)
+        self.step_seconds[way.way] = min(self.step_seconds[way.way], ranks[0].seconds / steps)
         found = WayBlock(launch, round_number, way.way, steps, ranks[0].seconds, waiting, memory)
         if self.journal is not None and self.context.is_main:
             append_row(self.journal, WayBlock, found)
@@ -180,8 +181,10 @@ def ways_rank(
     ready = ReadyWays(context, trainings, ways, journal)
     blocks, progress = [], Progress(stage, bench.blocks, "round")
     for round_number in rounds_of_launch(bench.blocks, number, bench.launches):
-        for way in Random(round_number).sample(ways, len(ways)):  # the same order on every rank
-            blocks.append(ready.block(way, bench.steps, number, round_number))
+        # as many steps of every way, and the same order on every rank
+        steps = steps_of_block(min(ready.step_seconds.values()), bench)
+        for way in Random(round_number).sample(ways, len(ways)):
+            blocks.append(ready.block(way, steps, number, round_number))
         if context.is_main:
             progress(round_number + 1)
     ready.close()
