@@ -84,4 +84,3 @@ def better_half(left: Sequence[OwnWay], blocks: Sequence[WayBlock], least: int) 
     }
     ordered = sorted(left, key=lambda way: seconds[way.way])
     return ordered[: max(least, math.ceil(len(left) / 2))]
-
