@@ -169,8 +169,8 @@ class Ranking(Generic[T]):
     The intervals hold together, though the best was picked among them (Hsu, Multiple Comparisons, 1996,
     chapter 4, with Bonferroni in place of equal variances): each setting is compared with every other, at
     the confidence that holds for all comparisons with one; whichever is shown to be worse than another is no
-    contender; and the truly best is one of the contenders, so the least and the greatest bound against them
-    are bounds against it.
+    contender. What is behind another is as far behind the best at least: the greatest lower bound holds. The
+    truly best is one of the contenders: so does the greatest upper bound against these.
 
     behind: ratio to the best of the others, or difference. contenders: settings not shown to be worse than
     another. even: value of `behind` of what is equal, 1 or 0. margin: a setting that is at most so much over
@@ -236,9 +236,8 @@ def _behind(pairs: Mapping[T, Interval], contenders: Sequence[T], even: float) -
     if not pairs:
         return Interval(even, even, even)
     against = [pairs[each] for each in pairs if each in contenders] or [*pairs.values()]
-    value = max(each.value for each in pairs.values())
-    low, high = min(each.low for each in against), max(each.high for each in against)
-    return Interval(value, min(low, value), max(high, value))
+    value, low = (max(getattr(each, bound) for each in pairs.values()) for bound in ("value", "low"))
+    return Interval(value, low, max(value, *(each.high for each in against)))
 
 
 def paired(first: Rounds, second: Rounds) -> tuple[Floats, Floats]:
