@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from faulty_server import refusing_address
 from own_file import write_own
 from small_tasks import alone
@@ -19,7 +23,7 @@ from tracked import Checkout
 
 from parashot.cli import main
 from parashot.cli.measure import REPORT, publish_own
-from parashot.errors import DeviceError
+from parashot.errors import DeviceError, TaskError
 from parashot.hardware import inspect_hardware
 from parashot.questions.own import candidates as own_candidates
 from parashot.questions.own.advice import OwnAdvice, advise_own, to_copy
@@ -175,6 +179,36 @@ def test_a_file_is_measured_and_its_report_written(monkeypatch: pytest.MonkeyPat
     assert tree["finalists"][0]["speedup"] == 1
     page = (tmp_path / "report/index.html").read_text(encoding="utf-8")
     assert "How to train own.py" in page
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),  # in backward of one process
+        DeviceError("CUDA out of memory. Tried to allocate 2 GiB"),  # in another process
+        TaskError("train.py:9, in loss: the memory is full; set a smaller batchsz"),
+    ],
+)
+def test_a_size_that_does_not_fit_ends_the_search_for_larger_ones(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Any other error is one."""
+    trainings = OwnTrainings(own_task(write_own(tmp_path, f"own_{type(error).__name__}")), own_parallel())
+
+    def reason(error: Exception) -> str:
+        monkeypatch.setattr("parashot.questions.own.closer.launch", raising(error))
+        return measure_sizes(trainings, way("serial"), 100, alone().placement, math.inf, raising(error))
+
+    assert reason(error) == "6 samples do not fit in memory"
+    with pytest.raises(DeviceError, match="no GPU"):
+        reason(DeviceError("no GPU is here"))
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def call(*_: object) -> None:
+        raise error
+
+    return call
 
 
 @pytest.mark.slow
