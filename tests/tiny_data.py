@@ -65,6 +65,7 @@ SETTINGS: dict[str, Value] = {
     "batchsz_study.episodes": 16,
     "batchsz_study.blocks": 7,
     "batchsz_study.block_episodes": 4,
+    "batchsz_study.block_seconds": 0.0,
     "evaluate.k_query": EVALUATED.k_query,
     "evaluate.k_shots": [3, 5],  # of 6 images there are not enough for 5
     "evaluate.transductive_episodes": 2,

@@ -276,6 +276,7 @@ class BatchszStudyParams:
     episodes: Positive
     blocks: Annotated[Whole, Field(ge=7)]
     block_episodes: Positive
+    block_seconds: Annotated[Number, Field(ge=0, le=600)]
 
 
 @record

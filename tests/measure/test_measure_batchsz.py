@@ -5,6 +5,7 @@ Every step of a training takes two ticks of a clock.
 
 from __future__ import annotations
 
+import math
 from itertools import count, product
 from pathlib import Path
 from statistics import median
@@ -17,9 +18,15 @@ from torch import distributed as dist
 
 from parashot.params import Params
 from parashot.parsing import Value
-from parashot.questions.batchsz.measure import NOISE_EPISODES, study_batch_sizes, train_sizes
+from parashot.questions.batchsz.measure import (
+    NOISE_EPISODES,
+    _interleaved_blocks,
+    study_batch_sizes,
+    train_sizes,
+)
 from parashot.questions.batchsz.records import BatchszBlock, BatchszRun, BatchszTraining, GradientSample
 from parashot.questions.batchsz.rows import episode_seconds
+from parashot.questions.timed import TimedStrategy
 from parashot.records import Provenance, read_json, read_rows, read_runs
 from parashot.tasks.relation import RelationTask
 from parashot.train import loop
@@ -52,6 +59,18 @@ def studied(tiny_packed: Path, tmp_path_factory: pytest.TempPathFactory, one_cor
         patch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
         study_batch_sizes(params(), tiny_packed, None, out, Provenance({}, {"source": "tiny"}))
     return out
+
+
+def test_blocks_of_fast_steps_repeat_their_episodes(
+    tiny_packed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As often for every size, so that the fastest has long blocks too."""
+    monkeypatch.setattr(TimedStrategy, "seconds", lambda self, steps: 0.01 * steps)
+    task = RelationTask(params({"batchsz_study.block_seconds": 0.1}), tiny_packed)
+    found = _interleaved_blocks(alone(), None, dict.fromkeys(SIZES, alone()), task)
+    fewest = BLOCK // max(SIZES)
+    assert {each.episodes for each in found} == {BLOCK * math.ceil(10 / fewest)}
+    assert all(each.steps * each.batchsz == each.episodes for each in found)
 
 
 def test_the_baseline_sets_the_limit_at_which_others_are_stopped(studied: Path) -> None:

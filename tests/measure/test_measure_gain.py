@@ -13,8 +13,9 @@ from tiny_data import tiny_params
 from parashot.parallel.context import Context
 from parashot.parallel.registry import build_strategy
 from parashot.parallel.strategy import StepOptions, Strategy
+from parashot.params import StrategyBenchParams
 from parashot.questions.gain.measure import bench_gain
-from parashot.questions.timed import steps_with_loading
+from parashot.questions.timed import MOST_STEPS, steps_with_loading
 from parashot.questions.ways import measure
 from parashot.questions.ways.measure import Training
 from parashot.questions.ways.records import EpisodeWay, Way, WayBlock
@@ -78,3 +79,12 @@ def test_networks_that_do_not_fit_together_are_built_one_by_one(
     found, timed = ranks(2, held_while_timed, fit)
     assert set(found) == {held}
     assert timed == {"serial", "ddp", "fsdp", "allreduce"}
+
+
+def test_a_round_has_as_many_steps_of_every_way(ranks: StandingRanks) -> None:
+    """As many as last long enough in the fastest, so that totals of the ways can be compared."""
+    bench = StrategyBenchParams(blocks=7, launches=1, steps=2, seconds=0.05, warmup_steps=1)
+    blocks = ranks(2, measure.ways_rank, Vectors(), WAYS, bench, 0, "ways")
+    steps = {each.round: each.steps for each in blocks}
+    assert all(each.steps == steps[each.round] for each in blocks) and len(blocks) == 7 * len(WAYS)
+    assert 2 < min(steps.values()) <= max(steps.values()) <= MOST_STEPS

@@ -45,6 +45,7 @@ TINY = (
     "batchsz_study.seconds=0.1",
     "batchsz_study.episodes=8",
     "batchsz_study.block_episodes=4",
+    "batchsz_study.block_seconds=0",
     "evaluate.k_query=3",
     "evaluate.val_episodes=8",
     "evaluate.test_episodes=8",

@@ -22,7 +22,7 @@ from parashot.data.images import decode, encode_jpeg, resize_square
 from parashot.model.network import build_network
 from parashot.parallel.abilities import precisions
 from parashot.parallel.context import Placement
-from parashot.params import IMAGES_PER_CLASS, SPLIT_CLASSES, Params
+from parashot.params import IMAGES_PER_CLASS, SPLIT_CLASSES, Params, StrategyBenchParams
 
 _STAGES = 14
 """Stages that start at least one process of their own."""
@@ -77,19 +77,25 @@ def stage_seconds(params: Params, pace: Pace) -> dict[str, float]:
     alone, together = pace.training_episode, pace.training_episode / pace.replicas
     validations = train.episodes / train.batchsz / train.validate_every * train.val_episodes
     evaluated = (validations + params.evaluate.val_episodes) * pace.test_episode
-    rounds = (bench.blocks + bench.warmup_steps) * bench.steps * train.batchsz
-    steps_with_loading = bench.blocks * (_STARTED_WORKERS + (1 + bench.steps) * train.batchsz * together)
-    sized = len(sizes.sizes) * (sizes.episodes + 2 * (sizes.blocks + 1) * sizes.block_episodes)
+    rounds = bench.blocks + bench.warmup_steps
+    steps_with_loading = bench.blocks * (
+        _STARTED_WORKERS + train.batchsz * together + _block_seconds(bench, train.batchsz * together)
+    )
+    sized = sizes.episodes * together
+    sized += 2 * (sizes.blocks + 1) * max(sizes.block_seconds, sizes.block_episodes * together)
     seconds = {
         "starting processes": pace.started_process * (_STAGES + 2 * len(names)),
         "loader-bench": _loader_seconds(params, pace) + _LOADING_WAYS * steps_with_loading,
         "tune": 6 * (bench.blocks + bench.warmup_steps) * max(1, train.batchsz // pace.replicas) * alone,
         "strategy-bench": (1 + _BENCH_BESIDE)
         * rounds
-        * (together + sum(alone / spread[each] for each in names)),
+        * sum(
+            _block_seconds(bench, train.batchsz * each)
+            for each in (together, *(alone / spread[name] for name in names))
+        ),
         "gain": (1 + pace.replicas) * steps_with_loading,
         "trainings": sum((train.episodes * alone + evaluated) / spread[each] for each in names),
-        "batchsz": sized * together + len(sizes.sizes) * sizes.seeds * sizes.seconds,
+        "batchsz": len(sizes.sizes) * (sized + sizes.seeds * sizes.seconds),
         "evaluate": params.evaluate.test_episodes * pace.test_episode,
     }
     if params.pretrain.epochs:
@@ -100,6 +106,10 @@ def stage_seconds(params: Params, pace: Pace) -> dict[str, float]:
     if params.seeds_study.enabled:
         seconds["further seeds"] = (params.seeds_study.seeds - 1) * seconds["trainings"]
     return seconds
+
+
+def _block_seconds(bench: StrategyBenchParams, step: float) -> float:
+    return max(bench.seconds, bench.steps * step)
 
 
 def study_bytes(params: Params, root: Path) -> int:
