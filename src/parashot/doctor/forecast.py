@@ -75,6 +75,7 @@ def stage_seconds(params: Params, pace: Pace) -> dict[str, float]:
     spread = {name: pace.replicas if name != "serial" else 1 for name in names}
     train, bench, sizes = params.train, params.parallel.bench, params.batchsz_study
     alone, together = pace.training_episode, pace.training_episode / pace.replicas
+    share = max(1, train.batchsz // pace.replicas) * alone
     validations = train.episodes / train.batchsz / train.validate_every * train.val_episodes
     evaluated = (validations + params.evaluate.val_episodes) * pace.test_episode
     rounds = bench.blocks + bench.warmup_steps
@@ -86,7 +87,7 @@ def stage_seconds(params: Params, pace: Pace) -> dict[str, float]:
     seconds = {
         "starting processes": pace.started_process * (_STAGES + 2 * len(names)),
         "loader-bench": _loader_seconds(params, pace) + _LOADING_WAYS * steps_with_loading,
-        "tune": 6 * (bench.blocks + bench.warmup_steps) * max(1, train.batchsz // pace.replicas) * alone,
+        "tune": 6 * (bench.blocks * max(bench.seconds, share) + bench.warmup_steps * share),
         "strategy-bench": (1 + _BENCH_BESIDE)
         * rounds
         * sum(

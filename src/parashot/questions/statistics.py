@@ -169,8 +169,9 @@ class Ranking(Generic[T]):
     The intervals hold together, though the best was picked among them (Hsu, Multiple Comparisons, 1996,
     chapter 4, with Bonferroni in place of equal variances): each setting is compared with every other, at
     the confidence that holds for all comparisons with one; whichever is shown to be worse than another is no
-    contender. What is behind another is as far behind the best at least: the greatest lower bound holds. The
-    truly best is one of the contenders: so does the greatest upper bound against these.
+    contender. What is behind any other is at least as far behind the best, so the greatest lower bound over
+    all others is one against the best. The truly best is among the contenders, so the greatest upper bound
+    over these is one too.
 
     behind: ratio to the best of the others, or difference. contenders: settings not shown to be worse than
     another. even: value of `behind` of what is equal, 1 or 0. margin: a setting that is at most so much over

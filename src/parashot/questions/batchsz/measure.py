@@ -163,7 +163,7 @@ def _train(context: Context, task: RelationTask, limit: float | None) -> Batchsz
 def _interleaved_blocks(
     context: Context, control: dist.ProcessGroup | None, groups: Groups, task: RelationTask
 ) -> list[BatchszBlock]:
-    """Blocks of the same episodes for every size, with and without the exchange, after some to warm up."""
+    """Blocks of the same episodes for every size, with and without the exchange, after one to warm up."""
     study = task.params.batchsz_study
     ready = {size: _ready(group, task, size) for size, group in groups.items() if group is not None}
     warm: list[float] = []

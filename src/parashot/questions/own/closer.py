@@ -1,7 +1,7 @@
 """A closer look at the way that is recommended: where the time of a step goes, and larger batches.
 
 The parts of a step are the profiler's: forward, backward, optimizer, exchange, idle. A batch is doubled until
-no memory, data or time is left for more; each size is measured by a run of its own, in fresh processes.
+no memory, data or time is left for more; each size is measured by a launch of its own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROOM = 0.85
 LEAST_STEPS, LEAST_SECONDS = 3, 1.0
 """What a size is timed for."""
 
-FULL = ("out of memory", "memory is full")
+FULL = ("out of memory", "memory is full", "can't allocate memory", "exit code -9")
 """Words of errors where a batch did not fit."""
 
 _FORWARD, _OPTIMIZER = "parashot:forward", "Optimizer.step#"  # the second is torch's own
@@ -133,8 +133,8 @@ def measure_sizes(
         fitted, processes = for_ways([larger], placement)
         try:
             measured = launch(size_rank, fitted, processes, trainings, larger)
-        except (ParashotError, torch.OutOfMemoryError) as error:  # the second from a step of this process
-            if not any(each in str(error) for each in FULL):
+        except (ParashotError, RuntimeError, MemoryError) as error:  # of other processes, or of this one
+            if not isinstance(error, MemoryError) and not any(each in str(error) for each in FULL):
                 raise
             return f"{size} samples do not fit in memory"
         assert measured is not None  # this is no rank of torchrun

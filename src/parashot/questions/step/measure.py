@@ -139,7 +139,7 @@ def _in_turn(timed: Mapping[Choices, TimedStrategy], params: Params) -> dict[Cho
     bench = params.parallel.bench
     for each in timed.values():
         each.seconds(bench.warmup_steps)
-    step_seconds = min(each.seconds(1) for each in timed.values())
+    step_seconds = min(each.seconds(bench.steps) / bench.steps for each in timed.values())
     steps = steps_of_block(step_seconds, replace(bench, steps=1))
     blocks = {way: partial(_seconds_per_step, each, steps) for way, each in timed.items()}
     return in_turn(blocks, bench.blocks, warmups=0)

@@ -10,7 +10,7 @@ from parashot.train.records import Choices
 
 @record
 class TuneBlock:
-    """One timed step of one replica, computed in one way, in one round."""
+    """Steps of one replica, computed in one way, in one round; `seconds` are per step."""
 
     round: int
     pairing: str

@@ -205,8 +205,10 @@ def choose_strategy(study: Study) -> Choice[str]:
         name: steps[name]
         for name, row in study.strategies.items()
         if row.seconds_per_step and name not in shown_only and not _worse(study, row)
-        if row.replicas > 1 or name in ALONE
     }
+    alone = {name: steps[name] for name in sound if name in ALONE}
+    if alone and not _shared_out(study):
+        sound = alone
     if not sound:
         raise UntestableError("no strategy was timed; run `dvc repro`")
     return Choice.of(study.rank(sound), SIMPLEST)
@@ -231,7 +233,7 @@ def advise_strategy(study: Study) -> Advice:
         choice=row.variant,
         phrase=f"train with {on}{choice.mark}",
         buys=buys,
-        sure=choice.how_sure("strategy") if len(choice.ranking.behind) > 1 else ONLY_ONE,
+        sure=choice.how_sure("strategy") if _shared_out(study) else ONLY_ONE,
         decided=choice.decided,
         settings=_settings(study, row),
         changes=choice.open_until(MORE_BLOCKS),
@@ -247,6 +249,11 @@ def _settings(study: Study, row: StrategyRow) -> dict[str, Value]:
     if row.strategy == BASE:
         return {"parallel.replicas": 1, **off}
     return {f"parallel.{row.strategy}.enabled": True, **off}
+
+
+def _shared_out(study: Study) -> bool:
+    """Tell if a strategy was timed on two or more replicas."""
+    return any(row.seconds_per_step and row.replicas > 1 for row in study.strategies.values())
 
 
 def _worse(study: Study, row: StrategyRow) -> bool:

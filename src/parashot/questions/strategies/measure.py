@@ -206,7 +206,7 @@ def _steps_of_blocks(
         wait_for_all(control)
         if entry is not None:
             entry.seconds(knobs.warmup_steps)
-            steps[variant] = steps_of_block(entry.seconds(1), knobs)
+            steps[variant] = steps_of_block(entry.seconds(knobs.steps) / knobs.steps, knobs)
     main: dict[str, int] = from_all_ranks(steps, context, control)[0]  # which takes part in every variant
     return main
 

@@ -50,7 +50,7 @@ class ReadyWays(Generic[W]):
 
     Ways that differ in loading alone share one strategy object. Where memory may not hold the networks of all
     of them, each is built when its block begins, in the place of the one before. journal: CSV file that every
-    block is added to when it has been timed. step_seconds: of each way, the least so far, alike on all ranks.
+    block is added to when it has been timed. step_seconds: of each way, as last timed, alike on all ranks.
     """
 
     def __init__(
@@ -62,10 +62,11 @@ class ReadyWays(Generic[W]):
         self.contexts = {count: context.taking_part(count) for count in dict.fromkeys(map(_processes, ways))}
         self.strategies: dict[tuple[object, ...], Strategy | None] = {}
         self.held = kinds if _fit_together(self.trainings[ways[0].way].task, kinds, context) else 1
+        self.step_seconds: dict[str, float] = {}
         # the most workers first, so that all ranks have the server that theirs are forked from
-        self.step_seconds = {
-            way.way: self.timed(way, 1)[0].seconds for way in sorted(ways, key=lambda each: -each.workers)
-        }
+        for way in sorted(ways, key=lambda each: -each.workers):
+            steps = max(1, way.workers)  # a turn of the workers, whose batches may come in a burst
+            self.step_seconds[way.way] = self.timed(way, steps)[0].seconds / steps
 
     def wait(self) -> None:
         """Wait for all ranks, those that sleep included."""
@@ -93,7 +94,7 @@ class ReadyWays(Generic[W]):
         ranks = self.timed(way, steps)
         waiting = fmean(each.waiting_seconds for each in ranks)
         memory = sum(each.memory_bytes for each in ranks)
-        self.step_seconds[way.way] = min(self.step_seconds[way.way], ranks[0].seconds / steps)
+        self.step_seconds[way.way] = ranks[0].seconds / steps
         found = WayBlock(launch, round_number, way.way, steps, ranks[0].seconds, waiting, memory)
         if self.journal is not None and self.context.is_main:
             append_row(self.journal, WayBlock, found)
