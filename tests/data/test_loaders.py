@@ -43,9 +43,10 @@ def test_workers_read_the_same_bytes_and_end_with_their_loader(tiny_packed: Path
     data = dataset(tiny_packed, Plan(11, 3), backend)
     alone = as_bytes(list(step_loader(data, range(4), 0, 2, CPU)))
     assert as_bytes(list(step_loader(data, range(4), 3, 2, CPU))) == alone
+    before = family()
     later = step_loader(data, range(2, 4), 2, 2, CPU)
     assert as_bytes([next(later)]) == alone[2:3]
-    workers = worker_processes()
+    workers = family() - before
     assert len(workers) >= 2
     del later
     gc.collect()
@@ -152,9 +153,13 @@ def test_ranks_share_every_item_once_and_evenly(items: int, batchsz: int, world_
 
 
 def test_a_killed_worker_is_told_in_one_line(tiny_packed: Path) -> None:
+    before = family()
     loader = step_loader(dataset(tiny_packed, Plan(4000, 2)), range(2000), 2, 2, CPU)
     next(loader)
-    worker_processes()[-1].kill()
+    workers = [
+        each for each in family() - before if not each.children() and each.parent() != psutil.Process()
+    ]
+    workers[-1].kill()
     with pytest.raises(DeviceError, match=r"^a loader worker was killed \(.+\); run again"):
         list(loader)
 
@@ -179,12 +184,6 @@ def read_on(data: EpisodeDataset, begin: Connection) -> None:
     time.sleep(600)
 
 
-def worker_processes() -> list[psutil.Process]:
-    """Leaves of this process's tree but standing ranks: the workers, which the forkserver has forked."""
-    children = psutil.Process().children(recursive=True)
-    leaves = [child for child in children if not child.children() and child.parent() != psutil.Process()]
-
-    def is_standing(child: psutil.Process) -> bool:
-        return any("standing_ranks" in " ".join(each.cmdline()) for each in child.parents())
-
-    return [child for child in leaves if not is_standing(child)]
+def family() -> set[psutil.Process]:
+    """All processes below this one, standing ranks of other tests included."""
+    return set(psutil.Process().children(recursive=True))
