@@ -253,7 +253,8 @@ def test_processes_that_log_at_once_lose_nothing(
     points = tuple(Metric("loss", 1 / step, step, 1_000 + step) for step in range(1, 51))
     for number in range(processes):
         checkout.record(str(number), *[a_run(f"{name} {number}", metrics=points) for name in RUNS])
-    command = [sys.executable, "-c", LOG_IN_MANY_PROCESSES, checkout.root]
+    forking = "ignore:This process"  # from Python 3.12 on, of the script's own forks beside MLflow's threads
+    command = [sys.executable, "-W", forking, "-c", LOG_IN_MANY_PROCESSES, checkout.root]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     names = [f"{name} {number}" for name in ("study", *RUNS) for number in range(processes)]
