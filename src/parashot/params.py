@@ -86,6 +86,7 @@ class PretrainParams:
     label_smoothing: Annotated[Number, Field(ge=0, le=0.99)]
     small_size: Annotated[Whole, Field(ge=16, le=1024)]
     small_share: Annotated[Number, Field(ge=0, le=1)]
+    rotated: Annotated[Number, Field(ge=0, le=1)]
     validate_every: Positive
 
 

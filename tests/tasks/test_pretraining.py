@@ -127,6 +127,35 @@ def test_augmentation_is_a_function_of_the_image_in_the_plan(tiny_packed: Path) 
     assert not torch.equal(whole, task.prepare((images, labels, indices + 10, step)))
 
 
+def test_a_share_of_the_images_is_rotated_and_the_rotation_is_learned(tiny_packed: Path) -> None:
+    plain = PretrainingTask(tiny_params(SETTINGS), tiny_packed)
+    task = PretrainingTask(tiny_params({**SETTINGS, "pretrain.rotated": 0.5}), tiny_packed)
+    quarters = task.rotations(torch.arange(4000))
+    shares = torch.bincount(quarters, minlength=4) / 4000
+    assert shares.tolist() == pytest.approx([1 / 2, 1 / 6, 1 / 6, 1 / 6], abs=0.03)
+    batch = next(task.batches(Plan(10, 10), alone()))
+    quarters = task.rotations(batch.data[2])
+    assert len(quarters.unique()) > 1
+    for image, upright, count in zip(
+        task.prepare(batch.data), plain.prepare(batch.data), quarters.tolist(), strict=True
+    ):
+        assert torch.equal(image, upright.rot90(count, (1, 2)))
+    network = task.network()
+    outputs = task.forward(network, task.prepare(batch.data))
+    classes = len(CLASSES["train"])
+    assert outputs.shape == (10, classes + 4)
+    expected = plain.loss(outputs[:, :classes], batch.data)
+    expected = expected - outputs[:, classes:].log_softmax(1)[torch.arange(10), quarters]
+    assert torch.allclose(task.loss(outputs, batch.data), expected)
+    assert torch.equal(
+        task.metric(outputs, batch.data), (outputs[:, :classes].argmax(1) == batch.data[1]).float()
+    )
+    assert network.state_dict().keys() - plain.network().state_dict().keys() == {
+        "rotation.weight",
+        "rotation.bias",
+    }
+
+
 def test_small_images_come_first(tiny_packed: Path) -> None:
     small: dict[str, Value] = {"model.image_size": 20, "pretrain.small_size": 16, "pretrain.small_share": 0.5}
     task = PretrainingTask(tiny_params({**SETTINGS, **small, "pretrain.epochs": 2}), tiny_packed)

@@ -24,7 +24,7 @@ Array = TypeVar("Array", np.ndarray[Any, Any], torch.Tensor)
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 _MULTIPLIER_1 = 0xBF58476D1CE4E5B9 - 2**64
 _MULTIPLIER_2 = 0x94D049BB133111EB - 2**64
-DRAWING, AUGMENTATION, IMAGE_ORDER, IMAGE_AUGMENTATION = range(4)
+DRAWING, AUGMENTATION, IMAGE_ORDER, IMAGE_AUGMENTATION, IMAGE_ROTATION = range(5)
 """What numbers are for, each its own stream: of episodes the first two, of epochs and of their steps."""
 
 _CLASS_STREAM = 1 << 20

@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from parashot.data.augment import augment
-from parashot.data.episodes import IMAGE_AUGMENTATION, EpisodeSpec, episode_keys
+from parashot.data.episodes import IMAGE_AUGMENTATION, IMAGE_ROTATION, EpisodeSpec, episode_keys, uniforms
 from parashot.data.labelled import LabelledImages, labelled_batches, steps_per_epoch
 from parashot.data.packed import PackedSplit
 from parashot.data.pixels import normalise, prepare
-from parashot.model.classifier import ImageClassifier
+from parashot.model.classifier import ROTATIONS, ImageClassifier
 from parashot.model.losses import accuracy
 from parashot.model.network import build_network
 from parashot.model.weights import save_weights
@@ -75,7 +75,10 @@ class PretrainingTask(Task):
     def network(self) -> ImageClassifier:
         params = self.params
         network = build_network(params.model, params.seed)
-        return ImageClassifier(network, len(self.class_sizes), params.pretrain.classifier, params.seed)
+        pretrain, classes = params.pretrain, len(self.class_sizes)
+        return ImageClassifier(
+            network, classes, pretrain.classifier, params.seed, rotation=pretrain.rotated > 0
+        )
 
     def batches(
         self, plan: Plan, context: Context, first: int = 0, *, in_process: bool = False
@@ -84,13 +87,23 @@ class PretrainingTask(Task):
         return labelled_batches(split, self.params.seed, plan, context.device, first)
 
     def prepare(self, data: LabelledImages) -> Tensor:
-        """Images float32 [m, 3, size, size], augmented as a function of their indices, and normalised."""
+        """Images float32 [m, 3, size, size], changed as a function of their indices, and normalised."""
         images, _, indices, step = data
         size, recipe = self.image_size(step), self.params.augment
-        if not recipe.active:
-            return prepare(images, size)
-        keys = episode_keys(self.params.seed, "train", indices, IMAGE_AUGMENTATION)
-        return normalise(augment(images[:, None], keys, recipe, size)[:, 0])
+        if recipe.active:
+            keys = episode_keys(self.params.seed, "train", indices, IMAGE_AUGMENTATION)
+            ready = normalise(augment(images[:, None], keys, recipe, size)[:, 0])
+        else:
+            ready = prepare(images, size)
+        return rotate(ready, self.rotations(indices)) if self.params.pretrain.rotated else ready
+
+    def rotations(self, indices: Tensor) -> Tensor:
+        """Rotations of images in quarter turns: int64 [m] -> int64 [m], 0 to 3."""
+        share = self.params.pretrain.rotated
+        draws = uniforms(episode_keys(self.params.seed, "train", indices, IMAGE_ROTATION), 1)[:, 0]
+        others = ROTATIONS - 1
+        which = (draws / share * others).long().clamp_max(others - 1)  # a quotient may be rounded to 1
+        return torch.where(draws < share, 1 + which, 0)
 
     def image_size(self, step: int) -> int:
         """Pixels that the network sees in a step."""
@@ -99,18 +112,23 @@ class PretrainingTask(Task):
         return pretrain.small_size if step < pretrain.small_share * steps else self.params.model.image_size
 
     def forward(self, network: nn.Module, data: Tensor) -> Tensor:
-        """Scores [m, c]."""
+        """Scores [m, c], with rotated images [m, c + 4]."""
         scores: Tensor = network(data)
         return scores
 
     def loss(self, outputs: Tensor, data: LabelledImages) -> Tensor:
-        """Cross-entropy of each image [m], with label smoothing."""
-        smoothing = self.params.pretrain.label_smoothing
-        return F.cross_entropy(outputs, data[1], label_smoothing=smoothing, reduction="none")
+        """Cross-entropy of each image [m], with label smoothing; that of its rotation is added."""
+        pretrain, classes = self.params.pretrain, len(self.class_sizes)
+        loss = F.cross_entropy(
+            outputs[:, :classes], data[1], label_smoothing=pretrain.label_smoothing, reduction="none"
+        )
+        if pretrain.rotated:
+            loss = loss + F.cross_entropy(outputs[:, classes:], self.rotations(data[2]), reduction="none")
+        return loss
 
     def metric(self, outputs: Tensor, data: LabelledImages) -> Tensor:
         """1 for each image classified correctly, else 0 [m]."""
-        return (outputs.detach().argmax(1) == data[1]).float()
+        return (outputs.detach()[:, : len(self.class_sizes)].argmax(1) == data[1]).float()
 
     def optimizer(self, network: nn.Module) -> torch.optim.Optimizer:
         """SGD with Nesterov's momentum."""
@@ -149,3 +167,11 @@ class PretrainingTask(Task):
         """Write the network without its classifier: a model file that trainings begin with."""
         inner = {name.removeprefix(_INNER): value for name, value in state.items() if name.startswith(_INNER)}
         save_weights(path, self.params.model, inner)
+
+
+def rotate(images: Tensor, quarters: Tensor) -> Tensor:
+    """Rotate square images [m, 3, size, size] by 90 degrees, `quarters` [m] times each."""
+    result = images
+    for count in range(1, ROTATIONS):
+        result = torch.where((quarters == count)[:, None, None, None], images.rot90(count, (-2, -1)), result)
+    return result.contiguous(memory_format=torch.channels_last)
