@@ -64,13 +64,14 @@ def studied(tiny_packed: Path, tmp_path_factory: pytest.TempPathFactory, one_cor
 def test_blocks_of_fast_steps_repeat_their_episodes(
     tiny_packed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As often for every size, so that the fastest has long blocks too."""
+    """Each size as often as its own blocks are too short."""
     monkeypatch.setattr(TimedStrategy, "seconds", lambda self, steps: 0.01 * steps)
     task = RelationTask(params({"batchsz_study.block_seconds": 0.1}), tiny_packed)
     found = _interleaved_blocks(alone(), None, dict.fromkeys(SIZES, alone()), task)
-    fewest = BLOCK // max(SIZES)
-    assert {each.episodes for each in found} == {BLOCK * math.ceil(10 / fewest)}
-    assert all(each.steps * each.batchsz == each.episodes for each in found)
+    assert {each.batchsz for each in found} == {*SIZES}
+    for block in found:
+        assert block.episodes == BLOCK * math.ceil(10 / (BLOCK // block.batchsz))
+        assert block.steps * block.batchsz == block.episodes
 
 
 def test_the_baseline_sets_the_limit_at_which_others_are_stopped(studied: Path) -> None:

@@ -19,6 +19,7 @@ from parashot.questions.step.measure import TuneMeasurement, choose, open_modes,
 from parashot.questions.step.records import TuneBlock
 from parashot.questions.step.rows import step_rows
 from parashot.questions.strategies.measure import bench_strategies
+from parashot.questions.timed import TimedStrategy
 from parashot.records import Provenance, read_json, read_result, read_rows, read_runs
 from parashot.train.job import episode_job
 from parashot.train.records import Choices, resolve_auto
@@ -104,7 +105,7 @@ def test_a_long_training_is_compiled_where_that_pays(
     """With a clock that knows how long each way takes, and a first step that compiles for 60 s."""
     times = {FP32: 1.0, Choices("split", "fp32", "default"): compiled}
 
-    class Clocked:
+    class Clocked(TimedStrategy):
         def __init__(self, way: Choices) -> None:
             self.way, self.used = way, False
 

@@ -53,6 +53,11 @@ class TimedStrategy:
         synchronise(self.strategy.context)
         return time.perf_counter() - begin
 
+    def step_seconds(self, bench: StrategyBenchParams) -> float:
+        """Warm up; return the seconds of a step, from a first block that belongs to no result."""
+        self.seconds(bench.warmup_steps)
+        return self.seconds(bench.steps) / bench.steps
+
 
 def timed_strategy(
     name: str,

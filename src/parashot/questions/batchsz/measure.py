@@ -163,17 +163,20 @@ def _train(context: Context, task: RelationTask, limit: float | None) -> Batchsz
 def _interleaved_blocks(
     context: Context, control: dist.ProcessGroup | None, groups: Groups, task: RelationTask
 ) -> list[BatchszBlock]:
-    """Blocks of the same episodes for every size, with and without the exchange, after one to warm up."""
+    """Blocks of the same episodes for every size, with and without the exchange, after one to warm up.
+
+    They are passed as often as `block_seconds` wants of a size.
+    """
     study = task.params.batchsz_study
     ready = {size: _ready(group, task, size) for size, group in groups.items() if group is not None}
-    warm: list[float] = []
+    passes: dict[int, int] = {}
     for size in groups:
         wait_for_all(control)
         if size in ready:
             ready[size].seconds(1)
-            warm.append(ready[size].seconds(len(ready[size].batches)))
-    repeats = max(1, math.ceil(study.block_seconds / min(warm, default=math.inf)))
-    repeats = from_all_ranks(repeats, context, control)[0]  # the main rank takes part in every size
+            once = ready[size].seconds(len(ready[size].batches))
+            passes[size] = max(1, math.ceil(study.block_seconds / once))
+    passes = from_all_ranks(passes, context, control)[0]  # the main rank takes part in every size
     blocks = []
     progress = Progress("batchsz", study.blocks, "round")
     for number in range(study.blocks):
@@ -181,7 +184,7 @@ def _interleaved_blocks(
         for size, synchronised in Random(number).sample(settings, len(settings)):  # alike on every rank
             wait_for_all(control)
             if (timed := ready.get(size)) is not None:
-                steps, episodes = repeats * len(timed.batches), repeats * study.block_episodes
+                steps, episodes = passes[size] * len(timed.batches), passes[size] * study.block_episodes
                 with nullcontext() if synchronised else timed.strategy.without_exchange():
                     seconds = timed.seconds(steps)
                 blocks.append(BatchszBlock(number, size, synchronised, episodes, steps, seconds))

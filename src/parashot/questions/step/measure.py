@@ -137,10 +137,8 @@ def _try_compiling(
 def _in_turn(timed: Mapping[Choices, TimedStrategy], params: Params) -> dict[Choices, list[float]]:
     """Seconds per step of each way, in rounds of as many steps of every way as last long enough."""
     bench = params.parallel.bench
-    for each in timed.values():
-        each.seconds(bench.warmup_steps)
-    step_seconds = min(each.seconds(bench.steps) / bench.steps for each in timed.values())
-    steps = steps_of_block(step_seconds, replace(bench, steps=1))
+    fastest = min(each.step_seconds(bench) for each in timed.values())
+    steps = steps_of_block(fastest, replace(bench, steps=1))
     blocks = {way: partial(_seconds_per_step, each, steps) for way, each in timed.items()}
     return in_turn(blocks, bench.blocks, warmups=0)
 

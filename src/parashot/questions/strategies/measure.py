@@ -205,8 +205,7 @@ def _steps_of_blocks(
     for variant, entry in entries.items():
         wait_for_all(control)
         if entry is not None:
-            entry.seconds(knobs.warmup_steps)
-            steps[variant] = steps_of_block(entry.seconds(knobs.steps) / knobs.steps, knobs)
+            steps[variant] = steps_of_block(entry.step_seconds(knobs), knobs)
     main: dict[str, int] = from_all_ranks(steps, context, control)[0]  # which takes part in every variant
     return main
 
