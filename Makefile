@@ -31,7 +31,7 @@ test: setup            ## run the tests: about 5 minutes on 2 cores
 	$(RUN) $(BIN)/python -m pytest -q -n 3 --no-loadscope-reorder --durations 12 --durations-min 5 -m "not slow"
 
 test-all: setup            ## run the slow tests as well (kills, hosts, sweeps, studies)
-	$(RUN) $(BIN)/python -m pytest -q -n 3 --no-loadscope-reorder --durations 12 --durations-min 5
+	$(RUN) $(BIN)/python -m pytest -q -n 4 --no-loadscope-reorder --durations 12 --durations-min 5
 
 lint: setup            ## run ruff and mypy
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

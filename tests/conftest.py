@@ -28,12 +28,11 @@ settings.load_profile("parashot")
 WITH_RANKS = ("tests/parallel/", "tests/measure/", "tests/train/")
 """Folders of tests that call the same standing ranks."""
 
-WITH_STUDY = tuple(f"tests/pipeline/test_{each}.py" for each in ("study", "kills"))
-"""Files of tests that share one study. A third makes its own: all three by one worker take half an hour."""
+WITH_STUDY = tuple(f"tests/pipeline/test_{each}.py" for each in ("study", "kills", "docs_commands"))
+"""Files of tests that begin with a study: each is a worker's own, for together they take half an hour."""
 
 LONGEST_FIRST = (
     *WITH_STUDY,
-    "tests/pipeline/test_docs_commands",
     *WITH_RANKS,
     "tests/pipeline/",
     "tests/benchmarks/",
@@ -68,14 +67,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give one worker all tests of a file, or of the files that share ranks or a study."""
+    """Give one worker all tests of a file, or of the files that share ranks."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            if nodeid.startswith(WITH_RANKS):
-                return "ranks"
-            return "study" if nodeid.startswith(WITH_STUDY) else nodeid.split("::", 1)[0]
+            return "ranks" if nodeid.startswith(WITH_RANKS) else nodeid.split("::", 1)[0]
 
     return ByFile(config, log)
 

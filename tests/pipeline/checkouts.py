@@ -131,3 +131,10 @@ def new_repository(root: Path, *settings: str) -> Checkout:
     checkout.turn(*settings)
     checkout.commit()
     return checkout
+
+
+def copied(checkout: Checkout, root: Path) -> Checkout:
+    """A copy with all its results; MLflow's store belongs to its own checkout."""
+    left_out = shutil.ignore_patterns("mlflow.db*", "mlruns", "log.txt")
+    shutil.copytree(checkout.root, root, symlinks=True, ignore=left_out)
+    return Checkout(root)

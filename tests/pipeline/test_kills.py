@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
-from checkouts import Checkout, shell_environment
+from checkouts import Checkout, copied, shell_environment
 
 from parashot.records import read_result
 from parashot.train.records import TrainResult
@@ -183,13 +183,6 @@ def assert_undisturbed(checkout: Checkout, calm: Checkout) -> int:
     files = [file for top in ("data", "results", ".scratch") for file in (checkout.root / top).rglob("*")]
     assert [file for file in files if file.suffix in {".tmp", ".old", ".pt"}] == []
     return resumed
-
-
-def copied(checkout: Checkout, root: Path) -> Checkout:
-    """A copy with all its results; MLflow's store belongs to its own checkout."""
-    left_out = shutil.ignore_patterns("mlflow.db*", "mlruns", "log.txt")
-    shutil.copytree(checkout.root, root, symlinks=True, ignore=left_out)
-    return Checkout(root)
 
 
 def test_killed_trainings_go_on(
