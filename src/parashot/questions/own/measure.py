@@ -6,6 +6,7 @@ Then, in the way that is recommended: where a step's time goes, and larger batch
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,9 @@ SEARCH_SHARE, REFINE_SHARE, FINALS_SHARE = 0.35, 0.15, 0.25
 COMPILING_SECONDS = 300.0
 """The least budget in which torch.compile is tried: it takes a minute or two."""
 
+READY_AND_TIMED = 2
+"""Blocks of every way in the shortest search: one until it is ready, and one that counts."""
+
 REFINE_ROUNDS = 7
 LEAST_ROUNDS, MOST_ROUNDS = 8, 24
 
@@ -68,20 +72,21 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
     begin = monotonic()
     task, parallel = own_task(file), own_parallel()
     listed = candidates(task, parallel)
+    log.info("%s: %d ways to train, which are checked first", file.name, len(listed.ways))
+    checked = check_own(task, parallel, listed.ways)
+    checked_seconds = monotonic() - begin
+    left = max(0.0, budget_seconds - checked_seconds)
     log.info(
-        "%s: %d ways to train. At most %s to search them, %s to refine the best, %s to time the last ones "
-        "against the default, and larger batches in what is left of %s",
-        file.name,
-        len(listed.ways),
-        *(span(share * budget_seconds) for share in (SEARCH_SHARE, REFINE_SHARE, FINALS_SHARE)),
+        "at most %s to search them, %s to refine the best, %s to time the last ones against the default, and "
+        "larger batches in what is left of %s",
+        *(span(share * left) for share in (SEARCH_SHARE, REFINE_SHARE, FINALS_SHARE)),
         span(budget_seconds),
     )
-    checked = check_own(task, parallel, listed.ways)
     failing = {each.strategy for each in checked.skipped}
     ways = [each for each in listed.ways if each.strategy not in failing]
     with TemporaryDirectory(prefix="parashot-measure-") as name:
         trainings = OwnTrainings(task, checked.parallel)
-        measurement = Measurement(trainings, begin, budget_seconds, Path(name), ways)
+        measurement = Measurement(trainings, checked_seconds, monotonic(), left, Path(name), ways)
         try:
             with full_memory_named(task):
                 found = measurement.search()
@@ -93,15 +98,19 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
             measurement.results(),
             skipped=(*listed.skipped, *checked.skipped),
             checks=checked.gradients,
-            warnings=checked.warnings,
+            warnings=(*checked.warnings, *measurement.warnings),
         )
 
 
 @dataclass
 class Measurement:
-    """The measurement of one training; `ways` grows while it is refined."""
+    """The measurement of one training after its checks, which took `checked_seconds`, within a budget.
+
+    ways: to be tried, then those that were; they grow when the best is refined. warnings: for the user.
+    """
 
     trainings: OwnTrainings
+    checked_seconds: float
     begin: float
     budget_seconds: float
     folder: Path
@@ -110,6 +119,7 @@ class Measurement:
     sizes: list[SizeRow] = field(default_factory=list)
     no_larger: str = ""
     stopped: bool = False
+    warnings: list[str] = field(default_factory=list)
 
     def search(self) -> Found:
         """Search the ways for the best few."""
@@ -118,6 +128,16 @@ class Measurement:
         ways, journal = tuple(self.ways), self.folder / "search.csv"
         found = launch(search_rank, placement, processes, self.trainings, ways, FINALISTS, seconds, journal)
         assert found is not None  # this is no rank of torchrun
+        tried = {each.way for each in found.blocks}
+        self.ways = [each for each in ways if each.way in tried]
+        if untried := len(ways) - len(self.ways):
+            all_of_them = (
+                self.checked_seconds + READY_AND_TIMED * len(ways) * found.block_seconds / SEARCH_SHARE
+            )
+            self.warnings.append(
+                f"{untried} of {len(ways)} ways were not tried, for want of time: "
+                f"--budget {math.ceil(all_of_them / 60)} is about enough for all"
+            )
         return found
 
     def refine(self, found: Found) -> list[OwnWay]:
@@ -130,21 +150,22 @@ class Measurement:
         changed = changed[: max(0, affordable)]
         alone = [each for each in self.ways if each.replicas == 1 and each.way != PLAIN]
         simple = better_half(alone, found.blocks, 1)[:1]  # what needs no second process shall have its chance
-        finalists = [self.ways[0], *simple, *found.best]
+        finalists = [self.ways[0], best, *simple, *found.best]
         if changed:
             self.ways += changed
             bench = replace(self.trainings.parallel.bench, launches=1, blocks=REFINE_ROUNDS)
             self._time([best, *changed], bench, "refining")
             better = refined(best, changed, self._blocks("refining"))
             self.ways.append(better)
-            finalists.append(better)
+            finalists.insert(1, better)
         self.ways = list({each.way: each for each in self.ways}.values())
         return list({each.way: each for each in finalists}.values())
 
     def finals(self, found: Found, finalists: Sequence[OwnWay]) -> None:
-        """Time the last ways against the default; as many rounds as there is time for."""
-        seconds = self._until(SEARCH_SHARE + REFINE_SHARE + FINALS_SHARE) - monotonic()
-        rounds = int(seconds / (found.block_seconds * len(finalists)))
+        """Time the last ways against the default; as many, the first, and rounds as there is time for."""
+        blocks = (self._until(SEARCH_SHARE + REFINE_SHARE + FINALS_SHARE) - monotonic()) / found.block_seconds
+        finalists = finalists[: max(2, int(blocks / LEAST_ROUNDS))]
+        rounds = int(blocks / len(finalists))
         bench = replace(self.trainings.parallel.bench, blocks=max(LEAST_ROUNDS, min(MOST_ROUNDS, rounds)))
         self._time(finalists, bench, "finals")
 

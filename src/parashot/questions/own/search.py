@@ -47,11 +47,13 @@ def search_rank(
 ) -> Found:
     """Search on one rank until `finalists` ways are left, or `seconds` are over: then the best ones so far.
 
-    All ranks decide alike, by the main one's clock. journal: CSV file that every block is added to.
+    Ways that are not ready after half of the time are left out; the first is ready in any case. All ranks
+    decide alike, by the main one's clock. journal: CSV file that every block is added to.
     """
     begin = time.monotonic()
-    ready = ReadyWays(context, trainings, ways, journal)
-    begun, blocks, left, passes = time.monotonic(), list[WayBlock](), list(ways), 0
+    ready = ReadyWays(context, trainings, ways, journal, begin + seconds / 2)
+    begun, blocks, passes = time.monotonic(), list[WayBlock](), 0
+    left = [each for each in ways if each.way in ready.step_seconds]
     rounds = halvings(len(left), finalists)
     for number in range(rounds):
         ends = begun + (seconds - (begun - begin)) * (number + 1) / rounds

@@ -6,11 +6,13 @@ Ways of a round run in random order.
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from statistics import fmean
+from time import monotonic
 from typing import Generic, TypeVar
 
 import torch
@@ -50,11 +52,18 @@ class ReadyWays(Generic[W]):
 
     Ways that differ in loading alone share one strategy object. Where memory may not hold the networks of all
     of them, each is built when its block begins, in the place of the one before. journal: CSV file that every
-    block is added to when it has been timed. step_seconds: of each way, as last timed, alike on all ranks.
+    block is added to when it has been timed. until: when, by the monotonic clock, no further way is made
+    ready; two are in any case, the first of `ways` among them. step_seconds: of each way that is ready, as
+    last timed, alike on all ranks.
     """
 
     def __init__(
-        self, context: Context, trainings: Trainings[W], ways: Sequence[W], journal: Path | None = None
+        self,
+        context: Context,
+        trainings: Trainings[W],
+        ways: Sequence[W],
+        journal: Path | None = None,
+        until: float = math.inf,
     ) -> None:
         self.context, self.control, self.journal = context, control_group(context), journal
         self.trainings = {way.way: trainings(way) for way in ways}
@@ -64,7 +73,10 @@ class ReadyWays(Generic[W]):
         self.held = kinds if _fit_together(self.trainings[ways[0].way].task, kinds, context) else 1
         self.step_seconds: dict[str, float] = {}
         # the most workers first, so that all ranks have the server that theirs are forked from
-        for way in sorted(ways, key=lambda each: -each.workers):
+        most, *others = sorted(ways, key=lambda each: -each.workers)
+        for way in {each.way: each for each in (most, ways[0], *others)}.values():
+            if len(self.step_seconds) > 1 and self._over(until):
+                break
             steps = max(1, way.workers)  # a turn of the workers, whose batches may come in a burst
             self.step_seconds[way.way] = self.timed(way, steps)[0].seconds / steps
 
@@ -99,6 +111,10 @@ class ReadyWays(Generic[W]):
         if self.journal is not None and self.context.is_main:
             append_row(self.journal, WayBlock, found)
         return found
+
+    def _over(self, until: float) -> bool:
+        """Whether the main rank's clock is past `until`."""
+        return until < math.inf and from_all_ranks(monotonic() > until, self.context, self.control)[0]
 
     def close(self) -> None:
         """Release all strategies, and their memory."""
