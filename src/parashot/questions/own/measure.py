@@ -38,8 +38,8 @@ FINALISTS = 3
 SEARCH_SHARE, REFINE_SHARE, FINALS_SHARE = 0.35, 0.15, 0.25
 """Shares of the budget; the rest is for batch sizes."""
 
-COMPILING_SECONDS = 300.0
-"""The least budget in which torch.compile is tried: it takes a minute or two."""
+COMPILING_SECONDS = 240.0
+"""What is left of the budget after the checks where torch.compile is tried: it takes a minute or two."""
 
 READY_AND_TIMED = 2
 """Blocks of every way in the shortest search: one until it is ready, and one that counts."""
