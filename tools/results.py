@@ -65,7 +65,7 @@ def main() -> int:
 def trainings() -> list[Training]:
     """Return every training that was taken in, by recipe and seed."""
     read = [json.loads(path.read_text(encoding="utf-8")) for path in TRAININGS.glob("*.json")]
-    return sorted(read, key=lambda each: (each["recipe"], each["seed"]))
+    return sorted(read, key=lambda each: (each["recipe"], each["seed"], len(each["differs"])))
 
 
 def filled(page: str, figures: str, begin: str = BEGIN, end: str = END) -> str:
