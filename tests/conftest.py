@@ -29,7 +29,7 @@ WITH_RANKS = ("tests/parallel/", "tests/measure/", "tests/train/")
 """Folders of tests that call the same standing ranks."""
 
 WITH_STUDY = tuple(f"tests/pipeline/test_{each}.py" for each in ("study", "kills", "docs_commands"))
-"""Files of tests that begin with a study: each is a worker's own, for together they take half an hour."""
+"""Files of tests that begin with a study; by one worker they would take half an hour."""
 
 LONGEST_FIRST = (
     *WITH_STUDY,

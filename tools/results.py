@@ -255,7 +255,7 @@ def _curves(found: Sequence[Training]) -> Figure:
         begun, after = training["pretraining_validations"], training["validations"]
         colour = f"C{recipes.index(training['recipe'])}"
         style: dict[str, Any] = {"color": colour, "marker": "o", "markersize": 3}
-        line = "-" if training["seed"] == 0 else "--"
+        line = "--" if _name(training).endswith("*") else "-"
         axes.plot(*_in_minutes(after), line, label=_name(training), **style)
         if begun:
             axes.plot(*_in_minutes([*begun, after[0]]), ":", **style)

@@ -45,7 +45,7 @@ from parashot.questions.own.records import (
     SizeRow,
     SkippedWay,
 )
-from parashot.questions.own.search import better_half, halvings
+from parashot.questions.own.search import Found, better_half, halvings
 from parashot.questions.timed import steps_of_block
 from parashot.questions.ways.records import WayBlock
 from parashot.records import read_rows
@@ -95,7 +95,7 @@ def test_what_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("parashot.parallel.context.usable_cores", lambda: 2)
     monkeypatch.setattr(own_candidates, "usable_threads", lambda: 4)
     monkeypatch.setattr(own_candidates, "precisions", lambda device: ["fp32", "bf16"])
-    task, parallel = OwnTask(tmp_path / "file.py", 6), replace(own_parallel(), device="cpu")
+    task, parallel = own_task(write_own(tmp_path, "own_tried")), replace(own_parallel(), device="cpu")
     found = candidates(task, parallel)
     assert found.ways[0] == OwnWay(PLAIN, "serial", 1, 2, 6, 0, "fp32", **DEFAULTS)
     assert {(each.strategy, each.workers) for each in found.ways} == {
@@ -106,6 +106,38 @@ def test_what_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     lone = candidates(replace(task, batchsz=1), parallel)
     assert {each.strategy for each in lone.ways} == {"serial"}
     assert {each.strategy for each in lone.skipped} == {"dp", "ddp", "allreduce", "fsdp"}
+
+    said = 'default = {"strategy": "ddp", "workers": 2, "precision": "bf16"}\nbatchsz = 6'
+    own = candidates(own_task(write_own(tmp_path, "own_default", "batchsz = 6", said)), parallel)
+    assert own.ways[0] == OwnWay(PLAIN, "ddp", 2, 1, 6, 2, "bf16", **DEFAULTS)
+    assert len(own.ways) == len(found.ways)  # with the plain one, and the default but once
+    assert [each.way for each in own.ways if (each.strategy, each.workers) == ("serial", 0)] == [
+        "serial-0-fp32",
+        "serial-0-bf16",
+    ]
+    said = said.replace("{", '{"prefetch": 4, ')
+    other = candidates(own_task(write_own(tmp_path, "own_prefetch", "batchsz = 6", said)), parallel)
+    assert other.ways[0].prefetch == 4 and len(other.ways) == len(found.ways) + 1
+
+
+@pytest.mark.parametrize(
+    ("default", "message"),
+    [
+        ({"worker": 2}, "default is {'worker': 2}; it is a dict that may set strategy, workers, precision, "),
+        (["ddp"], r"default is \['ddp'\]; it is a dict"),
+        ({"workers": -1}, "default: workers is -1; it is a number"),
+        ({"workers": True}, "default: workers is True; it is a number"),
+        ({"pin_memory": 1}, "default: pin_memory is 1; it is True or False"),
+        ({"strategy": "horovod"}, "default: strategy is 'horovod'; here it can be serial, dp, ddp, "),
+        ({"precision": "fp8"}, "default: precision is 'fp8'; here it can be fp32"),
+        ({"strategy": "dp"}, "default: dp is not possible here: torch.nn.DataParallel spreads"),
+    ],
+)
+def test_a_wrong_default_is_one_line(default: object, message: str, tmp_path: Path) -> None:
+    name = f"own_wrong_{abs(hash(str(default)))}"
+    file = write_own(tmp_path, name, "batchsz = 6", f"default = {default!r}\nbatchsz = 6")
+    with pytest.raises(TaskError, match=f"{name}.py: {message}"):
+        candidates(own_task(file), replace(own_parallel(), device="cpu", replicas=2))
 
 
 def test_the_simplest_that_is_as_good_is_recommended() -> None:
@@ -175,10 +207,25 @@ def four_ways(monkeypatch: pytest.MonkeyPatch, standing_launch: None, one_core: 
 def test_all_ways_are_searched_where_there_is_time(four_ways: ParallelParams, tmp_path: Path) -> None:
     task = own_task(write_own(tmp_path, "own_searched"))
     ways, trainings = candidates(task, four_ways).ways, OwnTrainings(task, four_ways)
-    measurement = Measurement(trainings, 0.0, time.monotonic(), 15.0, tmp_path, ways)
+    measurement = Measurement(trainings, 0.0, time.monotonic(), 200.0, tmp_path, ways)
     found = measurement.search()
     assert {each.way for each in found.blocks} == {each.way for each in ways} and measurement.ways == ways
     assert {*measurement.refine(found)} >= {ways[0], *found.best} and measurement.warnings == []
+
+
+def test_a_budget_for_all_ways_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Half of the search's time has to make all of them ready."""
+    ways = [way(PLAIN), *(way(str(number), workers=number) for number in (1, 2, 3))]
+    tried = tuple(block for each in ways[:2] for block in blocks(each.way, 0.1))
+    found = Found(tried, (ways[1],), block_seconds=1.0, ready_seconds=12.0)
+    monkeypatch.setattr("parashot.questions.own.measure.launch", lambda *_: found)
+    trainings = OwnTrainings(OwnTask(tmp_path / "file.py", 6), replace(own_parallel(), device="cpu"))
+    for budget, minutes in ((60, 5), (600, 12)):  # 10 s of checks, and 4 * 12 s / 0.5 / 0.35
+        measurement = Measurement(trainings, 10.0, time.monotonic(), budget, tmp_path, [*ways])
+        assert measurement.search() == found and measurement.ways == ways[:2]
+        assert measurement.warnings == [
+            f"2 of 4 ways were not tried, for want of time: --budget {minutes} is about enough for all"
+        ]
 
 
 def test_a_file_is_measured_and_its_report_written(four_ways: ParallelParams, tmp_path: Path) -> None:
@@ -188,7 +235,7 @@ def test_a_file_is_measured_and_its_report_written(four_ways: ParallelParams, tm
     assert {each.strategy for each in found.checks} == {"ddp", "allreduce", "fsdp"}
     assert max(each.difference for each in found.checks) < 1e-10
     [warning] = found.warnings
-    assert warning.startswith("2 of 4 ways were not tried, for want of time: --budget 1 is about")
+    assert warning.startswith("2 of 4 ways were not tried, for want of time: --budget ")
     assert [each.way for each in found.finalists] == [PLAIN, "ddp-0-fp32"]
     assert len(found.finals) == 8 * 2
     advice = advised(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,12 @@ def studied(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     with FileLock(f"{shared}.lock"):
         if not shared.exists():
             checkout = study(own)
-            copied(checkout, shared.with_suffix(".part")).root.rename(shared)
+            part = shared.with_suffix(".part")
+            shutil.rmtree(part, ignore_errors=True)
+            copied(checkout, part).root.rename(shared)
             return checkout
     checkout = copied(Checkout(shared), own)
+    checkout.run("git", "checkout", "--quiet", "--", ".")
     checkout.run("dvc", "repro")  # runs nothing again, but publishes to a store of its own
     return checkout
 

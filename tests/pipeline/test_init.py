@@ -13,8 +13,9 @@ from own_file import write_own
 
 from parashot.cli import main
 from parashot.hardware import inspect_hardware
+from parashot.parallel.context import resolve_placement
 from parashot.questions.own.advice import advise_own
-from parashot.questions.own.candidates import candidates
+from parashot.questions.own.candidates import plain_way
 from parashot.questions.own.measure import own_parallel
 from parashot.questions.own.records import OwnResults
 from parashot.questions.ways.records import WayBlock
@@ -57,8 +58,9 @@ def project(folder: Path) -> Checkout:
 
 def write_report(folder: Path, hardware: Hardware) -> str:
     """As if one way had been twice as fast as the default; return its name."""
-    listed = candidates(OwnTask(folder / "own_train.py", 6), own_parallel()).ways
-    default, fast = listed[0], replace(listed[1], way="fast", workers=3)
+    task = OwnTask(folder / "own_train.py", 6)
+    default = plain_way(task, resolve_placement(own_parallel()))
+    fast = replace(default, way="fast", workers=3, precision="fp32")
     blocks = tuple(
         WayBlock(number // 4, number, way.way, 5, seconds * (1 + 0.01 * (number % 3)), 0.01, 2**20)
         for way, seconds in ((default, 2.0), (fast, 1.0))

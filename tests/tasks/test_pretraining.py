@@ -146,7 +146,11 @@ def test_a_share_of_the_images_is_rotated_and_the_rotation_is_learned(tiny_packe
     assert outputs.shape == (10, classes + 4)
     expected = plain.loss(outputs[:, :classes], batch.data)
     expected = expected - outputs[:, classes:].log_softmax(1)[torch.arange(10), quarters]
-    assert torch.allclose(task.loss(outputs, batch.data), expected)
+    losses = task.loss(outputs, batch.data)
+    assert torch.allclose(losses, expected)
+    losses.mean().backward()
+    assert network.rotation is not None and network.rotation.weight.grad is not None
+    assert network.rotation.weight.grad.abs().min() > 0
     assert torch.equal(
         task.metric(outputs, batch.data), (outputs[:, :classes].argmax(1) == batch.data[1]).float()
     )

@@ -103,13 +103,14 @@ def _pipeline_with_stage(file: Path) -> str:
 
 
 def _params_with_sections(file: Path) -> str:
-    """Return the text of params.yaml with the sections that it lacks; training begins as by default."""
-    from parashot.questions.own.candidates import candidates
+    """Return the text of params.yaml with the sections that it lacks; training begins as the plain way."""
+    from parashot.parallel.context import resolve_placement
+    from parashot.questions.own.candidates import plain_way
     from parashot.questions.own.measure import own_parallel
     from parashot.tasks.own import OwnTask
 
     tree, text = _read(PARAMS)
-    default = candidates(OwnTask(file), own_parallel()).ways[0]
+    default = plain_way(OwnTask(file), resolve_placement(own_parallel()))
     sections = {
         "measure": ("of `parashot measure`; budget: minutes", {"budget": 10}),
         TRAINING: ("how to train; `parashot advise --apply` sets it", training_settings(asdict(default))),

@@ -1,7 +1,7 @@
 """A training of the user's own, out of a Python file, as a task.
 
 The file has functions `network()`, `dataset()`, `loss(network, batch)` and `optimizer(parameters)`, and a
-number `batchsz`; `collate(samples)` is optional. It imports nothing of this package.
+number `batchsz`; `collate(samples)` and `default` are optional. It imports nothing of this package.
 """
 
 from __future__ import annotations
@@ -37,6 +37,11 @@ T = TypeVar("T")
 
 FUNCTIONS = ("network", "dataset", "loss", "optimizer")
 SEED = 0
+
+DEFAULT_TYPES = {"strategy": str, "workers": int, "precision": str, "prefetch": int, "pin_memory": bool}
+"""What `default` in a user's file may set; workers are those of the whole machine."""
+
+DEFAULT_WORDS = {str: "a name", int: "a number", bool: "True or False"}
 
 
 @dataclass(frozen=True)
@@ -246,6 +251,21 @@ def own_task(file: Path) -> OwnTask:
     leaves = tree_leaves(batch)
     cuttable = all(isinstance(each, Tensor) and [*each.shape[:1]] == [task.batchsz] for each in leaves)
     return replace(task, cuttable=cuttable)
+
+
+def own_default(file: Path) -> dict[str, Any]:
+    """How the user trains now, as `default` in his file says: what it sets of `DEFAULT_TYPES`.
+
+    Raises `TaskError` for another key or a wrong value.
+    """
+    said = getattr(load_file(file), "default", {})
+    if not isinstance(said, dict) or said.keys() - DEFAULT_TYPES.keys():
+        raise TaskError(f"{file}: default is {said!r}; it is a dict that may set {', '.join(DEFAULT_TYPES)}")
+    for key, value in said.items():
+        wanted = DEFAULT_TYPES[key]
+        if type(value) is not wanted or (wanted is int and value < (key == "prefetch")):
+            raise TaskError(f"{file}: default: {key} is {value!r}; it is {DEFAULT_WORDS[wanted]}")
+    return said
 
 
 @contextmanager

@@ -165,7 +165,7 @@ def _interleaved_blocks(
 ) -> list[BatchszBlock]:
     """Blocks of the same episodes for every size, with and without the exchange, after one to warm up.
 
-    They are passed as often as `block_seconds` wants of a size.
+    Each size repeats them until its block lasts about `block_seconds`.
     """
     study = task.params.batchsz_study
     ready = {size: _ready(group, task, size) for size, group in groups.items() if group is not None}

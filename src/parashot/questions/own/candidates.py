@@ -8,6 +8,7 @@ from statistics import median
 
 import torch
 
+from parashot.errors import TaskError
 from parashot.hardware import usable_threads
 from parashot.parallel.abilities import compile_modes, precisions
 from parashot.parallel.context import Placement, resolve_placement
@@ -18,7 +19,7 @@ from parashot.questions.own.records import DEFAULTS, PLAIN, OwnWay, SkippedWay
 from parashot.questions.ways.records import WayBlock
 from parashot.questions.ways.rows import step_seconds_by_way
 from parashot.task import Task
-from parashot.tasks.own import OwnTask
+from parashot.tasks.own import OwnTask, own_default
 
 
 @dataclass
@@ -30,28 +31,60 @@ class Candidates:
 
 
 def candidates(task: OwnTask, parallel: ParallelParams) -> Candidates:
-    """List the ways to train `task` on this machine. Strategies that cut the network up are left out."""
+    """List the ways to train `task` on this machine. Strategies that cut the network up are left out.
+
+    Raises `TaskError` where the file's default cannot run here.
+    """
     placement = resolve_placement(parallel)
     able = own_precisions(placement.device_type)
-    alone = placement.on_all_cores()
-    found = Candidates([_way(PLAIN, "serial", alone, task, 0, "fp32")])
+    found = Candidates([_default(task, parallel, placement, able)])
     for name, strategy in STRATEGIES.items():
         if not strategy.shares_items:
             continue
-        fitted = alone if name == "serial" else placement.for_batch(task.batchsz)
-        reason = unsupported_reason(
-            name, task, StepOptions(), fitted, parallel, torch.cuda.device_count()
-        ) or _useless(name, fitted, task)
-        if reason:
+        fitted = _fitted(name, placement, task)
+        if reason := _unable(name, task, parallel, fitted):
             found.skipped.append(SkippedWay(name, reason))
             continue
         for workers in worker_counts(strategy.processes(fitted.replicas)):
             for precision in able:
-                plain = (name, workers, precision) == ("serial", 0, "fp32")
-                if not plain and (strategy.scales or precision != "fp16"):
-                    way = f"{name}-{workers}-{precision}"
-                    found.ways.append(_way(way, name, fitted, task, workers, precision))
+                way = _way(f"{name}-{workers}-{precision}", name, fitted, task, workers, precision)
+                is_default = replace(way, way=PLAIN) == found.ways[0]
+                if not is_default and (strategy.scales or precision != "fp16"):
+                    found.ways.append(way)
     return found
+
+
+def plain_way(task: Task, placement: Placement) -> OwnWay:
+    """One process on all cores or one GPU, no workers, fp32."""
+    return _way(PLAIN, "serial", placement.on_all_cores(), task, 0, "fp32")
+
+
+def _default(task: OwnTask, parallel: ParallelParams, placement: Placement, able: Sequence[str]) -> OwnWay:
+    """The plain way, but for what the user's file says of how he trains now."""
+    plain, said = plain_way(task, placement), own_default(task.file)
+    if not said:
+        return plain
+    name, precision = said.get("strategy", plain.strategy), said.get("precision", plain.precision)
+    shared = [each for each, strategy in STRATEGIES.items() if strategy.shares_items]
+    for key, value, allowed in (("strategy", name, shared), ("precision", precision, able)):
+        if value not in allowed:
+            raise TaskError(f"{task.file}: default: {key} is {value!r}; here it can be {', '.join(allowed)}")
+    fitted = _fitted(name, placement, task)
+    if reason := _unable(name, task, parallel, fitted):
+        raise TaskError(f"{task.file}: default: {name} is not possible here: {reason}")
+    way = _way(PLAIN, name, fitted, task, said.get("workers", plain.workers), precision)
+    return replace(way, **{key: said[key] for key in DEFAULTS if key in said})
+
+
+def _fitted(name: str, placement: Placement, task: OwnTask) -> Placement:
+    """Replicas of a strategy."""
+    return placement.on_all_cores() if name == "serial" else placement.for_batch(task.batchsz)
+
+
+def _unable(name: str, task: OwnTask, parallel: ParallelParams, fitted: Placement) -> str:
+    """Reason why a strategy is not tried, or an empty text."""
+    reason = unsupported_reason(name, task, StepOptions(), fitted, parallel, torch.cuda.device_count())
+    return reason or _useless(name, fitted, task)
 
 
 def worker_counts(ranks: int) -> Iterator[int]:
@@ -80,7 +113,7 @@ def refinements(way: OwnWay, task: Task, device_type: str, *, compiling: bool) -
         if "fused" in task.optimizer(network).defaults:
             found.append(renamed(way, fused=True))
     if way.workers:
-        if device_type == "cuda":
+        if device_type == "cuda" and not way.pin_memory:
             found.append(renamed(way, pin_memory=True))
         found.append(renamed(way, prefetch=2 * way.prefetch))
     if compiling and STRATEGIES[way.strategy].compiles and "default" in compile_modes(device_type):

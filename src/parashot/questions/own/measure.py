@@ -26,7 +26,7 @@ from parashot.questions.own.candidates import candidates, refined, refinements
 from parashot.questions.own.checks import check_own
 from parashot.questions.own.closer import measure_sizes, parts_rank
 from parashot.questions.own.records import PLAIN, OwnResults, OwnWay, SizeRow, StepParts
-from parashot.questions.own.search import Found, better_half, search_rank
+from parashot.questions.own.search import READY_SHARE, Found, better_half, search_rank
 from parashot.questions.ways.measure import Training, for_ways, time_ways
 from parashot.questions.ways.records import WayBlock
 from parashot.records import read_rows
@@ -38,11 +38,8 @@ FINALISTS = 3
 SEARCH_SHARE, REFINE_SHARE, FINALS_SHARE = 0.35, 0.15, 0.25
 """Shares of the budget; the rest is for batch sizes."""
 
-COMPILING_SECONDS = 240.0
+COMPILING_SECONDS = 300.0
 """What is left of the budget after the checks where torch.compile is tried: it takes a minute or two."""
-
-READY_AND_TIMED = 2
-"""Blocks of every way in the shortest search: one until it is ready, and one that counts."""
 
 REFINE_ROUNDS = 7
 LEAST_ROUNDS, MOST_ROUNDS = 8, 24
@@ -77,8 +74,9 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
     checked_seconds = monotonic() - begin
     left = max(0.0, budget_seconds - checked_seconds)
     log.info(
-        "at most %s to search them, %s to refine the best, %s to time the last ones against the default, and "
-        "larger batches in what is left of %s",
+        "%s: about %s to search the ways, %s to refine the best, %s to time the last ones against the "
+        "default, and larger batches in what is left of %s",
+        file.name,
         *(span(share * left) for share in (SEARCH_SHARE, REFINE_SHARE, FINALS_SHARE)),
         span(budget_seconds),
     )
@@ -131,12 +129,11 @@ class Measurement:
         tried = {each.way for each in found.blocks}
         self.ways = [each for each in ways if each.way in tried]
         if untried := len(ways) - len(self.ways):
-            all_of_them = (
-                self.checked_seconds + READY_AND_TIMED * len(ways) * found.block_seconds / SEARCH_SHARE
-            )
+            enough = self.checked_seconds + len(ways) * found.ready_seconds / READY_SHARE / SEARCH_SHARE
+            more = self.checked_seconds + self.budget_seconds + 60
             self.warnings.append(
                 f"{untried} of {len(ways)} ways were not tried, for want of time: "
-                f"--budget {math.ceil(all_of_them / 60)} is about enough for all"
+                f"--budget {math.ceil(max(enough, more) / 60)} is about enough for all"
             )
         return found
 
@@ -157,12 +154,16 @@ class Measurement:
             self._time([best, *changed], bench, "refining")
             better = refined(best, changed, self._blocks("refining"))
             self.ways.append(better)
-            finalists.insert(1, better)
+            # several changes at once have not been timed: `best` has, and comes first
+            finalists.insert(1 if better in changed else 2, better)
         self.ways = list({each.way: each for each in self.ways}.values())
         return list({each.way: each for each in finalists}.values())
 
     def finals(self, found: Found, finalists: Sequence[OwnWay]) -> None:
-        """Time the last ways against the default; as many, the first, and rounds as there is time for."""
+        """Time the last ways against the default: the first of them, in as many rounds as there is time for.
+
+        Two ways and the least rounds are timed in any case.
+        """
         blocks = (self._until(SEARCH_SHARE + REFINE_SHARE + FINALS_SHARE) - monotonic()) / found.block_seconds
         finalists = finalists[: max(2, int(blocks / LEAST_ROUNDS))]
         rounds = int(blocks / len(finalists))

@@ -24,17 +24,24 @@ from parashot.questions.timed import steps_of_block
 from parashot.questions.ways.measure import ReadyWays, Trainings
 from parashot.questions.ways.records import WayBlock
 
+READY_SHARE = 0.5
+"""Of a search's time: no further way is made ready after it."""
+
 MOST_PASSES = 8
 """Of a halving, however much time there is: what is still undecided then is for the finals."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """Blocks of a search, the best ways, and the seconds that a block takes with its loader's start."""
+    """Blocks of a search, the best ways, and seconds on average.
+
+    block_seconds: of a block, with its loader's start. ready_seconds: to make a way ready to be timed.
+    """
 
     blocks: tuple[WayBlock, ...]
     best: tuple[OwnWay, ...]
     block_seconds: float
+    ready_seconds: float
 
 
 def search_rank(
@@ -47,11 +54,11 @@ def search_rank(
 ) -> Found:
     """Search on one rank until `finalists` ways are left, or `seconds` are over: then the best ones so far.
 
-    Ways that are not ready after half of the time are left out; the first is ready in any case. All ranks
+    Ways that are not ready after half of the time are left out, but two, the first among them. All ranks
     decide alike, by the main one's clock. journal: CSV file that every block is added to.
     """
     begin = time.monotonic()
-    ready = ReadyWays(context, trainings, ways, journal, begin + seconds / 2)
+    ready = ReadyWays(context, trainings, ways, journal, begin + READY_SHARE * seconds)
     begun, blocks, passes = time.monotonic(), list[WayBlock](), 0
     left = [each for each in ways if each.way in ready.step_seconds]
     rounds = halvings(len(left), finalists)
@@ -71,7 +78,8 @@ def search_rank(
         left = better_half(left, blocks, finalists)
     ready.close()
     best = better_half(left, blocks, finalists)[:finalists]
-    return Found(tuple(blocks), tuple(best), (time.monotonic() - begun) / max(1, len(blocks)))
+    block_seconds = (time.monotonic() - begun) / max(1, len(blocks))
+    return Found(tuple(blocks), tuple(best), block_seconds, (begun - begin) / len(ready.step_seconds))
 
 
 def halvings(ways: int, finalists: int) -> int:
