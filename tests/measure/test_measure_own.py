@@ -29,6 +29,7 @@ from parashot.params import ParallelParams
 from parashot.questions.own import candidates as own_candidates
 from parashot.questions.own.advice import OwnAdvice, advise_own, to_copy
 from parashot.questions.own.candidates import candidates, combined, refined, refinements
+from parashot.questions.own.checks import Checked
 from parashot.questions.own.closer import measure_sizes, parts_rank
 from parashot.questions.own.measure import (
     Measurement,
@@ -191,6 +192,19 @@ def test_a_step_has_its_parts_and_a_batch_grows_as_far_as_there_are_samples(tmp_
     assert all(each.seconds_per_step > 0 and each.memory_bytes > 2**20 for each in sizes)
     late = measure_sizes(trainings, three, 10, alone().placement, time.monotonic(), sizes.append)
     assert len(sizes) == 2 and "no time" in late
+
+
+def test_a_default_that_cannot_train_this_network_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    said = 'default = {"strategy": "ddp"}\nbatchsz = 6'
+    file = write_own(tmp_path, "own_unable", "batchsz = 6", said)
+    parallel = replace(own_parallel(), device="cpu", replicas=2)
+    failed = Checked((), (SkippedWay("ddp", "it has a hook"),), (), parallel)
+    monkeypatch.setattr("parashot.questions.own.measure.own_parallel", lambda: parallel)
+    monkeypatch.setattr("parashot.questions.own.measure.check_own", lambda *_: failed)
+    with pytest.raises(TaskError, match="own_unable.py: default: ddp cannot train it: it has a hook"):
+        measure_own(file, 0)
 
 
 @pytest.fixture

@@ -70,7 +70,10 @@ def _default(task: OwnTask, parallel: ParallelParams, placement: Placement, able
         if value not in allowed:
             raise TaskError(f"{task.file}: default: {key} is {value!r}; here it can be {', '.join(allowed)}")
     fitted = _fitted(name, placement, task)
-    if reason := _unable(name, task, parallel, fitted):
+    reason = _unable(name, task, parallel, fitted)
+    if precision == "fp16" and not STRATEGIES[name].scales:
+        reason = "it does not scale losses, as fp16 needs"
+    if reason:
         raise TaskError(f"{task.file}: default: {name} is not possible here: {reason}")
     way = _way(PLAIN, name, fitted, task, said.get("workers", plain.workers), precision)
     return replace(way, **{key: said[key] for key in DEFAULTS if key in said})

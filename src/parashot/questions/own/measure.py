@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 
-from parashot.errors import DeviceError
+from parashot.errors import DeviceError, TaskError
 from parashot.parallel.context import Placement, resolve_placement
 from parashot.parallel.launch import launch
 from parashot.parallel.strategy import StepOptions
@@ -80,7 +80,9 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
         *(span(share * left) for share in (SEARCH_SHARE, REFINE_SHARE, FINALS_SHARE)),
         span(budget_seconds),
     )
-    failing = {each.strategy for each in checked.skipped}
+    failing = {each.strategy: each.reason for each in checked.skipped}
+    if reason := failing.get(listed.ways[0].strategy):
+        raise TaskError(f"{file}: default: {listed.ways[0].strategy} cannot train it: {reason}")
     ways = [each for each in listed.ways if each.strategy not in failing]
     with TemporaryDirectory(prefix="parashot-measure-") as name:
         trainings = OwnTrainings(task, checked.parallel)
