@@ -203,7 +203,7 @@ def test_a_default_that_cannot_train_this_network_is_one_line(
     failed = Checked((), (SkippedWay("ddp", "it has a hook"),), (), parallel)
     monkeypatch.setattr("parashot.questions.own.measure.own_parallel", lambda: parallel)
     monkeypatch.setattr("parashot.questions.own.measure.check_own", lambda *_: failed)
-    with pytest.raises(TaskError, match="own_unable.py: default: ddp cannot train it: it has a hook"):
+    with pytest.raises(TaskError, match=r"own_unable\.py: default: ddp cannot train it: it has a hook"):
         measure_own(file, 0)
 
 
