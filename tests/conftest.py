@@ -28,11 +28,12 @@ settings.load_profile("parashot")
 WITH_RANKS = ("tests/parallel/", "tests/measure/", "tests/train/")
 """Folders of tests that call the same standing ranks."""
 
-WITH_STUDY = tuple(f"tests/pipeline/test_{each}.py" for each in ("study", "kills", "docs_commands"))
-"""Files of tests that begin with a study; by one worker they would take half an hour."""
+STUDY_AND_KILLS = ("tests/pipeline/test_study.py", "tests/pipeline/test_kills.py")
+"""Files whose tests go before others where cores are few; kills do not wait for ever for trainings to end."""
 
 LONGEST_FIRST = (
-    *WITH_STUDY,
+    *STUDY_AND_KILLS,
+    "tests/pipeline/test_docs_commands.py",
     *WITH_RANKS,
     "tests/pipeline/",
     "tests/benchmarks/",
@@ -78,8 +79,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Let the study, which takes longest of all, go before the other tests where cores are few."""
-    if not item.nodeid.startswith(WITH_STUDY) and os.nice(0) == 0:
+    """Let the study and the kills go before the other tests where cores are few."""
+    if not item.nodeid.startswith(STUDY_AND_KILLS) and os.nice(0) == 0:
         os.nice(5)
 
 

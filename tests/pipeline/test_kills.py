@@ -34,7 +34,7 @@ SETTINGS = (
     "train.compile=none",
 )
 TRAININGS = ("train-serial", "train-ddp")
-PATIENCE_SECONDS = 600
+PATIENCE_SECONDS = 300
 
 pytestmark = [
     pytest.mark.slow,
