@@ -46,19 +46,27 @@ Chooser = Callable[[psutil.Process], list[psutil.Process]]
 
 
 def stages(dvc: psutil.Process) -> list[psutil.Process]:
-    return [each for each in dvc.children() if says(each, "stages.train")]
+    return [each for each in children(dvc) if says(each, "stages.train")]
 
 
 def ranks(dvc: psutil.Process) -> list[psutil.Process]:
     """What the fork server of a stage has forked: ranks, or loader workers where there is one process."""
-    servers = [each for stage in stages(dvc) for each in stage.children() if says(each, "forkserver")]
-    return [rank for server in servers for rank in server.children()]
+    servers = [each for stage in stages(dvc) for each in children(stage) if says(each, "forkserver")]
+    return [rank for server in servers for rank in children(server)]
 
 
 def workers(dvc: psutil.Process) -> list[psutil.Process]:
     """Loader workers: what the fork server of a stage or of a rank has forked."""
-    servers = [each for each in dvc.children(recursive=True) if says(each, "forkserver")]
-    return [worker for server in servers for worker in server.children()]
+    servers = [each for each in children(dvc, recursive=True) if says(each, "forkserver")]
+    return [worker for server in servers for worker in children(server)]
+
+
+def children(process: psutil.Process, recursive: bool = False) -> list[psutil.Process]:
+    """Its children; none where it has just ended."""
+    with contextlib.suppress(psutil.Error):
+        found: list[psutil.Process] = process.children(recursive=recursive)
+        return found
+    return []
 
 
 def says(process: psutil.Process, word: str) -> bool:
