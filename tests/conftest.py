@@ -105,14 +105,18 @@ def standing_launch(ranks: StandingRanks, monkeypatch: pytest.MonkeyPatch) -> No
     """Trainings and measurements of several processes run in the standing ranks."""
     from parashot.parallel.launch import launch
 
+    def apart(function: Any, placement: Any, processes: int, *args: Any) -> Any:
+        return ranks(processes, function, *args)
+
     def call(function: Any, placement: Any, processes: int, *args: Any) -> Any:
         if processes == 1:
             return launch(function, placement, 1, *args)
         return ranks(processes, function, *args)
 
-    measures = ("strategies.measure", "batchsz.measure", "ways.measure", "own.measure", "own.checks")
-    for module in ("train.run", *(f"questions.{each}" for each in measures)):
+    for module in ("train.run", "questions.batchsz.measure", "questions.own.checks"):
         monkeypatch.setattr(f"parashot.{module}.launch", call)
+    for module in ("strategies", "ways", "own"):
+        monkeypatch.setattr(f"parashot.questions.{module}.measure.launch_apart", apart)
 
 
 @pytest.fixture(scope="module")

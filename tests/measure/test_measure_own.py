@@ -25,10 +25,12 @@ from parashot.cli import main
 from parashot.cli.measure import REPORT, publish_own
 from parashot.errors import DeviceError, TaskError
 from parashot.hardware import inspect_hardware
+from parashot.parallel.context import Placement
+from parashot.parallel.launch import launch
 from parashot.params import ParallelParams
 from parashot.questions.own import candidates as own_candidates
 from parashot.questions.own.advice import OwnAdvice, advise_own, to_copy
-from parashot.questions.own.candidates import candidates, combined, refined, refinements
+from parashot.questions.own.candidates import candidates, combined, refined, refinements, renamed
 from parashot.questions.own.checks import Checked
 from parashot.questions.own.closer import measure_sizes, parts_rank
 from parashot.questions.own.measure import (
@@ -48,6 +50,7 @@ from parashot.questions.own.records import (
 )
 from parashot.questions.own.search import Found, better_half, halvings
 from parashot.questions.timed import steps_of_block
+from parashot.questions.ways.measure import time_ways
 from parashot.questions.ways.records import WayBlock
 from parashot.records import read_rows
 from parashot.report.own import write_own_report
@@ -158,6 +161,8 @@ def test_the_lines_to_copy_share_batch_and_workers_out() -> None:
     assert to_copy(way(PLAIN), gpus=True) == ["DataLoader(dataset, batch_size=6, num_workers=0, ...)"]
     by_hand = to_copy(replace(way("by hand", replicas=2), strategy="allreduce"), gpus=False)
     assert "torch.distributed.all_reduce(flat.div_(2))" in by_hand  # one message, as it was measured
+    (kept, _) = to_copy(replace(way("kept"), keep_memory=True), gpus=False)
+    assert kept.startswith("export MALLOC_ARENA_MAX=1 MALLOC_MMAP_THRESHOLD_=1073741824 ")
     all_on = replace(way("all", precision="fp16"), channels_last=True, fused=True, compile="default")
     text = "\n".join(to_copy(replace(all_on, pin_memory=True), gpus=True))
     parts = "channels_last", "fused=True", "network.compile", "pin_memory=True", "float16", "GradScaler"
@@ -179,7 +184,10 @@ def test_only_what_could_help_is_changed_and_what_helps_is_taken_together(tmp_pa
     assert combined(way("best"), []) == way("best")
 
 
-def test_a_step_has_its_parts_and_a_batch_grows_as_far_as_there_are_samples(tmp_path: Path) -> None:
+def test_a_step_has_its_parts_and_a_batch_grows_as_far_as_there_are_samples(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("parashot.questions.own.closer.launch_apart", launch)
     file = write_own(tmp_path, "own_parts", "batchsz = 6", "batchsz = 3")
     trainings = OwnTrainings(own_task(file), own_parallel())
     three = replace(way("serial"), batchsz=3)
@@ -219,12 +227,32 @@ def four_ways(monkeypatch: pytest.MonkeyPatch, standing_launch: None, one_core: 
 
 
 def test_all_ways_are_searched_where_there_is_time(four_ways: ParallelParams, tmp_path: Path) -> None:
-    task = own_task(write_own(tmp_path, "own_searched"))
+    task = own_task(write_own(tmp_path, "own_searched", "RMSprop(parameters, lr=0.05)", "SGD(parameters)"))
     ways, trainings = candidates(task, four_ways).ways, OwnTrainings(task, four_ways)
     measurement = Measurement(trainings, 0.0, time.monotonic(), 200.0, tmp_path, ways)
     found = measurement.search()
     assert {each.way for each in found.blocks} == {each.way for each in ways} and measurement.ways == ways
-    assert {*measurement.refine(found)} >= {ways[0], *found.best} and measurement.warnings == []
+    finalists = measurement.refine(found)
+    assert {*finalists} >= {ways[0], *found.best} and measurement.warnings == []
+    (kept,) = (number for number, each in enumerate(finalists) if each.keep_memory)
+    assert finalists[kept] == renamed(finalists[kept - 1], keep_memory=True)
+
+
+def test_ways_that_keep_freed_memory_have_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order A B B A, so that a machine that slows down harms both alike."""
+    called: list[tuple[int, bool, list[str]]] = []
+
+    def noted(function: object, placement: Placement, *args: Any) -> list[WayBlock]:
+        _, _, ways, _, number, *_ = args
+        called.append((number, placement.keep_memory, [each.way for each in ways]))
+        return []
+
+    monkeypatch.setattr("parashot.questions.ways.measure.launch_apart", noted)
+    ways, parallel = [way(PLAIN), renamed(way(PLAIN), keep_memory=True), way("other")], own_parallel()
+    trainings = OwnTrainings(OwnTask(Path("file.py"), 6), parallel)
+    time_ways(trainings, ways, alone().placement, parallel.bench, "finals")
+    kept, others = (True, ["default-keep_memory"]), (False, [PLAIN, "other"])
+    assert called == [(0, *others), (0, *kept), (1, *kept), (1, *others)]
 
 
 def test_a_budget_for_all_ways_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -232,7 +260,7 @@ def test_a_budget_for_all_ways_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pat
     ways = [way(PLAIN), *(way(str(number), workers=number) for number in (1, 2, 3))]
     tried = tuple(block for each in ways[:2] for block in blocks(each.way, 0.1))
     found = Found(tried, (ways[1],), block_seconds=1.0, ready_seconds=12.0)
-    monkeypatch.setattr("parashot.questions.own.measure.launch", lambda *_: found)
+    monkeypatch.setattr("parashot.questions.own.measure.launch_apart", lambda *_: found)
     trainings = OwnTrainings(OwnTask(tmp_path / "file.py", 6), replace(own_parallel(), device="cpu"))
     for budget, minutes in ((60, 5), (600, 12)):  # 10 s of checks, and 4 * 12 s / 0.5 / 0.35
         measurement = Measurement(trainings, 10.0, time.monotonic(), budget, tmp_path, [*ways])
@@ -245,18 +273,19 @@ def test_a_budget_for_all_ways_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_a_file_is_measured_and_its_report_written(four_ways: ParallelParams, tmp_path: Path) -> None:
     """With no time at all: a round of two ways, and the least of the finals."""
     found = measure_own(write_own(tmp_path, "own_measured"), 0)
-    assert {each.way for each in found.ways} == {each.way for each in found.search} == {PLAIN, "ddp-0-fp32"}
+    assert {each.way for each in found.search} == {PLAIN, "ddp-0-fp32"}
     assert {each.strategy for each in found.checks} == {"ddp", "allreduce", "fsdp"}
     assert max(each.difference for each in found.checks) < 1e-10
     [warning] = found.warnings
     assert warning.startswith("2 of 4 ways were not tried, for want of time: --budget ")
-    assert [each.way for each in found.finalists] == [PLAIN, "ddp-0-fp32"]
+    plain, other = found.finalists
+    assert plain.way == PLAIN and other.way in {"ddp-0-fp32", "default-keep_memory"}
     assert len(found.finals) == 8 * 2
     advice = advised(found)
     write_own_report(tmp_path / "report", Path("own.py"), found, advice, inspect_hardware())
     assert read_rows(WayBlock, tmp_path / "report/finals.csv") == [*found.finals]
     tree = json.loads((tmp_path / "report/advice.json").read_text(encoding="utf-8"))
-    assert (tree["sentence"], tree["tried"]) == (advice.sentence, 2)
+    assert (tree["sentence"], tree["tried"]) == (advice.sentence, len(found.ways))
     assert {each.way for each in found.parts} == {PLAIN, advice.choice.choice} == {*tree["parts"]}
     assert tree["batch_sizes"] == [] and "no time" in tree["no_larger"]
     assert tree["finalists"][0]["speedup"] == 1
@@ -279,7 +308,7 @@ def test_a_size_that_does_not_fit_ends_the_search_for_larger_ones(
     trainings = OwnTrainings(own_task(write_own(tmp_path, f"own_{type(error).__name__}")), own_parallel())
 
     def reason(error: Exception) -> str:
-        monkeypatch.setattr("parashot.questions.own.closer.launch", raising(error))
+        monkeypatch.setattr("parashot.questions.own.closer.launch_apart", raising(error))
         return measure_sizes(trainings, way("serial"), 100, alone().placement, math.inf, raising(error))
 
     assert reason(error) == "6 samples do not fit in memory"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 from pathlib import Path
@@ -23,7 +24,7 @@ from parashot.parallel.context import (
     loopback,
     resolve_placement,
 )
-from parashot.parallel.launch import launch, lost_peers_named
+from parashot.parallel.launch import launch, launch_apart, lost_peers_named
 
 TWO = Placement("cpu", 2, 1, 2)
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -92,6 +93,21 @@ def test_a_lost_rank_starts_all_again_which_work_together_unseen_by_other_hosts(
     assert launch(lose_a_peer_once, once_again, 2, tmp_path, how) == (21, True, {"127.0.0.1"})
     assert [signal.getsignal(each) for each in SIGNALS] == before
     assert_all_ended(tmp_path, 4)
+
+
+def freed_and_kept(context: Context) -> tuple[int, int]:
+    """This process, and the bytes that it still holds of 100 MB that are freed."""
+    before, pid = psutil.Process().memory_info().rss, os.getpid()
+    torch.ones(25_000_000)
+    return pid, psutil.Process().memory_info().rss - before
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_process_apart_keeps_freed_memory_only_where_it_is_told_to(keeps: bool) -> None:
+    placement = dataclasses.replace(TWO.on_all_cores(), keep_memory=keeps)
+    found = launch_apart(freed_and_kept, placement, 1)
+    assert found is not None and found[0] != os.getpid()
+    assert (found[1] > 50_000_000) == keeps
 
 
 def test_a_message_that_does_not_arrive_is_a_lost_peer() -> None:

@@ -88,7 +88,8 @@ def _number(name: str, default: float, low: float) -> float:
 class Placement:
     """Replicas over this machine's devices.
 
-    On a CPU every replica has the same number of threads (rule 4 of docs/methodology.md).
+    On a CPU every replica has the same number of threads (rule 4 of docs/methodology.md). keep_memory:
+    whether processes keep the memory that they free for their next step (allocator.py).
     """
 
     device_type: str  # cpu | cuda
@@ -96,6 +97,7 @@ class Placement:
     threads_per_replica: int
     cores: int
     rendezvous: Rendezvous = field(default_factory=Rendezvous)
+    keep_memory: bool = True
 
     @property
     def backend(self) -> str:
@@ -262,7 +264,8 @@ def process_context(placement: Placement) -> Iterator[Context]:
     Ranks of a launcher are in one process group meanwhile. After an error the group is left as it is: the
     process ends, and peers must not fail before the error is recorded.
     """
-    keep_freed_memory()
+    if placement.keep_memory:
+        keep_freed_memory()
     import_module(IMPORTED_BY_OPTIMIZERS)
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler would tell of every start and stop
     torch.set_num_threads(placement.threads_per_replica)

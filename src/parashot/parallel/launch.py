@@ -56,11 +56,27 @@ def launch(
     that failed first.
     """
     if processes > 1 and not joined_by_torchrun():
-        outcome: T = _start(placement, processes, function, args, kwargs)
-        return outcome
+        return launch_apart(function, placement, processes, *args, **kwargs)
     with process_context(placement) as context, lost_peers_named(context):
         result = function(context, *args, **kwargs)
         return result if context.is_main else None
+
+
+def launch_apart(
+    function: Callable[Concatenate[Context, P], T],
+    placement: Placement,
+    processes: int,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> T | None:
+    """As `launch`, but a single process is not this one either.
+
+    What is timed owes nothing to what this process did before, and the next launch nothing to it.
+    """
+    if joined_by_torchrun():
+        return launch(function, placement, processes, *args, **kwargs)
+    outcome: T = _start(placement, processes, function, args, kwargs)
+    return outcome
 
 
 @contextmanager

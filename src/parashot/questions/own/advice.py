@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from parashot.allocator import AS_ENVIRONMENT
 from parashot.questions.advice import Choice
 from parashot.questions.own.records import DEFAULTS, PLAIN, OwnResults, OwnWay
 from parashot.questions.statistics import Ranking, Resampling
@@ -93,7 +94,9 @@ def to_copy(way: OwnWay, gpus: bool) -> list[str]:
         "allreduce": BY_HAND.format(ranks=ranks),
     }
     dtype = DTYPES.get(way.precision)
+    kept = " ".join(f"{name}={value}" for name, value in AS_ENVIRONMENT.items())
     lines = {
+        f"export {kept}  # glibc keeps freed memory": way.keep_memory,
         f"torchrun --nproc-per-node {ranks} YOUR_SCRIPT.py": ranks > 1,
         _loader(way, ranks): True,
         "network = network.to(memory_format=torch.channels_last)": way.channels_last,

@@ -23,7 +23,7 @@ from parashot.errors import ParashotError
 from parashot.hardware import usable_memory_bytes
 from parashot.parallel.context import Context, Placement
 from parashot.parallel.exchange import from_all_ranks
-from parashot.parallel.launch import launch
+from parashot.parallel.launch import launch_apart
 from parashot.progress import passing
 from parashot.questions.own.records import OwnWay, SizeRow, StepParts
 from parashot.questions.strategies.shares import length, profiled_events, spans_of, timeline, within
@@ -132,7 +132,7 @@ def measure_sizes(
         larger, begin = replace(way, batchsz=size), time.monotonic()
         fitted, processes = for_ways([larger], placement)
         try:
-            measured = launch(size_rank, fitted, processes, trainings, larger)
+            measured = launch_apart(size_rank, fitted, processes, trainings, larger)
         except (ParashotError, RuntimeError, MemoryError) as error:  # of other processes, or of this one
             if not isinstance(error, MemoryError) and not any(each in str(error) for each in FULL):
                 raise

@@ -14,20 +14,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 
+from parashot.allocator import can_keep_freed_memory
 from parashot.errors import DeviceError, TaskError
 from parashot.parallel.context import Placement, resolve_placement
-from parashot.parallel.launch import launch
+from parashot.parallel.launch import launch_apart
 from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams, StrategyBenchParams
 from parashot.parsing import parse, read_yaml
 from parashot.progress import span
 from parashot.questions.own.advice import advise_own
-from parashot.questions.own.candidates import candidates, refined, refinements
+from parashot.questions.own.candidates import candidates, refined, refinements, renamed
 from parashot.questions.own.checks import check_own
 from parashot.questions.own.closer import measure_sizes, parts_rank
 from parashot.questions.own.records import PLAIN, OwnResults, OwnWay, SizeRow, StepParts
 from parashot.questions.own.search import READY_SHARE, Found, better_half, search_rank
-from parashot.questions.ways.measure import Training, for_ways, time_ways
+from parashot.questions.ways.measure import Training, by_memory, for_ways, time_ways
 from parashot.questions.ways.records import WayBlock
 from parashot.records import read_rows
 from parashot.tasks.own import OwnTask, load_dataset, own_task
@@ -126,7 +127,9 @@ class Measurement:
         seconds = self._until(SEARCH_SHARE) - monotonic()
         placement, processes = for_ways(self.ways, self.placement)
         ways, journal = tuple(self.ways), self.folder / "search.csv"
-        found = launch(search_rank, placement, processes, self.trainings, ways, FINALISTS, seconds, journal)
+        found = launch_apart(
+            search_rank, placement, processes, self.trainings, ways, FINALISTS, seconds, journal
+        )
         assert found is not None  # this is no rank of torchrun
         tried = {each.way for each in found.blocks}
         self.ways = [each for each in ways if each.way in tried]
@@ -142,24 +145,33 @@ class Measurement:
     def refine(self, found: Found) -> list[OwnWay]:
         """Improve the best way found; return the ways for the finals, the default first."""
         best = found.best[0]
+        alone = better_half([each for each in self.ways if each.replicas == 1], found.blocks, FINALISTS)
+        better = self._improved(best, found.block_seconds)
+        simple = [each for each in alone if each.way != PLAIN][:1]  # what needs no second process, too
+        kept = list[OwnWay]()
+        if self.placement.device_type == "cpu" and can_keep_freed_memory():
+            # which strategy is fastest may depend on it: the best with one process is tried with it as well
+            kept = [renamed(each, keep_memory=True) for each in (better, *alone[:1])]
+        # several changes at once have not been timed: `best` has, and comes first
+        is_timed = any(each.way == better.way for each in self._blocks("refining"))
+        first, second = (better, best) if is_timed else (best, better)
+        finalists = [self.ways[0], first, *kept, second, *simple, *found.best]
+        self.ways = list({each.way: each for each in (*self.ways, *finalists)}.values())
+        return list({each.way: each for each in finalists}.values())
+
+    def _improved(self, best: OwnWay, block_seconds: float) -> OwnWay:
+        """The best way with every change that makes it faster, of those that there is time for."""
         compiling = self.budget_seconds >= COMPILING_SECONDS
         changed = refinements(best, self.trainings.task, self.placement.device_type, compiling=compiling)
         seconds = self._until(SEARCH_SHARE + REFINE_SHARE) - monotonic()
-        affordable = int(seconds / (REFINE_ROUNDS * found.block_seconds)) - 1
+        affordable = int(seconds / (REFINE_ROUNDS * block_seconds)) - 1
         changed = changed[: max(0, affordable)]
-        alone = [each for each in self.ways if each.replicas == 1 and each.way != PLAIN]
-        simple = better_half(alone, found.blocks, 1)[:1]  # what needs no second process shall have its chance
-        finalists = [self.ways[0], best, *simple, *found.best]
-        if changed:
-            self.ways += changed
-            bench = replace(self.trainings.parallel.bench, launches=1, blocks=REFINE_ROUNDS)
-            self._time([best, *changed], bench, "refining")
-            better = refined(best, changed, self._blocks("refining"))
-            self.ways.append(better)
-            # several changes at once have not been timed: `best` has, and comes first
-            finalists.insert(1 if better in changed else 2, better)
-        self.ways = list({each.way: each for each in self.ways}.values())
-        return list({each.way: each for each in finalists}.values())
+        if not changed:
+            return best
+        self.ways += changed
+        bench = replace(self.trainings.parallel.bench, launches=1, blocks=REFINE_ROUNDS)
+        self._time([best, *changed], bench, "refining")
+        return refined(best, changed, self._blocks("refining"))
 
     def finals(self, found: Found, finalists: Sequence[OwnWay]) -> None:
         """Time the last ways against the default: the first of them, in as many rounds as there is time for.
@@ -179,8 +191,9 @@ class Measurement:
             return
         chosen = advice.row.way
         ways = list({each.way: each for each in (self.ways[0], chosen)}.values())
-        placement, processes = for_ways(ways, self.placement)
-        self.parts = launch(parts_rank, placement, processes, self.trainings, ways) or []
+        for group in by_memory(ways):
+            placement, processes = for_ways(group, self.placement)
+            self.parts += launch_apart(parts_rank, placement, processes, self.trainings, group) or []
         samples = len(load_dataset(self.trainings.task.file))
         self.no_larger = measure_sizes(
             self.trainings, chosen, samples, self.placement, self._until(1.0), self.sizes.append
@@ -188,12 +201,14 @@ class Measurement:
 
     def results(self) -> OwnResults:
         """What has been measured so far."""
+        search, refining, finals = map(self._blocks, ("search", "refining", "finals"))
+        timed = {each.way for each in (*search, *refining, *finals)}
         return OwnResults(
-            tuple(self.ways),
+            tuple(each for each in self.ways if each.way in timed),
             (),
-            self._blocks("search"),
-            self._blocks("refining"),
-            self._blocks("finals"),
+            search,
+            refining,
+            finals,
             parts=tuple(self.parts),
             sizes=tuple(self.sizes),
             no_larger=self.no_larger,

@@ -16,6 +16,7 @@ DEFAULTS: Mapping[str, Any] = {
     "channels_last": False,
     "fused": False,
     "compile": "none",
+    "keep_memory": False,
 }
 
 PLAIN = "default"
@@ -30,6 +31,7 @@ class OwnWay(Way):
     pin_memory: bool
     channels_last: bool
     fused: bool  # the optimizer's update of all parameters by one kernel
+    keep_memory: bool  # freed memory stays with the process (allocator.py)
 
     def __str__(self) -> str:
         return ", ".join([self.devices, self.loading, self.precision, *self.extras])
@@ -50,6 +52,7 @@ class OwnWay(Way):
             "channels_last": self.channels_last,
             "fused optimizer": self.fused,
             "compiled": self.compile != DEFAULTS["compile"],
+            "freed memory kept": self.keep_memory,
         }
         return [name for name, is_on in named.items() if is_on]
 
@@ -65,6 +68,11 @@ class OwnWay(Way):
     def trained_as(self) -> tuple[object, ...]:
         """All but the loading."""
         return *super().trained_as, self.channels_last, self.fused
+
+    @property
+    def keeps_memory(self) -> bool:
+        """Whether its processes keep freed memory."""
+        return self.keep_memory
 
 
 @record

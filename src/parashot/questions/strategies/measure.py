@@ -16,7 +16,7 @@ from torch import distributed as dist
 from parashot.parallel.abilities import check_options
 from parashot.parallel.context import Context, Placement, control_group, resolve_placement, wait_for_all
 from parashot.parallel.exchange import from_all_ranks
-from parashot.parallel.launch import launch
+from parashot.parallel.launch import launch_apart
 from parashot.parallel.registry import STRATEGIES, step_options, unsupported_reason
 from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams, Params
@@ -80,7 +80,7 @@ def measure_strategies(bench: Benchmark) -> StrategyResults | None:
         return StrategyResults(variants)
     processes = max(STRATEGIES[each.strategy].processes(each.replicas) for each in able)
     launches = [
-        launch(bench_rank, placement, processes, replace(bench, variants=able, launch=number))
+        launch_apart(bench_rank, placement, processes, replace(bench, variants=able, launch=number))
         for number in range(bench.parallel.bench.launches)
     ]
     found = [each for each in launches if each is not None]

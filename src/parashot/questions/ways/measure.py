@@ -20,7 +20,7 @@ import torch
 from parashot.hardware import usable_memory_bytes
 from parashot.parallel.context import Context, Placement, control_group, wait_for_all
 from parashot.parallel.exchange import from_all_ranks
-from parashot.parallel.launch import launch
+from parashot.parallel.launch import launch_apart
 from parashot.parallel.registry import STRATEGIES, build_strategy
 from parashot.parallel.strategy import StepOptions, Strategy
 from parashot.params import ParallelParams, StrategyBenchParams
@@ -164,21 +164,32 @@ def time_ways(
 ) -> list[WayBlock] | None:
     """Time ways as `bench` says; None on every rank of torchrun but the main one.
 
-    stage: its name, for progress. journal: of `ReadyWays`.
+    Each launch starts processes for the ways that keep freed memory and others for those that do not, in the
+    order A B B A. stage: its name, for progress. journal: of `ReadyWays`.
     """
-    placement, processes = for_ways(ways, placement)
-    blocks: list[WayBlock] = []
+    groups, blocks = by_memory(ways), list[WayBlock]()
     for number in range(bench.launches):
-        found = launch(ways_rank, placement, processes, trainings, tuple(ways), bench, number, stage, journal)
-        if found is None:
-            return None
-        blocks += found
+        for group in groups if number % 2 == 0 else reversed(groups):
+            fitted, processes = for_ways(group, placement)
+            found = launch_apart(
+                ways_rank, fitted, processes, trainings, group, bench, number, stage, journal
+            )
+            if found is None:
+                return None
+            blocks += found
     return blocks
 
 
+def by_memory(ways: Sequence[W]) -> list[tuple[W, ...]]:
+    """Ways that processes can train in turn: those that keep freed memory, and those that do not."""
+    groups = (tuple(each for each in ways if each.keeps_memory == keeps) for keeps in (False, True))
+    return [group for group in groups if group]
+
+
 def for_ways(ways: Sequence[Way], placement: Placement) -> tuple[Placement, int]:
-    """The placement and the number of processes that all of `ways` find room in."""
-    return replace(placement, replicas=max(each.replicas for each in ways)), max(map(_processes, ways))
+    """The placement and the number of processes that all of `ways` find room in; of one memory setting."""
+    replicas, keeps_memory = max(each.replicas for each in ways), ways[0].keeps_memory
+    return replace(placement, replicas=replicas, keep_memory=keeps_memory), max(map(_processes, ways))
 
 
 def _processes(way: Way) -> int:

@@ -35,6 +35,11 @@ class Way:
         """All but the loading: ways that are alike in it can share their network."""
         return self.strategy, self.replicas, self.threads_per_replica, self.precision, self.compile
 
+    @property
+    def keeps_memory(self) -> bool:
+        """Whether its processes keep freed memory: all of a process do, or none."""
+        return True
+
 
 class Loading(NamedTuple):
     """A way of loading episodes."""
