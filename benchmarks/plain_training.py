@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import itertools
 import json
 import math
@@ -43,7 +44,9 @@ def main(path: str, way_as_json: str, seconds: str) -> None:
     network, forward = made(file.network(), way)
     optimizer = file.optimizer(network.parameters())
     if way.fused:
-        optimizer = type(optimizer)(network.parameters(), **{**optimizer.defaults, "fused": True})
+        taken = inspect.signature(type(optimizer)).parameters
+        said = {name: value for name, value in optimizer.defaults.items() if name in taken}
+        optimizer = type(optimizer)(network.parameters(), **{**said, "fused": True})
     begin, ready = time.perf_counter(), WARMUP + way.prefetch * way.workers
     steps = last = 0
     for number, batch in enumerate(batches(file, way)):
