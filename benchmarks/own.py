@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.checkout import ROOT, run_command
 from benchmarks.outcome import Cell, Outcome, Table, ratio_of
-from parashot.allocator import AS_ENVIRONMENT
+from parashot.allocator import as_environment
 from parashot.progress import passing
 
 EXAMPLES: Sequence[str] = ("image_classifier", "jpeg_classifier", "text_transformer", "tabular_mlp")
@@ -79,8 +79,8 @@ def _compared(file: Path, first: dict[str, Any], second: dict[str, Any], seconds
 
 def _by_hand(file: Path, way: dict[str, Any], seconds: float) -> float:
     """Seconds per step of a way in plain PyTorch, trained for `seconds`."""
-    variables = [f"{name}={value}" for name, value in AS_ENVIRONMENT.items()] if way["keep_memory"] else []
-    start = ["env", *variables, sys.executable]
+    variables = as_environment() if way["keep_memory"] else {}
+    start = ["env", *(f"{name}={value}" for name, value in variables.items()), sys.executable]
     if way["strategy"] != "serial" and way["replicas"] > 1:
         start += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(way["replicas"])]
     script = Path(__file__).with_name("plain_training.py")

@@ -15,13 +15,12 @@ from statistics import median
 
 from benchmarks.checkout import ROOT
 from benchmarks.outcome import Cell, Outcome, Table
-from parashot.parallel.context import resolve_placement
-from parashot.parallel.launch import launch
+from parashot.parallel.launch import launch_apart
 from parashot.params import ParallelParams
 from parashot.progress import passing
 from parashot.questions.own.candidates import candidates
 from parashot.questions.own.checks import check_own
-from parashot.questions.own.measure import FINALISTS, OwnTrainings, own_parallel
+from parashot.questions.own.measure import FINALISTS, OwnTrainings, own_parallel, own_placement
 from parashot.questions.own.records import OwnWay
 from parashot.questions.own.search import Found, search_rank
 from parashot.questions.ways.measure import for_ways, time_ways
@@ -46,10 +45,10 @@ class Grid:
 
     def search(self, seconds: float) -> Found:
         """Search the ways once."""
-        placement, processes = for_ways(self.ways, resolve_placement(self.parallel))
+        placement, processes = for_ways(self.ways, own_placement(self.parallel))
         with tempfile.TemporaryDirectory() as folder:
             journal = Path(folder) / "search.csv"
-            found = launch(
+            found = launch_apart(
                 search_rank, placement, processes, self.trainings, self.ways, FINALISTS, seconds, journal
             )
         assert found is not None
@@ -58,7 +57,7 @@ class Grid:
     def time(self) -> dict[str, list[float]]:
         """Seconds per step of every way, by its name."""
         bench = replace(self.parallel.bench, launches=2, blocks=ROUNDS)
-        placement = resolve_placement(self.parallel)
+        placement = own_placement(self.parallel)
         blocks = time_ways(self.trainings, self.ways, placement, bench, "the grid")
         assert blocks is not None
         return {way: list(series.values()) for way, series in step_seconds_by_way(blocks).items()}

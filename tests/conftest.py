@@ -113,8 +113,9 @@ def standing_launch(ranks: StandingRanks, monkeypatch: pytest.MonkeyPatch) -> No
             return launch(function, placement, 1, *args)
         return ranks(processes, function, *args)
 
-    for module in ("train.run", "questions.batchsz.measure", "questions.own.checks"):
+    for module in ("train.run", "questions.batchsz.measure"):
         monkeypatch.setattr(f"parashot.{module}.launch", call)
+    monkeypatch.setattr("parashot.questions.own.checks.launch_apart", call)
     for module in ("strategies", "ways", "own"):
         monkeypatch.setattr(f"parashot.questions.{module}.measure.launch_apart", apart)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from parashot.questions.own.records import DEFAULTS, OwnWay
+
 OWN = """
 import torch
 from torch import nn
@@ -45,3 +47,8 @@ def write_own(folder: Path, name: str, old: str = "", new: str = "") -> Path:
     file = folder / f"{name}.py"
     file.write_text(OWN.replace(old, new) if old else OWN, encoding="utf-8")
     return file
+
+
+def way(name: str, *, replicas: int = 1, workers: int = 0, precision: str = "fp32") -> OwnWay:
+    strategy = "ddp" if replicas > 1 else "serial"
+    return OwnWay(name, strategy, replicas, 1, 6, workers, precision, **DEFAULTS)

@@ -42,8 +42,8 @@ DOORS = {
 }
 """Libraries that one package alone imports."""
 
-ENVIRONMENT = ("parashot.parallel", "parashot.sweep", "parashot.tracking")
-"""Packages that handle variables of torchrun, Ray and MLflow; all others are handed what they need."""
+ENVIRONMENT = ("parashot.allocator", "parashot.parallel", "parashot.sweep", "parashot.tracking")
+"""What handles variables of glibc, torchrun, Ray and MLflow; all others are handed what they need."""
 
 COMPUTE_NOTHING = {
     "command",

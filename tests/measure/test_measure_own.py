@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from faulty_server import refusing_address
-from own_file import write_own
+from own_file import way, write_own
 from small_tasks import alone
 from tracked import Checkout
 
@@ -25,12 +24,11 @@ from parashot.cli import main
 from parashot.cli.measure import REPORT, publish_own
 from parashot.errors import DeviceError, TaskError
 from parashot.hardware import inspect_hardware
-from parashot.parallel.context import Placement
 from parashot.parallel.launch import launch
 from parashot.params import ParallelParams
 from parashot.questions.own import candidates as own_candidates
 from parashot.questions.own.advice import OwnAdvice, advise_own, to_copy
-from parashot.questions.own.candidates import candidates, combined, refined, refinements, renamed
+from parashot.questions.own.candidates import candidates, combined, refined, refinements
 from parashot.questions.own.checks import Checked
 from parashot.questions.own.closer import measure_sizes, parts_rank
 from parashot.questions.own.measure import (
@@ -50,17 +48,11 @@ from parashot.questions.own.records import (
 )
 from parashot.questions.own.search import Found, better_half, halvings
 from parashot.questions.timed import steps_of_block
-from parashot.questions.ways.measure import time_ways
 from parashot.questions.ways.records import WayBlock
 from parashot.records import read_rows
 from parashot.report.own import write_own_report
 from parashot.tasks.own import OwnTask, own_task
 from parashot.tracking import Store
-
-
-def way(name: str, *, replicas: int = 1, workers: int = 0, precision: str = "fp32") -> OwnWay:
-    strategy = "ddp" if replicas > 1 else "serial"
-    return OwnWay(name, strategy, replicas, 1, 6, workers, precision, **DEFAULTS)
 
 
 def blocks(name: str, step: float, noise: float = 0.001) -> list[WayBlock]:
@@ -234,25 +226,10 @@ def test_all_ways_are_searched_where_there_is_time(four_ways: ParallelParams, tm
     assert {each.way for each in found.blocks} == {each.way for each in ways} and measurement.ways == ways
     finalists = measurement.refine(found)
     assert {*finalists} >= {ways[0], *found.best} and measurement.warnings == []
-    (kept,) = (number for number, each in enumerate(finalists) if each.keep_memory)
-    assert finalists[kept] == renamed(finalists[kept - 1], keep_memory=True)
-
-
-def test_ways_that_keep_freed_memory_have_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the order A B B A, so that a machine that slows down harms both alike."""
-    called: list[tuple[int, bool, list[str]]] = []
-
-    def noted(function: object, placement: Placement, *args: Any) -> list[WayBlock]:
-        _, _, ways, _, number, *_ = args
-        called.append((number, placement.keep_memory, [each.way for each in ways]))
-        return []
-
-    monkeypatch.setattr("parashot.questions.ways.measure.launch_apart", noted)
-    ways, parallel = [way(PLAIN), renamed(way(PLAIN), keep_memory=True), way("other")], own_parallel()
-    trainings = OwnTrainings(OwnTask(Path("file.py"), 6), parallel)
-    time_ways(trainings, ways, alone().placement, parallel.bench, "finals")
-    kept, others = (True, ["default-keep_memory"]), (False, [PLAIN, "other"])
-    assert called == [(0, *others), (0, *kept), (1, *kept), (1, *others)]
+    kept = [each.way for each in finalists if each.keep_memory]
+    assert len(kept) in (1, 2) and kept[-1] == "default-keep_memory"
+    unkept = [each.way.removesuffix("-keep_memory") for each in finalists if each.keep_memory]
+    assert {*unkept} <= {each.way for each in finalists}
 
 
 def test_a_budget_for_all_ways_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -296,8 +273,7 @@ def test_a_file_is_measured_and_its_report_written(four_ways: ParallelParams, tm
 @pytest.mark.parametrize(
     "error",
     [
-        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),  # in backward of one process
-        DeviceError("CUDA out of memory. Tried to allocate 2 GiB"),  # in another process
+        DeviceError("OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"),
         TaskError("train.py:9, in loss: the memory is full; set a smaller batchsz"),
     ],
 )

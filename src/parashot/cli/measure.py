@@ -11,8 +11,9 @@ from tempfile import TemporaryDirectory
 
 from parashot.cli import REPORT
 from parashot.cli.shared import tell
-from parashot.errors import DeviceError, TrackingError
+from parashot.errors import DeviceError, TrackingError, UsageError
 from parashot.hardware import inspect_hardware
+from parashot.parallel.torchrun import joined_by_torchrun
 from parashot.progress import OneLine
 from parashot.questions.own.advice import OwnAdvice, advise_own, to_copy
 from parashot.questions.own.measure import measure_own
@@ -34,6 +35,8 @@ from parashot.tracking import Store, Study, mlflow_is_installed, publish
 
 def run(command: argparse.Namespace) -> None:
     """Measure, write the report and tell MLflow, and print the answer; also of what Ctrl-C has cut short."""
+    if joined_by_torchrun():
+        raise UsageError("`parashot measure` starts its own processes; run it without torchrun")
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[OneLine()])
     results = measure_own(command.file, 60 * command.budget)
     advice, hardware = advise_own(results), inspect_hardware()

@@ -89,7 +89,8 @@ class Placement:
     """Replicas over this machine's devices.
 
     On a CPU every replica has the same number of threads (rule 4 of docs/methodology.md). keep_memory:
-    whether processes keep the memory that they free for their next step (allocator.py).
+    whether processes keep the memory that they free for their next step (allocator.py). variables: of the
+    environment that ranks are started with, besides this process's.
     """
 
     device_type: str  # cpu | cuda
@@ -98,6 +99,7 @@ class Placement:
     cores: int
     rendezvous: Rendezvous = field(default_factory=Rendezvous)
     keep_memory: bool = True
+    variables: tuple[tuple[str, str], ...] = ()
 
     @property
     def backend(self) -> str:
@@ -269,7 +271,7 @@ def process_context(placement: Placement) -> Iterator[Context]:
     import_module(IMPORTED_BY_OPTIMIZERS)
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler would tell of every start and stop
     torch.set_num_threads(placement.threads_per_replica)
-    if not joined_by_torchrun():
+    if not joined_by_torchrun() or os.environ["WORLD_SIZE"] == "1":
         try:
             yield Context(0, 1, 0, 1, placement)
         finally:

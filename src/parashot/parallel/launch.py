@@ -10,7 +10,7 @@ import os
 import re
 import signal
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -109,7 +109,9 @@ def _start(placement: Placement, processes: int, *call: Any) -> Any:
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
     os.environ[FRESH_STORE] = "1"
     verbosity = logging.getLogger().getEffectiveLevel()
-    with TemporaryDirectory(prefix="parashot-ranks-") as name:
+    # a server has its variables since it was started, so with others every rank starts by itself
+    start_method = "spawn" if placement.variables else fork_server(IMPORTED_BY_OPTIMIZERS).get_start_method()
+    with TemporaryDirectory(prefix="parashot-ranks-") as name, _environment_with(placement.variables):
         folder = Path(name)
         config = LaunchConfig(
             min_nodes=1,
@@ -120,7 +122,7 @@ def _start(placement: Placement, processes: int, *call: Any) -> Any:
             rdzv_endpoint=str(folder / "launcher"),
             rdzv_configs={"store_type": "file"},
             local_addr="localhost",
-            start_method=fork_server(IMPORTED_BY_OPTIMIZERS).get_start_method(),
+            start_method=start_method,
             max_restarts=placement.rendezvous.max_restarts,
             monitor_interval=0.1,
             logs_specs=DefaultLogsSpecs(log_dir=str(folder)),
@@ -137,6 +139,19 @@ def _start(placement: Placement, processes: int, *call: Any) -> Any:
             text = str(told.get("message", "")) if isinstance(told, dict) else ""
             message = text.partition(": ")[2] or f"rank {rank} ended with exit code {failure.exitcode}"
             raise DeviceError(final.read_text(encoding="utf-8") if final.exists() else message) from error
+
+
+@contextmanager
+def _environment_with(variables: Iterable[tuple[str, str]]) -> Iterator[None]:
+    """Set variables for what is started within it."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, _ in variables:
+            os.environ.pop(name, None)
+        os.environ.update(before)
 
 
 @contextmanager

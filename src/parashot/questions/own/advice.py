@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from parashot.allocator import AS_ENVIRONMENT
+from parashot.allocator import as_environment
 from parashot.questions.advice import Choice
 from parashot.questions.own.records import DEFAULTS, PLAIN, OwnResults, OwnWay
 from parashot.questions.statistics import Ranking, Resampling
@@ -61,23 +61,24 @@ class OwnAdvice:
         if self.choice.decided:
             return ""
         others = [each.way for each in self.rows if each.way.way in self.choice.others]
-        changes = " or with ".join(each.unlike(self.row.way) for each in others)
-        return f"; undecided: the same with {changes} may be as good"
+        changes = " or ".join(each.unlike(self.row.way) for each in others)
+        return f"; undecided: the same {changes} may be as good"
 
 
 def advise_own(results: OwnResults) -> OwnAdvice | None:
     """Recommend the simplest of the finalists that is as good as the fastest.
 
     Where that is undecided it is the fastest, or the default if the fastest is not shown to be faster than
-    that. None where it was stopped before every finalist had two blocks.
+    that. None where it was stopped before the default had two blocks.
     """
-    resampling = Resampling()
-    seconds = step_seconds_by_way(results.finals)
-    if not seconds or min(map(len, seconds.values())) < 2:
+    resampling, finalists = Resampling(), results.finalists
+    if not finalists or finalists[0].way != PLAIN:
         return None
+    every = step_seconds_by_way(results.finals)
+    seconds = {each.way: every[each.way] for each in finalists}
     ranking = Ranking.by_time(seconds, resampling, MARGIN)
-    rows = way_rows(results.finalists, results.finals, PLAIN, resampling)
-    choice = Choice.of(ranking, _simplest_first(results.finalists))
+    rows = way_rows(finalists, results.finals, PLAIN, resampling)
+    choice = Choice.of(ranking, _simplest_first(finalists))
     speedup = next(each.speedup for each in rows if each.way.way == choice.choice)
     if not choice.decided and speedup is not None and speedup.low <= 1:
         choice = Choice(PLAIN, ranking, decided=False)
@@ -94,9 +95,9 @@ def to_copy(way: OwnWay, gpus: bool) -> list[str]:
         "allreduce": BY_HAND.format(ranks=ranks),
     }
     dtype = DTYPES.get(way.precision)
-    kept = " ".join(f"{name}={value}" for name, value in AS_ENVIRONMENT.items())
+    kept = " ".join(f"{name}={value}" for name, value in as_environment().items())
     lines = {
-        f"export {kept}  # glibc keeps freed memory": way.keep_memory,
+        f"export {kept}  # in the shell: the C library keeps freed memory": way.keep_memory,
         f"torchrun --nproc-per-node {ranks} YOUR_SCRIPT.py": ranks > 1,
         _loader(way, ranks): True,
         "network = network.to(memory_format=torch.channels_last)": way.channels_last,

@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader, Dataset
 from parashot.errors import PeerError, TaskError, one_line
 from parashot.parallel.context import Context, control_group, resolve_placement, wait_for_all
 from parashot.parallel.exchange import from_all_ranks
-from parashot.parallel.launch import launch
+from parashot.parallel.launch import launch_apart
 from parashot.parallel.registry import STRATEGIES, build_strategy
 from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams
@@ -108,11 +108,13 @@ def check_own(task: OwnTask, parallel: ParallelParams, ways: Sequence[Way]) -> C
     """Check a training before it is timed. Raises `TaskError` where its first step is not finite."""
     same_in_workers = repeats_in_workers(task)
     placement, processes = for_ways(ways, resolve_placement(parallel))
-    first = launch(first_step, placement.on_all_cores(), 1, task, parallel)
+    first = launch_apart(first_step, placement.on_all_cores(), 1, task, parallel)
     assert first is not None  # this is no rank of torchrun
     if first.unused:
         parallel = replace(parallel, ddp=replace(parallel.ddp, find_unused_parameters=True))
-    compared = launch(check_rank, placement, processes, task, parallel, tuple(ways), first.has_batch_norm)
+    compared = launch_apart(
+        check_rank, placement, processes, task, parallel, tuple(ways), first.has_batch_norm
+    )
     assert compared is not None
     said = in_words(first, compared, same_in_workers)
     return Checked(tuple(compared.gradients), tuple(compared.skipped), tuple(said), parallel)

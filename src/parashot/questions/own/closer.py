@@ -123,9 +123,10 @@ def measure_sizes(
     samples: of the data set. ends: by the clock `time.monotonic`.
     """
     rows: list[SizeRow] = []
+    all_bytes = 0
     while True:
         size = way.batchsz * 2 ** len(rows)
-        reason = _reason_to_stop(rows, size, samples, placement, ends)
+        reason = _reason_to_stop(rows, size, samples, all_bytes, placement, ends)
         if reason:
             return reason
         passing("batch size: %d", size)
@@ -133,30 +134,31 @@ def measure_sizes(
         fitted, processes = for_ways([larger], placement)
         try:
             measured = launch_apart(size_rank, fitted, processes, trainings, larger)
-        except (ParashotError, RuntimeError, MemoryError) as error:  # of other processes, or of this one
-            if not isinstance(error, MemoryError) and not any(each in str(error) for each in FULL):
+        except ParashotError as error:
+            if not any(each in str(error) for each in FULL):
                 raise
             return f"{size} samples do not fit in memory"
         assert measured is not None  # this is no rank of torchrun
-        rows.append(SizeRow(size, *measured, time.monotonic() - begin))
+        seconds, memory, all_bytes = measured
+        rows.append(SizeRow(size, seconds, memory, time.monotonic() - begin))
         found(rows[-1])
 
 
-def size_rank(context: Context, trainings: Trainings[OwnWay], way: OwnWay) -> tuple[float, int]:
-    """Seconds per step, and the peak memory in bytes: of all ranks, or of the first GPU."""
-    if context.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()  # of what this process has trained before
+def size_rank(context: Context, trainings: Trainings[OwnWay], way: OwnWay) -> tuple[float, int, int]:
+    """Seconds per step, the peak memory and all memory in bytes: of the machine, or of the first GPU."""
     ready = ReadyWays(context, trainings, [way])
     steps = max(LEAST_STEPS, int(LEAST_SECONDS / ready.step_seconds[way.way]))
     timed = ready.timed(way, steps)[0]
     ready.close()
     if context.device.type == "cuda":
-        return timed.seconds / steps, torch.cuda.max_memory_reserved()
+        return timed.seconds / steps, torch.cuda.max_memory_reserved(), torch.cuda.mem_get_info()[1]
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return timed.seconds / steps, sum(from_all_ranks(own, context, ready.control))
+    return timed.seconds / steps, sum(from_all_ranks(own, context, ready.control)), usable_memory_bytes()
 
 
-def _reason_to_stop(rows: list[SizeRow], size: int, samples: int, placement: Placement, ends: float) -> str:
+def _reason_to_stop(
+    rows: list[SizeRow], size: int, samples: int, all_bytes: int, placement: Placement, ends: float
+) -> str:
     if size > samples:
         return f"the data set has {samples} samples"
     if time.monotonic() + (2 * rows[-1].took_seconds if rows else 0) > ends:
@@ -164,8 +166,8 @@ def _reason_to_stop(rows: list[SizeRow], size: int, samples: int, placement: Pla
     if not rows:
         return ""
     last = rows[-1]
-    if placement.device_type == "cpu" and 2 * last.memory_bytes > ROOM * usable_memory_bytes():
+    if placement.device_type == "cpu" and 2 * last.memory_bytes > ROOM * all_bytes:
         return f"{size} samples may not fit in memory"
-    if placement.device_type == "cuda" and last.memory_bytes > ROOM * torch.cuda.mem_get_info()[1]:
+    if placement.device_type == "cuda" and last.memory_bytes > ROOM * all_bytes:
         return f"{last.batchsz} samples leave too little memory free"
     return ""

@@ -14,7 +14,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 
-from parashot.allocator import can_keep_freed_memory
 from parashot.errors import DeviceError, TaskError
 from parashot.parallel.context import Placement, resolve_placement
 from parashot.parallel.launch import launch_apart
@@ -25,10 +24,10 @@ from parashot.progress import span
 from parashot.questions.own.advice import advise_own
 from parashot.questions.own.candidates import candidates, refined, refinements, renamed
 from parashot.questions.own.checks import check_own
-from parashot.questions.own.closer import measure_sizes, parts_rank
+from parashot.questions.own.closer import FULL, measure_sizes, parts_rank
 from parashot.questions.own.records import PLAIN, OwnResults, OwnWay, SizeRow, StepParts
 from parashot.questions.own.search import READY_SHARE, Found, better_half, search_rank
-from parashot.questions.ways.measure import Training, by_memory, for_ways, time_ways
+from parashot.questions.ways.measure import Training, by_variables, for_ways, time_ways
 from parashot.questions.ways.records import WayBlock
 from parashot.records import read_rows
 from parashot.tasks.own import OwnTask, load_dataset, own_task
@@ -39,11 +38,15 @@ FINALISTS = 3
 SEARCH_SHARE, REFINE_SHARE, FINALS_SHARE = 0.35, 0.15, 0.25
 """Shares of the budget; the rest is for batch sizes."""
 
-COMPILING_SECONDS = 300.0
-"""What is left of the budget after the checks where torch.compile is tried: it takes a minute or two."""
+LONG_SECONDS = 300.0
+"""What is left of the budget after the checks where torch.compile is tried, which takes a minute or two, and
+where the finals have more launches."""
 
 REFINE_ROUNDS = 7
 LEAST_ROUNDS, MOST_ROUNDS = 8, 24
+
+LAUNCHES_IF_LONG = 4
+"""Of the finals, where ways are of different launches: these differ by more than rounds do."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,7 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
     with TemporaryDirectory(prefix="parashot-measure-") as name:
         trainings = OwnTrainings(task, checked.parallel)
         measurement = Measurement(trainings, checked_seconds, monotonic(), left, Path(name), ways)
+        measurement.nothing_kept = listed.nothing_kept
         try:
             with full_memory_named(task):
                 found = measurement.search()
@@ -108,6 +112,7 @@ class Measurement:
     """The measurement of one training after its checks, which took `checked_seconds`, within a budget.
 
     ways: to be tried, then those that were; they grow when the best is refined. warnings: for the user.
+    nothing_kept: of `Candidates`. launch_seconds: to start processes, before they make anything ready.
     """
 
     trainings: OwnTrainings
@@ -121,16 +126,20 @@ class Measurement:
     no_larger: str = ""
     stopped: bool = False
     warnings: list[str] = field(default_factory=list)
+    nothing_kept: str = ""
+    launch_seconds: float = 0.0
 
     def search(self) -> Found:
         """Search the ways for the best few."""
         seconds = self._until(SEARCH_SHARE) - monotonic()
         placement, processes = for_ways(self.ways, self.placement)
         ways, journal = tuple(self.ways), self.folder / "search.csv"
+        before = monotonic()
         found = launch_apart(
             search_rank, placement, processes, self.trainings, ways, FINALISTS, seconds, journal
         )
         assert found is not None  # this is no rank of torchrun
+        self.launch_seconds = max(0.0, found.began - before)
         tried = {each.way for each in found.blocks}
         self.ways = [each for each in ways if each.way in tried]
         if untried := len(ways) - len(self.ways):
@@ -148,20 +157,18 @@ class Measurement:
         alone = better_half([each for each in self.ways if each.replicas == 1], found.blocks, FINALISTS)
         better = self._improved(best, found.block_seconds)
         simple = [each for each in alone if each.way != PLAIN][:1]  # what needs no second process, too
-        kept = list[OwnWay]()
-        if self.placement.device_type == "cpu" and can_keep_freed_memory():
-            # which strategy is fastest may depend on it: the best with one process is tried with it as well
-            kept = [renamed(each, keep_memory=True) for each in (better, *alone[:1])]
+        unkept = [] if self.nothing_kept else [better, self.ways[0]]
+        kept = [renamed(each, keep_memory=True) for each in unkept]
         # several changes at once have not been timed: `best` has, and comes first
         is_timed = any(each.way == better.way for each in self._blocks("refining"))
-        first, second = (better, best) if is_timed else (best, better)
-        finalists = [self.ways[0], first, *kept, second, *simple, *found.best]
+        first = [better] if is_timed else [best, better]
+        finalists = [self.ways[0], *first, *kept, best, *simple, *found.best]
         self.ways = list({each.way: each for each in (*self.ways, *finalists)}.values())
         return list({each.way: each for each in finalists}.values())
 
     def _improved(self, best: OwnWay, block_seconds: float) -> OwnWay:
         """The best way with every change that makes it faster, of those that there is time for."""
-        compiling = self.budget_seconds >= COMPILING_SECONDS
+        compiling = self.budget_seconds >= LONG_SECONDS
         changed = refinements(best, self.trainings.task, self.placement.device_type, compiling=compiling)
         seconds = self._until(SEARCH_SHARE + REFINE_SHARE) - monotonic()
         affordable = int(seconds / (REFINE_ROUNDS * block_seconds)) - 1
@@ -178,11 +185,24 @@ class Measurement:
 
         Two ways and the least rounds are timed in any case.
         """
-        blocks = (self._until(SEARCH_SHARE + REFINE_SHARE + FINALS_SHARE) - monotonic()) / found.block_seconds
-        finalists = finalists[: max(2, int(blocks / LEAST_ROUNDS))]
-        rounds = int(blocks / len(finalists))
-        bench = replace(self.trainings.parallel.bench, blocks=max(LEAST_ROUNDS, min(MOST_ROUNDS, rounds)))
-        self._time(finalists, bench, "finals")
+        groups, bench = len(by_variables(finalists)), self.trainings.parallel.bench
+        is_long = groups > 1 and self.budget_seconds >= LONG_SECONDS
+        launches = LAUNCHES_IF_LONG if is_long else bench.launches
+        seconds = self._until(SEARCH_SHARE + REFINE_SHARE + FINALS_SHARE) - monotonic()
+        blocks = (seconds - launches * groups * self.launch_seconds) / found.block_seconds
+        chosen = finalists[: max(2, int(blocks / LEAST_ROUNDS))]
+        if len(by_variables(chosen)) < groups:
+            self.warnings.append("keeping freed memory was not tried, for want of time")
+        rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, int(blocks / len(chosen))))
+        bench = replace(bench, launches=launches, blocks=rounds)
+        try:
+            self._time(chosen, bench, "finals")
+        except DeviceError as error:
+            if len(by_variables(chosen)) == 1 or not any(each in str(error) for each in FULL):
+                raise
+            self.warnings.append(f"keeping freed memory needs more than there is ({error})")
+            (self.folder / "finals.csv").unlink()
+            self._time(by_variables(chosen)[0], bench, "finals")
 
     def look_closer(self) -> None:
         """In the way that is recommended: where a step's time goes, and larger batches."""
@@ -191,7 +211,7 @@ class Measurement:
             return
         chosen = advice.row.way
         ways = list({each.way: each for each in (self.ways[0], chosen)}.values())
-        for group in by_memory(ways):
+        for group in by_variables(ways):
             placement, processes = for_ways(group, self.placement)
             self.parts += launch_apart(parts_rank, placement, processes, self.trainings, group) or []
         samples = len(load_dataset(self.trainings.task.file))
@@ -218,7 +238,7 @@ class Measurement:
     @property
     def placement(self) -> Placement:
         """Replicas on this machine."""
-        return resolve_placement(self.trainings.parallel)
+        return own_placement(self.trainings.parallel)
 
     def _time(self, ways: Sequence[OwnWay], bench: StrategyBenchParams, name: str) -> None:
         """Time ways in turn; blocks go to the file NAME.csv."""
@@ -245,6 +265,11 @@ def full_memory_named(task: OwnTask) -> Iterator[None]:
                 f"{task.file}"
             ) from error
         raise
+
+
+def own_placement(parallel: ParallelParams) -> Placement:
+    """Replicas on this machine, whose processes keep no freed memory, as those of a script do not."""
+    return replace(resolve_placement(parallel), keep_memory=False)
 
 
 def own_parallel() -> ParallelParams:

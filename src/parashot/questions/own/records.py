@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from parashot.allocator import as_environment
 from parashot.questions.text import counted, listed
 from parashot.questions.ways.records import Way, WayBlock
 from parashot.records import record
@@ -57,12 +59,13 @@ class OwnWay(Way):
         return [name for name, is_on in named.items() if is_on]
 
     def unlike(self, other: OwnWay) -> str:
-        """Words for what sets it apart from `other`; empty where nothing does."""
+        """Words for what sets it apart from `other`: with what, and without what."""
         pairs = [(getattr(self, name), getattr(other, name)) for name in ("devices", "loading", "precision")]
         differing = [mine for mine, theirs in pairs if mine != theirs]
         added = [each for each in self.extras if each not in other.extras]
-        missing = [f"without {each}" for each in other.extras if each not in self.extras]
-        return listed([*differing, *added, *missing])
+        missing = [each for each in other.extras if each not in self.extras]
+        parts = (("with", [*differing, *added]), ("without", missing))
+        return " and ".join(f"{word} {listed(things)}" for word, things in parts if things)
 
     @property
     def trained_as(self) -> tuple[object, ...]:
@@ -70,9 +73,9 @@ class OwnWay(Way):
         return *super().trained_as, self.channels_last, self.fused
 
     @property
-    def keeps_memory(self) -> bool:
-        """Whether its processes keep freed memory."""
-        return self.keep_memory
+    def variables(self) -> tuple[tuple[str, str], ...]:
+        """Those by which its processes keep freed memory."""
+        return tuple(as_environment().items()) if self.keep_memory else ()
 
 
 @record
@@ -144,6 +147,6 @@ class OwnResults:
 
     @property
     def finalists(self) -> tuple[OwnWay, ...]:
-        """The ways of the finals, the default first."""
-        names = {each.way for each in self.finals}
-        return tuple(each for each in self.ways if each.way in names)
+        """The ways of the finals that were timed more than once, the default first."""
+        blocks = Counter(each.way for each in self.finals)
+        return tuple(each for each in self.ways if blocks[each.way] > 1)

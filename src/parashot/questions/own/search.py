@@ -36,12 +36,14 @@ class Found:
     """Blocks of a search, the best ways, and seconds on average.
 
     block_seconds: of a block, with its loader's start. ready_seconds: to make a way ready to be timed.
+    began: when the ranks had started, by the machine's monotonic clock.
     """
 
     blocks: tuple[WayBlock, ...]
     best: tuple[OwnWay, ...]
     block_seconds: float
     ready_seconds: float
+    began: float = 0.0
 
 
 def search_rank(
@@ -79,7 +81,8 @@ def search_rank(
     ready.close()
     best = better_half(left, blocks, finalists)[:finalists]
     block_seconds = (time.monotonic() - begun) / max(1, len(blocks))
-    return Found(tuple(blocks), tuple(best), block_seconds, (begun - begin) / len(ready.step_seconds))
+    ready_seconds = (begun - begin) / len(ready.step_seconds)
+    return Found(tuple(blocks), tuple(best), block_seconds, ready_seconds, begin)
 
 
 def halvings(ways: int, finalists: int) -> int:

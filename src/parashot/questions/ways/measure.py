@@ -164,15 +164,16 @@ def time_ways(
 ) -> list[WayBlock] | None:
     """Time ways as `bench` says; None on every rank of torchrun but the main one.
 
-    Each launch starts processes for the ways that keep freed memory and others for those that do not, in the
-    order A B B A. stage: its name, for progress. journal: of `ReadyWays`.
+    Ways that want other variables of the environment have processes of their own in each launch, in the order
+    A B B A. stage: its name, for progress. journal: of `ReadyWays`.
     """
-    groups, blocks = by_memory(ways), list[WayBlock]()
+    groups, blocks = by_variables(ways), list[WayBlock]()
     for number in range(bench.launches):
         for group in groups if number % 2 == 0 else reversed(groups):
             fitted, processes = for_ways(group, placement)
+            named = f"{stage}, with variables" if fitted.variables else stage
             found = launch_apart(
-                ways_rank, fitted, processes, trainings, group, bench, number, stage, journal
+                ways_rank, fitted, processes, trainings, group, bench, number, named, journal
             )
             if found is None:
                 return None
@@ -180,16 +181,18 @@ def time_ways(
     return blocks
 
 
-def by_memory(ways: Sequence[W]) -> list[tuple[W, ...]]:
-    """Ways that processes can train in turn: those that keep freed memory, and those that do not."""
-    groups = (tuple(each for each in ways if each.keeps_memory == keeps) for keeps in (False, True))
-    return [group for group in groups if group]
+def by_variables(ways: Sequence[W]) -> list[tuple[W, ...]]:
+    """Ways that the same processes can train in turn, those without variables first."""
+    groups: dict[tuple[tuple[str, str], ...], list[W]] = {}
+    for way in sorted(ways, key=lambda each: len(each.variables)):
+        groups.setdefault(way.variables, []).append(way)
+    return [tuple(group) for group in groups.values()]
 
 
 def for_ways(ways: Sequence[Way], placement: Placement) -> tuple[Placement, int]:
-    """The placement and the number of processes that all of `ways` find room in; of one memory setting."""
-    replicas, keeps_memory = max(each.replicas for each in ways), ways[0].keeps_memory
-    return replace(placement, replicas=replicas, keep_memory=keeps_memory), max(map(_processes, ways))
+    """The placement and the number of processes that all of `ways`, of the same variables, find room in."""
+    replicas = max(each.replicas for each in ways)
+    return replace(placement, replicas=replicas, variables=ways[0].variables), max(map(_processes, ways))
 
 
 def _processes(way: Way) -> int:

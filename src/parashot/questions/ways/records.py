@@ -36,9 +36,9 @@ class Way:
         return self.strategy, self.replicas, self.threads_per_replica, self.precision, self.compile
 
     @property
-    def keeps_memory(self) -> bool:
-        """Whether its processes keep freed memory: all of a process do, or none."""
-        return True
+    def variables(self) -> tuple[tuple[str, str], ...]:
+        """Variables of the environment that its processes are started with."""
+        return ()
 
 
 class Loading(NamedTuple):
