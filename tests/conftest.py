@@ -105,9 +105,6 @@ def standing_launch(ranks: StandingRanks, monkeypatch: pytest.MonkeyPatch) -> No
     """Trainings and measurements of several processes run in the standing ranks."""
     from parashot.parallel.launch import launch
 
-    def apart(function: Any, placement: Any, processes: int, *args: Any) -> Any:
-        return ranks(processes, function, *args)
-
     def call(function: Any, placement: Any, processes: int, *args: Any) -> Any:
         if processes == 1:
             return launch(function, placement, 1, *args)
@@ -115,9 +112,8 @@ def standing_launch(ranks: StandingRanks, monkeypatch: pytest.MonkeyPatch) -> No
 
     for module in ("train.run", "questions.batchsz.measure"):
         monkeypatch.setattr(f"parashot.{module}.launch", call)
-    monkeypatch.setattr("parashot.questions.own.checks.launch_apart", call)
-    for module in ("strategies", "ways", "own"):
-        monkeypatch.setattr(f"parashot.questions.{module}.measure.launch_apart", apart)
+    for module in ("strategies.measure", "ways.measure", "own.measure", "own.checks"):
+        monkeypatch.setattr(f"parashot.questions.{module}.launch_apart", call)
 
 
 @pytest.fixture(scope="module")

@@ -55,11 +55,9 @@ def launch(
     Where one fails in another way, or too often, all are ended, and `DeviceError` has the message of the one
     that failed first.
     """
-    if processes > 1 and not joined_by_torchrun():
-        return launch_apart(function, placement, processes, *args, **kwargs)
-    with process_context(placement) as context, lost_peers_named(context):
-        result = function(context, *args, **kwargs)
-        return result if context.is_main else None
+    if processes == 1:
+        return _call_here(function, placement, *args, **kwargs)
+    return launch_apart(function, placement, processes, *args, **kwargs)
 
 
 def launch_apart(
@@ -74,9 +72,18 @@ def launch_apart(
     What is timed owes nothing to what this process did before, and the next launch nothing to it.
     """
     if joined_by_torchrun():
-        return launch(function, placement, processes, *args, **kwargs)
+        return _call_here(function, placement, *args, **kwargs)
     outcome: T = _start(placement, processes, function, args, kwargs)
     return outcome
+
+
+def _call_here(
+    function: Callable[Concatenate[Context, P], T], placement: Placement, *args: P.args, **kwargs: P.kwargs
+) -> T | None:
+    """Call the function in this process, a rank or alone; None on a rank that is not the main one."""
+    with process_context(placement) as context, lost_peers_named(context):
+        result = function(context, *args, **kwargs)
+        return result if context.is_main else None
 
 
 @contextmanager
@@ -186,9 +193,7 @@ def _rank(
     if final.exists():
         raise DeviceError(final.read_text(encoding="utf-8"))
     try:
-        with process_context(placement) as context, lost_peers_named(context):
-            result = function(context, *args, **kwargs)
-            return result if context.is_main else None
+        return _call_here(function, placement, *args, **kwargs)
     except PeerError:
         raise
     except Exception as error:

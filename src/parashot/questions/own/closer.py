@@ -135,13 +135,18 @@ def measure_sizes(
         try:
             measured = launch_apart(size_rank, fitted, processes, trainings, larger)
         except ParashotError as error:
-            if not any(each in str(error) for each in FULL):
+            if not did_not_fit(error):
                 raise
             return f"{size} samples do not fit in memory"
         assert measured is not None  # this is no rank of torchrun
         seconds, memory, all_bytes = measured
         rows.append(SizeRow(size, seconds, memory, time.monotonic() - begin))
         found(rows[-1])
+
+
+def did_not_fit(error: ParashotError) -> bool:
+    """Whether a rank failed because its memory was full."""
+    return any(each in str(error) for each in FULL)
 
 
 def size_rank(context: Context, trainings: Trainings[OwnWay], way: OwnWay) -> tuple[float, int, int]:

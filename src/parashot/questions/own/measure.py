@@ -24,7 +24,7 @@ from parashot.progress import span
 from parashot.questions.own.advice import advise_own
 from parashot.questions.own.candidates import candidates, refined, refinements, renamed
 from parashot.questions.own.checks import check_own
-from parashot.questions.own.closer import FULL, measure_sizes, parts_rank
+from parashot.questions.own.closer import did_not_fit, measure_sizes, parts_rank
 from parashot.questions.own.records import PLAIN, OwnResults, OwnWay, SizeRow, StepParts
 from parashot.questions.own.search import READY_SHARE, Found, better_half, search_rank
 from parashot.questions.ways.measure import Training, by_variables, for_ways, time_ways
@@ -90,8 +90,9 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
     ways = [each for each in listed.ways if each.strategy not in failing]
     with TemporaryDirectory(prefix="parashot-measure-") as name:
         trainings = OwnTrainings(task, checked.parallel)
-        measurement = Measurement(trainings, checked_seconds, monotonic(), left, Path(name), ways)
-        measurement.nothing_kept = listed.nothing_kept
+        measurement = Measurement(
+            trainings, checked_seconds, monotonic(), left, Path(name), ways, nothing_kept=listed.nothing_kept
+        )
         try:
             with full_memory_named(task):
                 found = measurement.search()
@@ -163,8 +164,8 @@ class Measurement:
         is_timed = any(each.way == better.way for each in self._blocks("refining"))
         first = [better] if is_timed else [best, better]
         finalists = [self.ways[0], *first, *kept, best, *simple, *found.best]
-        self.ways = list({each.way: each for each in (*self.ways, *finalists)}.values())
-        return list({each.way: each for each in finalists}.values())
+        self.ways = _unique(*self.ways, *finalists)
+        return _unique(*finalists)
 
     def _improved(self, best: OwnWay, block_seconds: float) -> OwnWay:
         """The best way with every change that makes it faster, of those that there is time for."""
@@ -198,7 +199,7 @@ class Measurement:
         try:
             self._time(chosen, bench, "finals")
         except DeviceError as error:
-            if len(by_variables(chosen)) == 1 or not any(each in str(error) for each in FULL):
+            if len(by_variables(chosen)) == 1 or not did_not_fit(error):
                 raise
             self.warnings.append(f"keeping freed memory needs more than there is ({error})")
             (self.folder / "finals.csv").unlink()
@@ -210,8 +211,7 @@ class Measurement:
         if advice is None:
             return
         chosen = advice.row.way
-        ways = list({each.way: each for each in (self.ways[0], chosen)}.values())
-        for group in by_variables(ways):
+        for group in by_variables(_unique(self.ways[0], chosen)):
             placement, processes = for_ways(group, self.placement)
             self.parts += launch_apart(parts_rank, placement, processes, self.trainings, group) or []
         samples = len(load_dataset(self.trainings.task.file))
@@ -251,6 +251,11 @@ class Measurement:
     def _until(self, share: float) -> float:
         """When such a share of the budget is over."""
         return self.begin + share * self.budget_seconds
+
+
+def _unique(*ways: OwnWay) -> list[OwnWay]:
+    """Each way once, in the order of the first of its name."""
+    return list({each.way: each for each in ways}.values())
 
 
 @contextmanager

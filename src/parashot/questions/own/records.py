@@ -80,7 +80,7 @@ class OwnWay(Way):
 
 @record
 class SkippedWay:
-    """A strategy that cannot train it here."""
+    """A strategy, or keeping freed memory, that is not tried here."""
 
     strategy: str
     reason: str

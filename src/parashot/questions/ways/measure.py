@@ -9,6 +9,8 @@ import gc
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -183,10 +185,8 @@ def time_ways(
 
 def by_variables(ways: Sequence[W]) -> list[tuple[W, ...]]:
     """Ways that the same processes can train in turn, those without variables first."""
-    groups: dict[tuple[tuple[str, str], ...], list[W]] = {}
-    for way in sorted(ways, key=lambda each: len(each.variables)):
-        groups.setdefault(way.variables, []).append(way)
-    return [tuple(group) for group in groups.values()]
+    variables = attrgetter("variables")
+    return [tuple(group) for _, group in groupby(sorted(ways, key=variables), variables)]
 
 
 def for_ways(ways: Sequence[Way], placement: Placement) -> tuple[Placement, int]:
