@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from parashot.hardware import usable_cores
+from parashot.lifetime import start_fork_server
 from parashot.questions.gain.claims import two_ways
-from parashot.questions.gain.measure import bench_gain
 from parashot.questions.results import load_results
 from parashot.questions.study import analyse
 from stages.common import PACKED, RESULTS, provenance, resolved_params, stage
@@ -12,6 +12,9 @@ from stages.common import PACKED, RESULTS, provenance, resolved_params, stage
 
 def main() -> None:
     params = resolved_params()
+    start_fork_server("parashot.questions.gain.measure")
+    from parashot.questions.gain.measure import bench_gain  # with torch, which takes seconds
+
     study = analyse(load_results(Path(), (), partial=True), params)
     ways = two_ways(study, usable_cores())
     bench_gain(params, PACKED, ways, RESULTS / "gain", provenance("gain", params))

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
+from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import get_temp_dir
@@ -18,6 +19,10 @@ from parashot.errors import DeviceError
 
 _PR_SET_PDEATHSIG = 1
 """linux/prctl.h"""
+
+IMPORTED_BY_OPTIMIZERS = "torch._dynamo"
+"""Every optimizer of torch imports it when it is made, which takes about as long as torch itself, and 90 MB.
+It is imported first, so that it counts as neither time nor memory of a training."""
 
 _LONGEST_FOLDER = 107 - len("/listener-12345678")
 """Characters: a socket's path has 107 at most (unix(7))."""
@@ -71,3 +76,12 @@ def fork_server(*modules: str) -> ForkServerContext:
     ours = [name for name in sys.modules if name.partition(".")[0] == "parashot"]
     context.set_forkserver_preload([*ours, *modules])
     return context
+
+
+def start_fork_server(*modules: str) -> None:
+    """Start this process's server for ranks now: it imports `modules` while this process does the same.
+
+    Raises as `fork_server` does.
+    """
+    fork_server(IMPORTED_BY_OPTIMIZERS, *modules)
+    forkserver.ensure_running()

@@ -16,6 +16,7 @@ from parashot.parallel.registry import STRATEGIES
 from parashot.parsing import Value
 from parashot.questions.accuracy.measure import evaluate_chosen
 from parashot.questions.accuracy.records import EvaluateResult, WarmupRun
+from parashot.questions.accuracy.skipped import skip_warmup
 from parashot.questions.accuracy.warmup import study_warmup
 from parashot.records import Provenance, read_json, read_result, read_rows, read_runs, write_result
 from parashot.task import mean_and_ci95
@@ -104,8 +105,8 @@ def test_every_size_is_trained_with_and_without_by_every_seed(tiny_packed: Path,
     assert metrics["batchsz4_warmup1"]["val_accuracy_mean"] == pytest.approx(sum(mine) / 3)
 
 
-def test_switched_off_it_says_so(tiny_packed: Path, tmp_path: Path) -> None:
-    study_warmup(tiny_params(), tiny_packed, tmp_path / "out", Provenance())
+def test_switched_off_it_says_so(tmp_path: Path) -> None:
+    skip_warmup(tmp_path / "out", Provenance())
     assert read_rows(WarmupRun, tmp_path / "out/runs.csv") == []
     assert read_json(tmp_path / "out/metrics.json") == {"warm-up": {}}
     _, skipped = read_runs(tmp_path / "out/records.jsonl")

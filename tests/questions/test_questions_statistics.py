@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.special import stdtrit
 
 from parashot.questions import text
 from parashot.questions.advice import Choice
@@ -57,7 +58,20 @@ def test_launches_that_differ_widen_a_ratio() -> None:
     """Two launches of two rounds each: rounds of a launch agree, so the error is that of its means, 0.1."""
     one = {(launch, number): math.exp(0.2 * launch) for launch in (0, 1) for number in (0, 1)}
     found = paired_ratio(one, dict.fromkeys(one, 1.0), FEW)
-    assert np.log([found.value, found.high]) == pytest.approx([0.1, 0.1 + 4.3027 * 0.1], 1e-4)
+    assert np.log([found.value, found.high]) == pytest.approx([0.1, 0.1 + 12.7062 * 0.1], 1e-4)
+
+
+def test_degrees_of_freedom_are_between_those_of_launches_and_of_rounds() -> None:
+    """As much error over launches, with 1 degree, as within them, with 2: 4 / (1 + 1/2) degrees."""
+    apart = math.sqrt(2) * 0.1
+    one = {
+        (launch, number): math.exp(0.2 * launch + sign * apart)
+        for launch in (0, 1)
+        for number, sign in enumerate((1, -1))
+    }
+    found = paired_ratio(one, dict.fromkeys(one, 1.0), FEW)
+    assert math.log(found.high) == pytest.approx(0.1 + stdtrit(8 / 3, 0.975) * math.hypot(0.1, 0.1), 1e-4)
+    assert paired_ratio(one, one, FEW) == Interval(1, 1, 1)
 
 
 def test_too_few_values_have_no_interval() -> None:

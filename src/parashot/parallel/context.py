@@ -25,6 +25,7 @@ from torch import distributed as dist
 from parashot.allocator import keep_freed_memory
 from parashot.errors import DeviceError, PeerError, one_line
 from parashot.hardware import usable_cores
+from parashot.lifetime import IMPORTED_BY_OPTIMIZERS
 from parashot.parallel.torchrun import joined_by_torchrun
 from parashot.params import ParallelParams
 
@@ -252,11 +253,6 @@ def by_file(placement: Placement, path: Path) -> Placement:
     if placement.rendezvous.init_method != "env://":
         return placement
     return placement.with_rendezvous(init_method=path.as_uri())
-
-
-IMPORTED_BY_OPTIMIZERS = "torch._dynamo"
-"""Every optimizer of torch imports it when it is made, which takes about as long as torch itself, and 90 MB.
-It is imported first, so that it counts as neither time nor memory of a training."""
 
 
 @contextmanager

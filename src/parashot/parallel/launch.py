@@ -20,10 +20,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from torch import distributed as dist
 
 from parashot.errors import DeviceError, ParashotError, PeerError, one_line
-from parashot.lifetime import end_with_maker, fork_server
+from parashot.lifetime import IMPORTED_BY_OPTIMIZERS, end_with_maker, fork_server
 from parashot.parallel.context import (
     FRESH_STORE,
-    IMPORTED_BY_OPTIMIZERS,
     Context,
     Placement,
     by_file,

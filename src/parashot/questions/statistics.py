@@ -136,21 +136,30 @@ def _ratio(logs: Floats, launches: Sequence[int], resampling: Resampling) -> Int
     """Geometric mean of ratios, from their logarithms by round and the launch of each round.
 
     With several launches both errors count, that over launches and that within them. Either alone covers too
-    seldom: two launches may happen to agree (`python -m benchmarks coverage`).
+    seldom: two launches may happen to agree (`python -m benchmarks coverage`). The degrees of freedom of
+    their sum are Satterthwaite's (Biometrics Bulletin 2, 1946): few where launches make the difference, many
+    where rounds do.
     """
     mean, error = _mean_and_error(logs, 2, "rounds")
+    freedom: float = len(logs) - 1
     of_launch = [logs[np.equal(launches, each)] for each in sorted({*launches})]
     if 1 < len(of_launch) < len(logs):
         _, of_launches = _mean_and_error([each.mean() for each in of_launch], 2, "launches")
-        freedom = len(logs) - len(of_launch)
+        rounds = len(logs) - len(of_launch)
         within = math.sqrt(
-            sum(np.square(each - each.mean()).sum() for each in of_launch) / freedom / len(logs)
+            sum(np.square(each - each.mean()).sum() for each in of_launch) / rounds / len(logs)
         )
         error = math.hypot(of_launches, within)
-    else:
-        freedom = len(logs) - 1
+        freedom = _freedom([(of_launches, len(of_launch) - 1), (within, rounds)])
     half = float(stdtrit(freedom, (1 + resampling.confidence) / 2)) * error
     return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+
+
+def _freedom(errors: Sequence[tuple[float, int]]) -> float:
+    """Degrees of freedom of the sum of squared standard errors, each with degrees of its own."""
+    if not any(error for error, _ in errors):
+        return sum(degrees for _, degrees in errors)
+    return sum(error**2 for error, _ in errors) ** 2 / sum(error**4 / degrees for error, degrees in errors)
 
 
 def slope_interval(

@@ -40,16 +40,12 @@ class WarmupAccuracy:
 
 
 def study_warmup(params: Params, packed: Path, out: Path, provenance: Provenance) -> None:
-    """Run the study of `params.warmup_study`, or record that it is switched off, and write `out`."""
+    """Run the study of `params.warmup_study` and write `out`."""
     stage = Stage("warm-up", "warmup", provenance)
-    trained: Sequence[WarmupRun] = ()
-    settings = [Setting("warm-up", {}, status="skipped", reason="warmup_study.enabled is false")]
-    if params.warmup_study.enabled:
-        placement = resolve_placement(params.parallel).on_all_cores()
-        check_options(step_options(params.train), placement.device_type)
-        trained = launch(_train_all, placement, 1, params, packed) or []
-        settings = list(_settings(trained))
-    stage.write(out, WarmupResults(tuple(trained)), settings)
+    placement = resolve_placement(params.parallel).on_all_cores()
+    check_options(step_options(params.train), placement.device_type)
+    trained = launch(_train_all, placement, 1, params, packed) or []
+    stage.write(out, WarmupResults(tuple(trained)), [*_settings(trained)])
 
 
 def _train_all(context: Context, params: Params, packed: Path) -> list[WarmupRun]:
