@@ -46,7 +46,7 @@ REFINE_ROUNDS = 7
 LEAST_ROUNDS, MOST_ROUNDS = 8, 24
 
 LAUNCHES_IF_LONG = 4
-"""Of the finals, where ways are of different launches: these differ by more than rounds do."""
+"""Of the finals: launches differ by more than rounds do, and of two no one can tell by how much."""
 
 
 @dataclass(frozen=True)
@@ -187,8 +187,7 @@ class Measurement:
         Two ways and the least rounds are timed in any case.
         """
         groups, bench = len(by_variables(finalists)), self.trainings.parallel.bench
-        is_long = groups > 1 and self.budget_seconds >= LONG_SECONDS
-        launches = LAUNCHES_IF_LONG if is_long else bench.launches
+        launches = LAUNCHES_IF_LONG if self.budget_seconds >= LONG_SECONDS else bench.launches
         seconds = self._until(SEARCH_SHARE + REFINE_SHARE + FINALS_SHARE) - monotonic()
         blocks = (seconds - launches * groups * self.launch_seconds) / found.block_seconds
         chosen = finalists[: max(2, int(blocks / LEAST_ROUNDS))]
