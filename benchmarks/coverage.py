@@ -5,18 +5,18 @@ A block's time is the setting's true time, times noise as timings are seen to ha
 independent: a standard deviation of 6% in each block
 drift:       the machine's speed wanders from block to block (AR(1) of 0.9, 10%), beside 6%
 outliers:    every tenth block takes half as long again, beside 6%
-launch:      each of 2 launches of the processes makes each setting 4% faster or slower, beside 6%
-launches:    each of 4 does so, beside 1%: ways with processes of their own, in `parashot measure`
+launch:      each launch of the processes makes each setting 4% faster or slower, beside 6%
+steady:      the same beside 1%: launches make the difference
 
-The settings of a round run in random order; rounds are those of the default study. A row misses where
-coverage lies more than 3 points below nominal, or errors of a family more than 3 points above what is
+The settings of a round run in random order; rounds and launches are those of the default study. A row misses
+where coverage lies more than 3 points below nominal, or errors of a family more than 3 points above what is
 allowed. Decisions and speedups rest on ratios; the median of one setting is what tables give in seconds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import product
 
 import numpy as np
@@ -31,8 +31,8 @@ Noise = Callable[[int, np.random.Generator], Floats]
 
 NOISE, DRIFT, STICKY, OUTLIERS, OUTLIER, LAUNCH = 0.06, 0.1, 0.9, 0.1, 0.5, 0.04
 LITTLE_NOISE = 0.01
-ROUNDS, MARGIN = 8, 0.05
-"""Rounds of all launches together, and how much slower a setting may be to be as good."""
+ROUNDS, LAUNCHES, MARGIN = 8, 4, 0.05
+"""Rounds of all launches together, launches, and how much slower a setting may be to be as good."""
 
 RESAMPLING, TOLERANCE = Resampling(resamples=500), 0.03
 
@@ -62,33 +62,29 @@ def outliers(settings: int, generator: np.random.Generator) -> Floats:
 
 def launch(settings: int, generator: np.random.Generator) -> Floats:
     """An effect of each launch on each setting."""
-    return _effects("launch", settings, generator) + independent(settings, generator)
+    return _of_launches(settings, generator) + independent(settings, generator)
 
 
-def launches(settings: int, generator: np.random.Generator) -> Floats:
-    """The same of more launches, and little noise beside it."""
-    noise = generator.normal(0, LITTLE_NOISE, (ROUNDS, settings))
-    return _effects("launches", settings, generator) + noise
+def steady(settings: int, generator: np.random.Generator) -> Floats:
+    """The same, and little noise beside it."""
+    return _of_launches(settings, generator) + generator.normal(0, LITTLE_NOISE, (ROUNDS, settings))
 
 
-LAUNCHES: Mapping[str, int] = {"independent": 2, "drift": 2, "outliers": 2, "launch": 2, "launches": 4}
-
-
-def _effects(noise: str, settings: int, generator: np.random.Generator) -> Floats:
+def _of_launches(settings: int, generator: np.random.Generator) -> Floats:
     """Effects of launches by round [rounds, settings]."""
-    effects: Floats = generator.normal(0, LAUNCH, (LAUNCHES[noise], settings))
-    return effects[[_launch(noise, number) for number in range(ROUNDS)]]
+    effects: Floats = generator.normal(0, LAUNCH, (LAUNCHES, settings))
+    return effects[[_launch(number) for number in range(ROUNDS)]]
 
 
-def _launch(noise: str, number: int) -> int:
+def _launch(number: int) -> int:
     """Launch of a round."""
-    return number * LAUNCHES[noise] // ROUNDS
+    return number * LAUNCHES // ROUNDS
 
 
 def run(quick: bool) -> Outcome:
     """Simulate every procedure under every kind of noise."""
     trials = 40 if quick else 4000
-    models = (independent, drift, outliers, launch, launches)
+    models = (independent, drift, outliers, launch, steady)
     intervals = [row for noise in models for row in _interval_rows(noise, trials)]
     families = [_family_row(noise, settings, trials) for settings, noise in product((3, 5, 11), models)]
     tables = [
@@ -119,7 +115,7 @@ def _studies(noise: Noise, truth: Floats, trials: int) -> Iterator[list[Rounds]]
     for _ in range(trials):
         times = truth * np.exp(noise(len(truth), generator))
         yield [
-            {(_launch(noise.__name__, number), number): value for number, value in enumerate(column)}
+            {(_launch(number), number): value for number, value in enumerate(column)}
             for column in times.T.tolist()
         ]
 

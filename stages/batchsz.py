@@ -1,12 +1,12 @@
 """Stage `batchsz`: batch sizes, by the study's experiment and by what each reaches in the same time."""
 
-from parashot.lifetime import start_fork_server
+from parashot.parallel.server import IMPORTED_BY_OPTIMIZERS, start_early
 from stages.common import EMBEDDING, PACKED, RESULTS, provenance, resolved_params, stage
 
 
 def main() -> None:
     params = resolved_params()
-    start_fork_server("parashot.questions.batchsz.measure")
+    start_early(IMPORTED_BY_OPTIMIZERS, "parashot.questions.batchsz.measure")
     from parashot.questions.batchsz.measure import study_batch_sizes  # with torch, which takes seconds
 
     pretrained = EMBEDDING if params.pretrain.epochs else None

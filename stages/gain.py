@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from parashot.hardware import usable_cores
-from parashot.lifetime import start_fork_server
+from parashot.parallel.server import IMPORTED_BY_OPTIMIZERS, start_early
 from parashot.questions.gain.claims import two_ways
 from parashot.questions.results import load_results
 from parashot.questions.study import analyse
@@ -12,7 +12,7 @@ from stages.common import PACKED, RESULTS, provenance, resolved_params, stage
 
 def main() -> None:
     params = resolved_params()
-    start_fork_server("parashot.questions.gain.measure")
+    start_early(IMPORTED_BY_OPTIMIZERS, "parashot.questions.gain.measure")
     from parashot.questions.gain.measure import bench_gain  # with torch, which takes seconds
 
     study = analyse(load_results(Path(), (), partial=True), params)

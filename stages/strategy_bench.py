@@ -2,14 +2,14 @@
 
 import os
 
-from parashot.lifetime import start_fork_server
+from parashot.parallel.server import IMPORTED_BY_OPTIMIZERS, start_early
 from stages.common import PACKED, RESULTS, provenance, resolved_params, stage
 
 
 def main() -> None:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler logs nothing, in the ranks neither
     params = resolved_params()
-    start_fork_server("parashot.questions.strategies.measure")
+    start_early(IMPORTED_BY_OPTIMIZERS, "parashot.questions.strategies.measure")
     from parashot.questions.strategies.measure import bench_strategies  # with torch, which takes seconds
 
     bench_strategies(params, PACKED, RESULTS / "strategies", provenance("strategy-bench", params))

@@ -15,8 +15,9 @@ from multiprocessing.connection import Client, Listener, wait
 from pathlib import Path
 from typing import Any
 
-from parashot.lifetime import IMPORTED_BY_OPTIMIZERS, fork_server
+from parashot.lifetime import fork_server
 from parashot.parallel.context import Placement, by_file, process_context
+from parashot.parallel.server import IMPORTED_BY_OPTIMIZERS
 
 END = "end"
 """Sent instead of the next call."""

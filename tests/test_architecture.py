@@ -179,10 +179,22 @@ def test_what_reads_results_needs_no_torch() -> None:
     commands = "".join(
         f"parashot.cli.{each}, " for each in ("recipe", "summary", "advise", "predict", "clean")
     )
-    quick = f"{commands}stages.summarize, stages.train, stages.pretrain"  # the latter two may be skipped
-    command = [sys.executable, "-c", f"import sys, {quick}; print(*sys.modules)"]
+    # all but the first import it after they have read params, or not at all
+    late = ("train", "pretrain", "warmup", "loader_bench", "strategy_bench", "gain", "batchsz")
+    quick = ", ".join(f"stages.{each}" for each in ("summarize", *late))
+    command = [sys.executable, "-c", f"import sys, {commands}{quick}; print(*sys.modules)"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert not set(done.stdout.split()) & {"torch", "mlflow", "ray"}
+
+
+def test_servers_import_modules_that_there_are() -> None:
+    """A server leaves out what it does not find."""
+    nodes = [node for module in FILES for node in ast.walk(_tree(module))]
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    started = [each for each in calls if ast.unparse(each.func) == "start_early"]
+    named = {arg.value for each in started for arg in each.args if isinstance(arg, ast.Constant)}
+    assert len(named) == 4
+    assert named <= FILES.keys()
 
 
 def test_the_rules_see_what_is_imported() -> None:

@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import signal
 import sys
-from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import get_temp_dir
@@ -19,10 +18,6 @@ from parashot.errors import DeviceError
 
 _PR_SET_PDEATHSIG = 1
 """linux/prctl.h"""
-
-IMPORTED_BY_OPTIMIZERS = "torch._dynamo"
-"""Every optimizer of torch imports it when it is made, which takes about as long as torch itself, and 90 MB.
-It is imported first, so that it counts as neither time nor memory of a training."""
 
 _LONGEST_FOLDER = 107 - len("/listener-12345678")
 """Characters: a socket's path has 107 at most (unix(7))."""
@@ -66,9 +61,10 @@ def fork_server(*modules: str) -> ForkServerContext:
     """Return the way to start processes from this process's server: what they import is imported once.
 
     The server starts with the first process, and imports what this process has imported of parashot by then,
-    and `modules`. Raises `DeviceError` where the folder of temporary files is too long for its socket's path.
+    and `modules`; one that runs already (`parallel/server.py`) stays as it is. Raises `DeviceError` where the
+    folder of temporary files is too long for its socket's path.
     """
-    if len(get_temp_dir()) > _LONGEST_FOLDER:
+    if not is_folder_short():
         raise DeviceError(
             f"TMPDIR: {Path(get_temp_dir()).parent} is too long for a socket's path; set a shorter folder"
         )
@@ -78,10 +74,6 @@ def fork_server(*modules: str) -> ForkServerContext:
     return context
 
 
-def start_fork_server(*modules: str) -> None:
-    """Start this process's server for ranks now: it imports `modules` while this process does the same.
-
-    Raises as `fork_server` does.
-    """
-    fork_server(IMPORTED_BY_OPTIMIZERS, *modules)
-    forkserver.ensure_running()
+def is_folder_short() -> bool:
+    """Whether a socket's path in the folder of temporary files has room for its name."""
+    return len(get_temp_dir()) <= _LONGEST_FOLDER

@@ -25,7 +25,7 @@ from torch import distributed as dist
 from parashot.allocator import keep_freed_memory
 from parashot.errors import DeviceError, PeerError, one_line
 from parashot.hardware import usable_cores
-from parashot.lifetime import IMPORTED_BY_OPTIMIZERS
+from parashot.parallel.server import IMPORTED_BY_OPTIMIZERS
 from parashot.parallel.torchrun import joined_by_torchrun
 from parashot.params import ParallelParams
 

@@ -20,7 +20,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from torch import distributed as dist
 
 from parashot.errors import DeviceError, ParashotError, PeerError, one_line
-from parashot.lifetime import IMPORTED_BY_OPTIMIZERS, end_with_maker, fork_server
+from parashot.lifetime import end_with_maker, fork_server
 from parashot.parallel.context import (
     FRESH_STORE,
     Context,
@@ -28,6 +28,7 @@ from parashot.parallel.context import (
     by_file,
     process_context,
 )
+from parashot.parallel.server import IMPORTED_BY_OPTIMIZERS
 from parashot.parallel.torchrun import joined_by_torchrun
 from parashot.progress import OneLine
 

@@ -137,7 +137,7 @@ def _ratio(logs: Floats, launches: Sequence[int], resampling: Resampling) -> Int
 
     With several launches both errors count, that over launches and that within them. Either alone covers too
     seldom: two launches may happen to agree (`python -m benchmarks coverage`). The degrees of freedom of
-    their sum are Satterthwaite's (Biometrics Bulletin 2, 1946): few where launches make the difference, many
+    their sum are Satterthwaite's (Biometrics Bulletin 2, 1946): few where launches make the difference, more
     where rounds do.
     """
     mean, error = _mean_and_error(logs, 2, "rounds")

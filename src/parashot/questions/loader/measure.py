@@ -110,7 +110,7 @@ def time_loaders(params: Params, packed: Path) -> list[LoaderBlock]:
         (backend, workers) for backend in bench.backends for workers in worker_counts(params, backend)
     ]
     torch.set_num_threads(1)
-    next(_loader(params, packed, bench.backends[0], 1, 1))  # starts the server that workers are forked from
+    next(_loader(params, packed, bench.backends[0], 1, 1))  # waits for the server of workers
     idle_bytes = tree_memory_bytes(os.getpid())
     for backend in bench.backends:  # the first to read would pay for the disk
         _block(-1, params, packed, backend, 0, idle_bytes)

@@ -39,14 +39,14 @@ SEARCH_SHARE, REFINE_SHARE, FINALS_SHARE = 0.35, 0.15, 0.25
 """Shares of the budget; the rest is for batch sizes."""
 
 LONG_SECONDS = 300.0
-"""What is left of the budget after the checks where torch.compile is tried, which takes a minute or two, and
-where the finals have more launches."""
+"""What is left of the budget after the checks where torch.compile is tried, which takes a minute or two."""
 
 REFINE_ROUNDS = 7
 LEAST_ROUNDS, MOST_ROUNDS = 8, 24
 
-LAUNCHES_IF_LONG = 4
-"""Of the finals: launches differ by more than rounds do, and of two no one can tell by how much."""
+MORE_LAUNCHES, MORE_LAUNCHES_SECONDS = 4, 200.0
+"""Launches of the finals, and what is left of the budget after the checks where there are so many: two do not
+show by how much launches differ."""
 
 
 @dataclass(frozen=True)
@@ -186,15 +186,16 @@ class Measurement:
 
         Two ways and the least rounds are timed in any case.
         """
-        groups, bench = len(by_variables(finalists)), self.trainings.parallel.bench
-        launches = LAUNCHES_IF_LONG if self.budget_seconds >= LONG_SECONDS else bench.launches
-        seconds = self._until(SEARCH_SHARE + REFINE_SHARE + FINALS_SHARE) - monotonic()
-        blocks = (seconds - launches * groups * self.launch_seconds) / found.block_seconds
-        chosen = finalists[: max(2, int(blocks / LEAST_ROUNDS))]
-        if len(by_variables(chosen)) < groups:
+        bench, compiled = self.trainings.parallel.bench, any(each.compile != "none" for each in finalists)
+        if self.budget_seconds >= MORE_LAUNCHES_SECONDS and not compiled:  # each launch would compile it anew
+            bench = replace(bench, launches=MORE_LAUNCHES)
+        chosen = list(finalists)
+        while len(chosen) > 2 and self._rounds(chosen, bench.launches, found) < LEAST_ROUNDS:
+            chosen.pop()
+        rounds = self._rounds(chosen, bench.launches, found)
+        if len(by_variables(chosen)) < len(by_variables(finalists)):
             self.warnings.append("keeping freed memory was not tried, for want of time")
-        rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, int(blocks / len(chosen))))
-        bench = replace(bench, launches=launches, blocks=rounds)
+        bench = replace(bench, blocks=max(LEAST_ROUNDS, min(MOST_ROUNDS, rounds)))
         try:
             self._time(chosen, bench, "finals")
         except DeviceError as error:
@@ -203,6 +204,12 @@ class Measurement:
             self.warnings.append(f"keeping freed memory needs more than there is ({error})")
             (self.folder / "finals.csv").unlink()
             self._time(by_variables(chosen)[0], bench, "finals")
+
+    def _rounds(self, ways: Sequence[OwnWay], launches: int, found: Found) -> int:
+        """Rounds of the finals that there is time for, after every launch has made `ways` ready."""
+        seconds = self._until(SEARCH_SHARE + REFINE_SHARE + FINALS_SHARE) - monotonic()
+        starting = len(by_variables(ways)) * self.launch_seconds + len(ways) * found.ready_seconds
+        return int((seconds - launches * starting) / found.block_seconds / len(ways))
 
     def look_closer(self) -> None:
         """In the way that is recommended: where a step's time goes, and larger batches."""

@@ -1,4 +1,4 @@
-"""Servers that ranks and workers are forked from."""
+"""The server that ranks and workers are forked from, started early."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from pathlib import Path
 
 SCRIPT = """
 import sys
-from parashot.lifetime import fork_server, start_fork_server
+from parashot.lifetime import fork_server
+from parashot.parallel.server import start_early
 
 def check():
-    sys.exit(not {"wave", "torch._dynamo"} <= sys.modules.keys())
+    sys.exit("wave" not in sys.modules)
 
 if __name__ == "__main__":
-    start_fork_server("wave")
-    assert "torch" not in sys.modules
+    start_early("wave")
+    assert not {"torch", "wave"} & sys.modules.keys()
     process = fork_server().Process(target=check)
     process.start()
     process.join()
