@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from benchmarks.outcome import Outcome, Table
 from parashot.questions.statistics import Ranking, Resampling, Rounds, median_interval, paired_ratio
+from parashot.questions.timed import rounds_of_launch
 
 Floats = NDArray[np.float64]
 Noise = Callable[[int, np.random.Generator], Floats]
@@ -31,7 +32,7 @@ Noise = Callable[[int, np.random.Generator], Floats]
 
 NOISE, DRIFT, STICKY, OUTLIERS, OUTLIER, LAUNCH = 0.06, 0.1, 0.9, 0.1, 0.5, 0.04
 LITTLE_NOISE = 0.01
-ROUNDS, LAUNCHES, MARGIN = 8, 4, 0.05
+ROUNDS, LAUNCHES, MARGIN = 8, 3, 0.05
 """Rounds of all launches together, launches, and how much slower a setting may be to be as good."""
 
 RESAMPLING, TOLERANCE = Resampling(resamples=500), 0.03
@@ -78,7 +79,7 @@ def _of_launches(settings: int, generator: np.random.Generator) -> Floats:
 
 def _launch(number: int) -> int:
     """Launch of a round."""
-    return number * LAUNCHES // ROUNDS
+    return next(each for each in range(LAUNCHES) if number in rounds_of_launch(ROUNDS, each, LAUNCHES))
 
 
 def run(quick: bool) -> Outcome:
