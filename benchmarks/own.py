@@ -21,7 +21,7 @@ from parashot.allocator import as_environment
 from parashot.progress import passing
 
 EXAMPLES: Sequence[str] = ("image_classifier", "jpeg_classifier", "text_transformer", "tabular_mlp")
-MINUTES, REPEATS, SECONDS = 6.0, 10, 5.0
+MINUTES, REPEATS, SECONDS = 5.0, 10, 5.0
 """Of `parashot measure`, comparisons by hand, and of a training in one of them."""
 
 NEEDED = 9

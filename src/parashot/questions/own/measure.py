@@ -44,7 +44,7 @@ LONG_SECONDS = 300.0
 REFINE_ROUNDS = 7
 LEAST_ROUNDS, MOST_ROUNDS = 8, 24
 
-MORE_LAUNCHES, MORE_LAUNCHES_SECONDS = 4, 200.0
+MORE_LAUNCHES, MORE_LAUNCHES_SECONDS = 4, 250.0
 """Launches of the finals, and what is left of the budget after the checks where there are so many: two do not
 show by how much launches differ."""
 
