@@ -26,8 +26,6 @@ from parashot.tasks.relation import RelationTask
 MOST_ERROR = 0.15
 
 _ALL = (Workload("conv4", 32, 5, 8), Workload("conv4", 84, 1, 4), Workload("bottleneck", 84, 1, 4))
-"""The first is the default study's."""
-
 _QUICK = (Workload("conv4", 32, 1, 4),)
 
 

@@ -72,7 +72,7 @@ _DDP: Mapping[Workload, int] = {
     Workload("bottleneck", 224, 1, 2): 1,
     Workload("resnet12", 84, 1, 4): 1,
 }
-"""Steps per block, so that a block takes half a second or more; the first is the default study's."""
+"""Steps per block, so that a block takes half a second or more."""
 
 LEAST_SECONDS = 0.5
 """Length of a block's clocked steps."""
