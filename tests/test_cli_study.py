@@ -94,7 +94,7 @@ def test_json_has_every_topic_and_tells_of_another_machine(study: Path, capsys: 
     found = {each["topic"]: each for each in tree["advice"]}
     assert found["loader"]["choice"] == "packed with no workers"
     assert found["loader"]["buys"].startswith("3.00×")
-    assert found["computing"]["choice"] == "bf16 with pairs by split"
+    assert found["computing"]["choice"] == "bf16 with pairing split"
     assert tree["measured_here"] is True
     assert tree["settings"] == {
         "loader.backend": "packed",
@@ -116,7 +116,7 @@ def test_json_has_every_topic_and_tells_of_another_machine(study: Path, capsys: 
 def test_text_says_what_each_choice_buys_and_what_is_missing(study: Path, capsys: Shown) -> None:
     assert main(["advise"]) == 0
     text = capsys.readouterr().out
-    assert "\ncomputing: bf16 with pairs by split\n  buys     3.00×" in text
+    assert "\ncomputing: bf16 with pairing split\n  buys     3.00×" in text
     assert "-S loader.workers=0 -S train.precision=bf16" in text
     assert "\nstrategy: not known\n  missing  results/strategies" in text
 

@@ -82,7 +82,7 @@ def errors(tested: list[Tensor], calibration: Calibration) -> str:
     for shots, scores in zip(SHOTS, tested, strict=True):
         temperature = calibration.temperature(shots)
         before, after = (100 * calibration_error(_bins(scores, each)) for each in (1.0, temperature))
-        rows.append([str(shots), f"{before:.1f}", f"{temperature:.2f}", f"**{after:.1f}**"])
+        rows.append([str(shots), f"{before:.1f}", f"{temperature:.2f}", f"{after:.1f}"])
     return table(["shots", "softmax of the scores", "temperature", "calibrated"], ["---:"] * 4, rows)
 
 

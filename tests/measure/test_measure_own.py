@@ -176,6 +176,25 @@ def test_only_what_could_help_is_changed_and_what_helps_is_taken_together(tmp_pa
     assert combined(way("best"), []) == way("best")
 
 
+def test_other_numbers_of_workers_refine_a_way_and_the_fastest_is_taken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of 16 threads the search has tried 0, 1, 8 and 16 workers."""
+    monkeypatch.setattr("parashot.questions.own.candidates.usable_threads", lambda: 16)
+    rows = own_task(write_own(tmp_path, "own_workers", "nn.Tanh()", "nn.Tanh()"))
+
+    def counts(workers: int) -> list[int]:
+        tried = refinements(way("best", workers=workers), rows, "cpu", compiling=False)
+        return [each.workers for each in tried if each.workers != workers]
+
+    assert [counts(each) for each in (0, 1, 8, 16)] == [[], [2], [4], []]
+    assert counts(4) == [2]
+    best = way("best", workers=4)
+    fewer, more = replace(best, way="fewer", workers=2), replace(best, way="more", workers=6)
+    timed = [*blocks("best", 0.1), *blocks("fewer", 0.08), *blocks("more", 0.09)]
+    assert refined(best, [fewer, more], timed).workers == 2
+
+
 def test_a_step_has_its_parts_and_a_batch_grows_as_far_as_there_are_samples(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -150,8 +150,8 @@ def test_the_simplest_of_the_ways_of_loading_that_are_as_good(
 def test_all_of_it_is_what_was_measured_of_both_ways() -> None:
     found = advice("all of it")
     assert found.decided and "4.0" in found.buys and "576 episodes" in found.buys
-    assert "ddp on 2 replicas, packed with no workers, bf16 with pairs by split" in found.sure
-    assert "one process with 2 threads, jpeg with no workers, fp32 with pairs by concat" in found.buys
+    assert "ddp on 2 replicas, packed with no workers, bf16 with pairing split" in found.sure
+    assert "one process with 2 threads, jpeg with no workers, fp32 with pairing concat" in found.buys
     even = build.gain_results({"default": 0.19, "advised": 0.19})
     assert not advice("all of it", build.study(gain=even)).decided
     assert advice("all of it", build.study(gain=None, missing={"gain": "run it"})).sure == "run it"
@@ -204,8 +204,8 @@ def test_the_batch_size_that_learns_most_in_the_same_time(
 
 def test_a_step_is_computed_as_it_was_chosen() -> None:
     found = advice("computing")
-    assert (found.choice, found.decided) == ("bf16 with pairs by split", True)
-    assert "2.6" in found.buys and "fp32 with pairs by concat" in found.buys
+    assert (found.choice, found.decided) == ("bf16 with pairing split", True)
+    assert "2.6" in found.buys and "fp32 with pairing concat" in found.buys
     assert found.settings == {"train.precision": "bf16", "model.pairing": "split", "train.compile": "none"}
     plain = build.tune_results({("concat", "fp32"): 0.3, ("concat", "bf16"): 0.3})
     plain = replace(plain, choices=Choices("concat", "fp32", "none"))

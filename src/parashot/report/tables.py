@@ -208,7 +208,7 @@ def _levels(row: TimeToAccuracy) -> tuple[float | None, ...]:
 
 STEP = Table[StepRow](
     "step",
-    "Ways to compute a step, tried in turn on one replica: speedup is over fp32 with pairs by concat, as in "
+    "Ways to compute a step, tried in turn on one replica: speedup is over fp32 with pairing concat, as in "
     "the paper, or over the slowest where that was not tried",
     Column("pairing", lambda row: row.pairing, number=False),
     Column("precision", lambda row: row.precision, number=False),

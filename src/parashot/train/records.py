@@ -19,7 +19,7 @@ class Choices:
 
     def __str__(self) -> str:
         compiled = "" if self.compile == "none" else f", compiled ({self.compile})"
-        return f"{self.precision} with pairs by {self.pairing}{compiled}"
+        return f"{self.precision} with pairing {self.pairing}{compiled}"
 
 
 def resolve_auto(params: Params, choices: Choices) -> Params:

@@ -124,6 +124,7 @@ def refinements(way: OwnWay, task: Task, device_type: str, *, compiling: bool) -
             found.append(renamed(way, channels_last=True))
         if "fused" in task.optimizer(network).defaults:
             found.append(renamed(way, fused=True))
+    found += [renamed(way, workers=count) for count in _other_worker_counts(way)]
     if way.workers:
         if device_type == "cuda" and not way.pin_memory:
             found.append(renamed(way, pin_memory=True))
@@ -133,27 +134,39 @@ def refinements(way: OwnWay, task: Task, device_type: str, *, compiling: bool) -
     return found
 
 
+def _other_worker_counts(way: OwnWay) -> list[int]:
+    """Half and twice as many workers, where the search has left them out; one for each rank at least."""
+    ranks, threads = STRATEGIES[way.strategy].processes(way.replicas), usable_threads()
+    counts = (way.workers // 2, 2 * way.workers)
+    return [each for each in counts if ranks <= each <= threads and each not in worker_counts(ranks)]
+
+
 WORTH = 0.02
 """Least gain of a change that is kept. The finals time all that is kept together, with intervals."""
 
 
 def refined(way: OwnWay, changed: Sequence[OwnWay], blocks: Sequence[WayBlock]) -> OwnWay:
-    """`way` with every change that made it faster, judged by the median over rounds."""
+    """`way` with every change that made it faster, judged by the median over rounds.
+
+    Of other numbers of workers the fastest is taken.
+    """
     seconds = step_seconds_by_way(blocks)
     base = seconds[way.way]
 
     def gain(other: Mapping[tuple[int, int], float]) -> float:
         return median(base[number] / other[number] for number in base.keys() & other.keys())
 
-    return combined(way, [each for each in changed if gain(seconds[each.way]) > 1 + WORTH])
+    gains = {each: gain(seconds[each.way]) for each in changed}
+    faster = sorted((each for each in changed if gains[each] > 1 + WORTH), key=lambda each: gains[each])
+    return combined(way, faster)
 
 
 def combined(way: OwnWay, changed: Sequence[OwnWay]) -> OwnWay:
-    """`way` with all that is changed in any of `changed`."""
+    """`way` with all that is changed in any of `changed`; where they differ, as in the last."""
     changes = {
         name: value
         for each in changed
-        for name in DEFAULTS
+        for name in ("workers", *DEFAULTS)
         if (value := getattr(each, name)) != getattr(way, name)
     }
     return renamed(way, **changes) if changes else way

@@ -58,6 +58,8 @@ def advise_step(study: Study) -> Advice:
     buys = choice.gains_nothing
     if taken != base:
         buys = f"{times(paired_ratio(seconds[base], seconds[taken], study.resampling))} as fast as {base}"
+    if taken.pairing == "split" and taken.pairing != base.pairing:
+        buys += "; split gives the same scores without joining the maps of each pair"
     return Advice(
         topic="computing",
         choice=str(taken),
