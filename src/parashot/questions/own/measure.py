@@ -44,9 +44,8 @@ LONG_SECONDS = 300.0
 REFINE_ROUNDS = 7
 LEAST_ROUNDS, MOST_ROUNDS = 8, 24
 
-MORE_LAUNCHES, MORE_LAUNCHES_SECONDS = 4, 250.0
-"""Launches of the finals, and what is left of the budget after the checks where there are so many: two do not
-show by how much launches differ."""
+MORE_LAUNCHES = 4
+"""Of the finals, where there is time: two do not show by how much launches differ."""
 
 
 @dataclass(frozen=True)
@@ -186,10 +185,10 @@ class Measurement:
 
         Two ways and the least rounds are timed in any case.
         """
-        bench, compiled = self.trainings.parallel.bench, any(each.compile != "none" for each in finalists)
-        if self.budget_seconds >= MORE_LAUNCHES_SECONDS and not compiled:  # each launch would compile it anew
+        bench, chosen = self.trainings.parallel.bench, list(finalists)
+        compiled = any(each.compile != "none" for each in finalists)  # by each launch anew
+        if not compiled and self._rounds(finalists, MORE_LAUNCHES, found) >= LEAST_ROUNDS:
             bench = replace(bench, launches=MORE_LAUNCHES)
-        chosen = list(finalists)
         while len(chosen) > 2 and self._rounds(chosen, bench.launches, found) < LEAST_ROUNDS:
             chosen.pop()
         rounds = self._rounds(chosen, bench.launches, found)
