@@ -151,8 +151,8 @@ def allowed(hint: Any) -> str:
         bounds = [each for info in metadata if isinstance(info, FieldInfo) for each in info.metadata]
         low = next((each.ge for each in bounds if hasattr(each, "ge")), None)
         high = next((each.le for each in bounds if hasattr(each, "le")), None)
-        least = f" at least {low:g}" if low is not None else ""
-        return allowed(base) + (least if high is None else f" from {low:g} to {high:g}")
+        least = f" at least {low:.10g}" if low is not None else ""
+        return allowed(base) + (least if high is None else f" from {low:.10g} to {high:.10g}")
     if origin in {Union, types.UnionType}:
         return " or ".join(map(allowed, arguments))
     if origin is Literal:
