@@ -130,7 +130,7 @@ def test_a_forecast_counts_what_stages_do() -> None:
     seconds = images * 0.01 / of_an_episode / 2
     assert changed("pretrain", epochs=2)["pretraining"] == pytest.approx(seconds)
     small = changed("pretrain", epochs=2, small_share=1.0, small_size=16)
-    assert small["pretraining"] == pytest.approx(seconds / 4)
+    assert small["pretraining"] == pytest.approx(seconds * (16 / params.model.image_size) ** 2)
     assert changed("seeds_study", enabled=True, seeds=4)["further seeds"] == 3 * quick["trainings"]
 
 

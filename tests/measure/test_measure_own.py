@@ -272,10 +272,14 @@ def test_a_file_is_measured_and_its_report_written(four_ways: ParallelParams, tm
     assert {each.way for each in found.search} == {PLAIN, "ddp-0-fp32"}
     assert {each.strategy for each in found.checks} == {"ddp", "allreduce", "fsdp"}
     assert max(each.difference for each in found.checks) < 1e-10
-    [warning] = found.warnings
+    warning, *more = found.warnings
     assert warning.startswith("2 of 4 ways were not tried, for want of time: --budget ")
-    plain, other = found.finalists
-    assert plain.way == PLAIN and other.way in {"ddp-0-fp32", "default-keep_memory"}
+    plain, other = found.finalists  # the second is what the search found to be best, or the default once more
+    not_kept = {
+        "default-keep_memory": [],
+        "ddp-0-fp32": ["keeping freed memory was not tried, for want of time"],
+    }
+    assert plain.way == PLAIN and more == not_kept[other.way]
     assert len(found.finals) == 8 * 2
     advice = advised(found)
     write_own_report(tmp_path / "report", Path("own.py"), found, advice, inspect_hardware())
