@@ -35,6 +35,9 @@ LITTLE_NOISE = 0.01
 ROUNDS, LAUNCHES, MARGIN = 8, 3, 0.05
 """Rounds of all launches together, launches, and how much slower a setting may be to be as good."""
 
+LAUNCH_OF = [launch for launch in range(LAUNCHES) for _ in rounds_of_launch(ROUNDS, launch, LAUNCHES)]
+"""Launch of each round."""
+
 RESAMPLING, TOLERANCE = Resampling(resamples=500), 0.03
 
 
@@ -74,12 +77,7 @@ def steady(settings: int, generator: np.random.Generator) -> Floats:
 def _of_launches(settings: int, generator: np.random.Generator) -> Floats:
     """Effects of launches by round [rounds, settings]."""
     effects: Floats = generator.normal(0, LAUNCH, (LAUNCHES, settings))
-    return effects[[_launch(number) for number in range(ROUNDS)]]
-
-
-def _launch(number: int) -> int:
-    """Launch of a round."""
-    return next(each for each in range(LAUNCHES) if number in rounds_of_launch(ROUNDS, each, LAUNCHES))
+    return effects[LAUNCH_OF]
 
 
 def run(quick: bool) -> Outcome:
@@ -116,7 +114,7 @@ def _studies(noise: Noise, truth: Floats, trials: int) -> Iterator[list[Rounds]]
     for _ in range(trials):
         times = truth * np.exp(noise(len(truth), generator))
         yield [
-            {(_launch(number), number): value for number, value in enumerate(column)}
+            {(LAUNCH_OF[number], number): value for number, value in enumerate(column)}
             for column in times.T.tolist()
         ]
 

@@ -38,7 +38,7 @@ FINALISTS = 3
 SEARCH_SHARE, REFINE_SHARE, FINALS_SHARE = 0.35, 0.15, 0.25
 """Shares of the budget; the rest is for batch sizes."""
 
-LONG_SECONDS = 300.0
+COMPILING_SECONDS = 300.0
 """What is left of the budget after the checks where torch.compile is tried, which takes a minute or two."""
 
 REFINE_ROUNDS = 7
@@ -168,7 +168,7 @@ class Measurement:
 
     def _improved(self, best: OwnWay, block_seconds: float) -> OwnWay:
         """The best way with every change that makes it faster, of those that there is time for."""
-        compiling = self.budget_seconds >= LONG_SECONDS
+        compiling = self.budget_seconds >= COMPILING_SECONDS
         changed = refinements(best, self.trainings.task, self.placement.device_type, compiling=compiling)
         seconds = self._until(SEARCH_SHARE + REFINE_SHARE) - monotonic()
         affordable = int(seconds / (REFINE_ROUNDS * block_seconds)) - 1
@@ -189,9 +189,8 @@ class Measurement:
         compiled = any(each.compile != "none" for each in finalists)  # by each launch anew
         if not compiled and self._rounds(finalists, MORE_LAUNCHES, found) >= LEAST_ROUNDS:
             bench = replace(bench, launches=MORE_LAUNCHES)
-        while len(chosen) > 2 and self._rounds(chosen, bench.launches, found) < LEAST_ROUNDS:
+        while (rounds := self._rounds(chosen, bench.launches, found)) < LEAST_ROUNDS and len(chosen) > 2:
             chosen.pop()
-        rounds = self._rounds(chosen, bench.launches, found)
         if len(by_variables(chosen)) < len(by_variables(finalists)):
             self.warnings.append("keeping freed memory was not tried, for want of time")
         bench = replace(bench, blocks=max(LEAST_ROUNDS, min(MOST_ROUNDS, rounds)))

@@ -58,7 +58,7 @@ def advise_step(study: Study) -> Advice:
     buys = choice.gains_nothing
     if taken != base:
         buys = f"{times(paired_ratio(seconds[base], seconds[taken], study.resampling))} as fast as {base}"
-    if taken.pairing == "split" and taken.pairing != base.pairing:
+    if (base.pairing, taken.pairing) == ("concat", "split"):
         buys += "; split gives the same scores without joining the maps of each pair"
     return Advice(
         topic="computing",
