@@ -331,7 +331,7 @@ def test_what_was_measured_before_ctrl_c_is_kept(
 ) -> None:
     """Stopped in the search there is no answer; after two rounds of the finals there is one."""
     file = str(write_own(tmp_path, "own_stopped"))
-    command = [sys.executable, "-m", "parashot.cli", "measure", file, "--budget", "3"]
+    command = [sys.executable, "-m", "parashot.cli", "measure", file, "--budget", "2"]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     running = subprocess.Popen(
         command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
