@@ -181,7 +181,7 @@ def test_other_numbers_of_workers_refine_a_way_and_the_fastest_is_taken(
 ) -> None:
     """Of 16 threads the search has tried 0, 1, 8 and 16 workers."""
     monkeypatch.setattr("parashot.questions.own.candidates.usable_threads", lambda: 16)
-    rows = own_task(write_own(tmp_path, "own_workers", "nn.Tanh()", "nn.Tanh()"))
+    rows = own_task(write_own(tmp_path, "own_tanh_workers", "nn.Tanh()", "nn.Tanh()"))
 
     def counts(workers: int) -> list[int]:
         tried = refinements(way("best", workers=workers), rows, "cpu", compiling=False)
