@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from parashot.questions.text import listed
+
 DECIDES = ("holds", "does not hold")
 TOPICS = ("strategy", "loader", "computing", "batch size")
 
@@ -24,7 +26,7 @@ def main(folders: Sequence[str]) -> None:
     ]
     machine = studies[0]["hardware"]
     print("# The same study, again and again\n")
-    commits = " and ".join(sorted({_commit(each) for each in folders}))
+    commits = listed(sorted({_commit(each) for each in folders}))
     measured = f"{machine['cpu_model']}, {machine['threads']} hardware threads, torch {machine['torch']}"
     print(f"The default study, {len(studies)} times in fresh clones of commit {commits}, one after another")
     print(f"on one machine ({measured}).")
