@@ -10,12 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from parashot.allocator import keep_freed_memory
 from parashot.data.pixels import normalise
 from parashot.model.network import RelationNetwork, build_network
+from parashot.model.pairing import Pairs
 from parashot.params import Pairing, Params
 from parashot.task import Batch
 
@@ -65,13 +66,41 @@ def two_passes(network: RelationNetwork, support: Tensor, query: Tensor) -> Tens
     """Scores [b, q, n]: support and query are embedded one after the other, each with its own statistics."""
     support_maps = network.embed(support.flatten(0, 2)).unflatten(0, support.shape[:3])
     query_maps = network.embed(query.flatten(0, 1)).unflatten(0, query.shape[:2])
-    return network.relate(support_maps, query_maps)
+    return _scores(network, support_maps, query_maps)
 
 
 def one_pass(network: RelationNetwork, support: Tensor, query: Tensor) -> Tensor:
-    """Scores [b, q, n]: all images are embedded at once."""
-    scores: Tensor = network(support, query)
-    return scores
+    """Scores [b, q, n]: all images are embedded at once, the support of all episodes first."""
+    maps = network.embed(torch.cat((support.flatten(0, 2), query.flatten(0, 1))))
+    supports = support.shape[:3].numel()
+    support_maps, query_maps = maps[:supports], maps[supports:]
+    return _scores(
+        network, support_maps.unflatten(0, support.shape[:3]), query_maps.unflatten(0, query.shape[:2])
+    )
+
+
+def _scores(network: RelationNetwork, support_maps: Tensor, query_maps: Tensor) -> Tensor:
+    """Scores [b, q, n] of support maps [b, n, k, C, h, w] and query maps [b, q, C, h, w]."""
+    if network.pairing != "concat":
+        return network.relate(support_maps, query_maps)
+    pairs = _PlainPairs(support_maps.sum(2), query_maps)
+    scores: Tensor = network.relation(pairs)
+    return scores.view(*query_maps.shape[:2], -1)
+
+
+class _PlainPairs(Pairs):
+    """Every pair built once as [b q n, 2C, h, w], in this order in memory; our own are channels last."""
+
+    def __init__(self, support: Tensor, query: Tensor) -> None:
+        super().__init__(support, query)
+        left = support.unsqueeze(1).expand(-1, query.shape[1], -1, -1, -1, -1)
+        right = query.unsqueeze(2).expand(-1, -1, support.shape[1], -1, -1, -1)
+        self.maps = torch.cat((left, right), dim=3).flatten(0, 2)
+
+    def convolve(self, conv: nn.Conv2d) -> Tensor:
+        """Return the convolved pairs; see `Pairs`."""
+        maps: Tensor = conv(self.maps)
+        return maps
 
 
 def squared_error(scores: Tensor) -> Tensor:

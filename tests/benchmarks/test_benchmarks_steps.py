@@ -76,6 +76,23 @@ def test_each_way_turns_one_switch_more() -> None:
         assert sum(before[key] != after[key] for key in before) == 1
 
 
+@pytest.mark.parametrize("name", STUDY)
+def test_images_are_convolved_as_the_switch_says(name: str) -> None:
+    way = StudyStep(TINY.params(), TINY.batch(), CPU, STUDY[name])
+    formats = set[bool]()
+
+    def note(_: nn.Module, inputs: tuple[Tensor]) -> None:
+        maps = inputs[0]
+        if maps.shape[2] > 1:  # one pixel lies in both orders
+            formats.add(maps.is_contiguous(memory_format=torch.channels_last))
+
+    for module in way.network.modules():
+        if isinstance(module, nn.Conv2d):
+            module.register_forward_pre_hook(note)
+    way()
+    assert formats == {STUDY[name].channels_last}
+
+
 def test_the_study_embeds_support_and_query_with_statistics_of_their_own() -> None:
     network = build_network(replace(TINY.params().model, pairing="concat"), seed=0)
     support, query = (torch.randn(each.shape) for each in TINY.batch().tensors[:2])
