@@ -57,7 +57,6 @@ def main(path: str, way_as_json: str, seconds: str) -> None:
             begin, last = time.perf_counter(), ready + steps - 1
         with torch.autocast("cpu", torch.bfloat16, enabled=way.precision == "bf16"):
             loss = file.loss(forward, batch)
-        optimizer.zero_grad()
         loss.backward()
         if way.strategy == "allreduce":
             gradients = [each.grad for each in network.parameters() if each.grad is not None]
@@ -65,6 +64,7 @@ def main(path: str, way_as_json: str, seconds: str) -> None:
             dist.all_reduce(flat.div_(dist.get_world_size()))
             torch.nn.utils.vector_to_parameters(flat, gradients)
         optimizer.step()
+        optimizer.zero_grad()
         if steps and number == last:
             break
     if int(os.environ.get("RANK", "0")) == 0:

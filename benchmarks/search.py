@@ -76,7 +76,7 @@ def run(quick: bool) -> Outcome:
 
 
 def _example(file: Path, quick: bool) -> tuple[list[Cell], bool]:
-    grid = _grid(file)
+    grid = grid_of(file)
     if quick:
         grid = replace(grid, ways=grid.ways[:3])
     searches = 1 if quick else SEARCHES
@@ -97,7 +97,8 @@ def _example(file: Path, quick: bool) -> tuple[list[Cell], bool]:
     return row, good == len(found) or quick
 
 
-def _grid(file: Path) -> Grid:
+def grid_of(file: Path) -> Grid:
+    """The ways to train what `file` describes that pass the checks of a measurement."""
     task, parallel = own_task(file), own_parallel()
     listed = candidates(task, parallel)
     checked = check_own(task, parallel, listed.ways)

@@ -47,6 +47,7 @@ from parashot.questions.own.records import (
     SkippedWay,
 )
 from parashot.questions.own.search import Found, better_half, halvings
+from parashot.questions.statistics import Interval
 from parashot.questions.timed import steps_of_block
 from parashot.questions.ways.records import WayBlock
 from parashot.records import read_rows
@@ -140,7 +141,10 @@ def test_the_simplest_that_is_as_good_is_recommended() -> None:
     plain, workers, ddp = way(PLAIN), way("workers", workers=2), way("ddp", replicas=2, workers=2)
     fast = advised(results({plain: 0.2, workers: 0.1, ddp: 0.0999}))
     assert (fast.choice.choice, fast.choice.decided) == ("workers", True)
-    assert fast.sentence.startswith("Train by one process with 1 thread, 2 workers, fp32: 2.00×")
+    assert fast.sentence.startswith(
+        "Train by one process with 1 thread, 2 workers, fp32: 2.00× (1.90 to 2.10)"
+    )
+    assert fast.rows[0].speedup == Interval(1, 1, 1)
     same = advised(results({plain: 0.1, workers: 0.1, ddp: 0.2}))
     assert same.sentence.startswith("Keep one process with 1 thread, no workers, fp32: nothing was shown")
 

@@ -74,6 +74,14 @@ def test_degrees_of_freedom_are_between_those_of_launches_and_of_rounds() -> Non
     assert paired_ratio(one, one, FEW) == Interval(1, 1, 1)
 
 
+def test_independent_errors_of_a_ratio_add_up_in_their_squares() -> None:
+    assert vars(Interval(2, 2, 2).widened(0.05)) == pytest.approx({"value": 2, "low": 2 / 1.05, "high": 2.1})
+    wider = Interval(2, 2 / 1.03, 2 * 1.04).widened(0.05)
+    ends = [math.log(wider.low / 2), math.log(wider.high / 2)]
+    assert ends == pytest.approx([-math.hypot(*np.log([1.03, 1.05])), math.hypot(*np.log([1.04, 1.05]))])
+    assert vars(wider.widened(0)) == pytest.approx(vars(wider))
+
+
 def test_too_few_values_have_no_interval() -> None:
     with pytest.raises(ValueError, match="at least 2"):
         median_interval([1.0], FEW)

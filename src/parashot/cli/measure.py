@@ -71,7 +71,7 @@ def publish_own(file: Path, results: OwnResults, advice: OwnAdvice, hardware: Ha
     )
     store = Store.of_environment(Path.cwd(), "parashot measure", f"all of them are in {REPORT}/")
     with TemporaryDirectory() as folder:
-        write_runs(Path(folder) / "records.jsonl", own_runs(file, results))
+        write_runs(Path(folder) / "records.jsonl", own_runs(file, results, advice))
         try:
             publish(store, study, [Path(folder)])
         except TrackingError as error:

@@ -39,13 +39,15 @@ class StepOptions:
     """How a step is computed, alike for every strategy.
 
     precision: fp32; bf16 or fp16 by autocast, fp16 with a gradient scaler; tf32 for the matrix products of a
-    GPU. accumulate: parts a step is computed in, one after another. skip_nonfinite: a step whose gradient
-    holds NaN or infinity leaves the network as it was. compile: mode of torch.compile, or `none`.
-    channels_last: memory order of convolution weights, and so of the maps between them.
+    GPU. accumulate: parts a step is computed in, one after another. check_gradient: whether a step looks for
+    NaN and infinity in its gradient; few scripts do, and the loop looks at losses in any case.
+    skip_nonfinite: a step that finds some leaves the network as it was. compile: mode of torch.compile, or
+    `none`. channels_last: memory order of convolution weights, and so of the maps between them.
     """
 
     precision: str = "fp32"
     accumulate: int = 1
+    check_gradient: bool = True
     skip_nonfinite: bool = False
     compile: str = "none"
     channels_last: bool = True
@@ -135,7 +137,8 @@ class Strategy(ABC):
     def step(self, batch: Batch) -> torch.Tensor:
         """Do one optimizer step.
 
-        Returns [3]: the two sums of `forward_backward`, and not 0 where the gradient holds NaN or infinity.
+        Returns [3]: the two sums of `forward_backward`, and not 0 where NaN or infinity is in a gradient that
+        is checked.
         Nothing here waits for the device, unless such steps are skipped.
         """
         skips = self.options.skip_nonfinite
@@ -148,8 +151,10 @@ class Strategy(ABC):
             sums.append(self.forward_backward(last))
         total = torch.stack(sums).sum(0)
         self.scaler.unscale_(self.optimizer)
+        nonfinite = total.new_zeros(())
         # the scaler leaves out a step that overflows in fp16, as it is meant to
-        nonfinite = any_nonfinite(self.gradients()).to(total) * (not self.scaler.is_enabled())
+        if self.options.check_gradient and not self.scaler.is_enabled():
+            nonfinite = any_nonfinite(self.gradients()).to(total)
         if skips and self.on_any_rank(nonfinite):
             for each, value in zip(self.network.buffers(), statistics, strict=True):
                 each.copy_(value)

@@ -61,6 +61,14 @@ class Interval:
         """Return `factor` divided by the interval, which must be positive."""
         return Interval(factor / self.value, factor / self.high, factor / self.low)
 
+    def widened(self, share: float) -> Interval:
+        """Let an independent error of ± `share`, a part of the positive value, count as well."""
+        up, down = (
+            math.exp(math.hypot(math.log(ratio), math.log1p(share)))
+            for ratio in (self.high / self.value, self.value / self.low)
+        )
+        return Interval(self.value, self.value / down, self.value * up)
+
     def side_of(self, point: float) -> Literal["above", "below", "around"]:
         """Return on which side of `point` the whole interval lies; `around` where it includes `point`."""
         if self.low > point:

@@ -10,7 +10,7 @@ from typing import Any
 
 from parashot.files import replacing_folder, write_text
 from parashot.questions import text
-from parashot.questions.own.advice import MARGIN, OwnAdvice, to_copy
+from parashot.questions.own.advice import ELSEWHEN, MARGIN, OwnAdvice, to_copy
 from parashot.questions.own.records import PLAIN, OwnResults, OwnWay, SizeRow, SkippedWay, StepParts
 from parashot.questions.runs import Stage
 from parashot.questions.statistics import flat
@@ -49,7 +49,8 @@ def _part(name: str) -> Column[PartsRow]:
 
 FINALS = Table[WayRow[OwnWay]](
     "finals",
-    "The default and the best ways found, timed in turn; speedups over the default, each interval by itself",
+    "The default and the best ways found, timed in turn; speedups over the default, each interval by itself, "
+    f"with {ELSEWHEN:.0%} for other processes and hours",
     Column("way", lambda row: str(row.way), number=False),
     Column("seconds per step", lambda row: row.seconds_per_step, text.number),
     Column("speedup", lambda row: row.speedup, times),
@@ -97,10 +98,10 @@ def write_own_report(
             write_text(new / "index.html", _page(file, results, advice, hardware))
 
 
-def own_runs(file: Path, results: OwnResults) -> list[Run]:
+def own_runs(file: Path, results: OwnResults, advice: OwnAdvice) -> list[Run]:
     """A run for MLflow of each finalist."""
     stage = Stage(file.name, "measure", Provenance())
-    return [stage.child(each) for each in way_settings(results.finalists, results.finals, PLAIN, "")]
+    return [stage.child(each) for each in way_settings(advice.rows, results.finals, "")]
 
 
 def as_json(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> dict[str, Any]:

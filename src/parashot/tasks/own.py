@@ -157,7 +157,7 @@ class StepsOfDataset(Dataset[Batch]):
         """The samples of this rank in one step."""
         count = len(self.dataset)
         places = [divmod(item, count) for item in self.plan.reads(step)]
-        return [int(_order(count, epoch)[place]) for epoch, place in places]
+        return [_order(count, epoch)[place] for epoch, place in places]
 
     def collated(self, indices: Sequence[int]) -> Any:
         """Read samples, and collate them as the user does."""
@@ -191,8 +191,10 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 @lru_cache(maxsize=2)
-def _order(count: int, epoch: int) -> Tensor:
-    return torch.randperm(count, generator=torch.Generator().manual_seed(epoch))
+def _order(count: int, epoch: int) -> list[int]:
+    """Order of the samples in a pass; a list, as torch's own sampler makes, is read quickly."""
+    order: list[int] = torch.randperm(count, generator=torch.Generator().manual_seed(epoch)).tolist()
+    return order
 
 
 @lru_cache

@@ -8,9 +8,10 @@ from pathlib import Path
 from parashot.params import Params
 from parashot.questions.gain.records import USUAL, GainResults
 from parashot.questions.runs import Stage
+from parashot.questions.statistics import Resampling
 from parashot.questions.ways.episodes import time_episode_ways
 from parashot.questions.ways.records import EpisodeWay
-from parashot.questions.ways.rows import way_settings
+from parashot.questions.ways.rows import way_rows, way_settings
 from parashot.records import Provenance
 
 
@@ -22,4 +23,4 @@ def bench_gain(
     blocks = time_episode_ways(params, packed, ways, "gain") if ways else []
     if blocks is not None:  # this is no rank of torchrun
         results = GainResults(tuple(ways), tuple(blocks))
-        stage.write(out, results, way_settings(ways, blocks, USUAL, ""))
+        stage.write(out, results, way_settings(way_rows(ways, blocks, USUAL, Resampling()), blocks, ""))

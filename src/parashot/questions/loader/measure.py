@@ -32,7 +32,7 @@ from parashot.questions.runs import Setting, Stage
 from parashot.questions.statistics import Resampling
 from parashot.questions.ways.episodes import read_by, time_episode_ways
 from parashot.questions.ways.records import PLAIN_LOADER, EpisodeWay, Loading
-from parashot.questions.ways.rows import way_settings
+from parashot.questions.ways.rows import way_rows, way_settings
 from parashot.records import Provenance
 from parashot.task import Batch, Plan
 from parashot.tasks.relation import RelationTask
@@ -54,7 +54,8 @@ def bench_loaders(params: Params, packed: Path, out: Path, provenance: Provenanc
     training = time_episode_ways(params, packed, ways, "loader-bench, in training")
     if training is None:  # a rank of torchrun
         return
-    in_training = way_settings(ways, training, PLAIN_LOADER.name, "training-")
+    rows = way_rows(ways, training, PLAIN_LOADER.name, Resampling())
+    in_training = way_settings(rows, training, "training-")
     results = LoaderResults(tuple(blocks), tuple(ways), tuple(training))
     stage.write(out, results, [*in_training, *_settings(blocks)])
 

@@ -29,9 +29,16 @@ class WayRow(Generic[W]):
 
 
 def way_rows(
-    ways: Sequence[W], blocks: Sequence[WayBlock], base: str, resampling: Resampling
+    ways: Sequence[W],
+    blocks: Sequence[WayBlock],
+    base: str,
+    resampling: Resampling,
+    beyond: float = 0.0,
 ) -> list[WayRow[W]]:
-    """Return a row for each way; every speedup is over `base`. Raises `RecordError` for a lone block."""
+    """Return a row for each way; every speedup is over `base`. Raises `RecordError` for a lone block.
+
+    beyond: part by which a speedup may be another one for reasons that no block shows.
+    """
     seconds, rows = step_seconds_by_way(blocks), []
     for way in ways:
         mine = [each for each in blocks if each.way == way.way]
@@ -41,13 +48,16 @@ def way_rows(
                 "run `dvc repro -f -s loader-bench gain`"
             )
         own = seconds[way.way]
+        speedup = paired_ratio(seconds[base], own, resampling) if base in seconds else None
+        if speedup is not None and way.way != base:
+            speedup = speedup.widened(beyond)
         row = WayRow(
             way,
             blocks=len(mine),
             items=sum(each.steps for each in mine) * way.batchsz,
             seconds=sum(each.seconds for each in mine),
             seconds_per_step=median_interval([*own.values()], resampling),
-            speedup=paired_ratio(seconds[base], own, resampling) if base in seconds else None,
+            speedup=speedup,
             waiting=median_interval([each.waiting_seconds / each.seconds for each in mine], resampling),
             memory_bytes=max(each.memory_bytes for each in mine),
         )
@@ -55,10 +65,10 @@ def way_rows(
     return rows
 
 
-def way_settings(ways: Sequence[W], blocks: Sequence[WayBlock], base: str, prefix: str) -> list[Setting]:
-    """One setting for each way, named after it."""
+def way_settings(rows: Sequence[WayRow[W]], blocks: Sequence[WayBlock], prefix: str) -> list[Setting]:
+    """One setting for each row, named after its way."""
     seconds, settings = step_seconds_by_way(blocks), []
-    for row in way_rows(ways, blocks, base, Resampling()):
+    for row in rows:
         options = {name: value for name, value in asdict(row.way).items() if name != "way"}
         series = {"seconds_per_step": list(seconds[row.way.way].values())}
         settings.append(Setting(f"{prefix}{row.way.way}", options, row, series))
