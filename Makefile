@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 # stages call `python`, so the environment comes first on the path
 RUN := PATH="$(CURDIR)/$(BIN):$$PATH"
 BASELINE ?= no
+# an index that torch and torchvision come from, such as PyTorch's own of CPU builds
+TORCH_INDEX ?=
 STATE := dvc.lock params.yaml
 SAME := git diff --quiet HEAD -- $(STATE)
 
@@ -18,6 +20,7 @@ setup: $(VENV)/.ready            ## make .venv with the pinned dependencies
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and "error: Python 3.11 to 3.13 is needed, this is " + sys.version.split()[0] + "; try make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
+	@test -z "$(TORCH_INDEX)" || $(BIN)/python -m pip install --quiet torch torchvision --index-url "$(TORCH_INDEX)" --constraint constraints.txt
 	$(BIN)/python -m pip install --quiet --editable ".[dev]" --constraint constraints.txt
 	touch $@
 

@@ -43,34 +43,25 @@ Way = dict[str, Any]
 
 def run(quick: bool) -> Outcome:
     """Compare example by example; `quick`: one of them, one minute, two repeats."""
-    examples, minutes, repeats, seconds = EXAMPLES, MINUTES, REPEATS, SECONDS
-    if quick:
-        examples, minutes, repeats, seconds = ("tabular_mlp",), 1.0, 2, 1.0
     rows, raw, short = list[list[Cell]](), dict[str, Any](), False
-    for name in examples:
+    for name in ("tabular_mlp",) if quick else EXAMPLES:
         file = ROOT / "examples" / f"{name}.py"
-        advice = _measured(file, minutes)
+        advice = _measured(file, 1.0 if quick else MINUTES)
         default, advised = advice["finalists"][0]["way"], advice["advised"]
         raw[name] = {"advice": advice}
         if advised == default:
             rows.append([name, advised["way"], None, None, "nothing to compare", ""])
             continue
-        grid, stated, pairs = grid_of(file), list[Interval](), list[list[float]]()
-        for number in range(repeats):
-            passing("%s: repeat %d of %d", name, number + 1, repeats)
-            stated.append(_stated(grid, default, advised))
-            pairs.append(_compared(file, default, advised, seconds))
+        stated, pairs = _repeated(file, default, advised, quick)
         by_hand = ratio_of(*([*each] for each in zip(*pairs, strict=True)))
-        held = sum(_holds(interval, by_hand.value) for interval in stated)
-        held_own = sum(
-            _holds(interval, above / below) for interval, (above, below) in zip(stated, pairs, strict=True)
-        )
-        counts = (f"{count} of {repeats}" for count in (held, held_own))
+        held = [each.side_of(by_hand.value) == "around" for each in stated]
+        own = [each.side_of(a / b) == "around" for each, (a, b) in zip(stated, pairs, strict=True)]
+        counts = (f"{sum(each)} of {len(each)}" for each in (held, own))
         rows.append([name, advised["way"], _first_stated(advice), by_hand, *counts])
-        raw[name] |= {"stated": [asdict(interval) for interval in stated], "seconds": pairs}
-        short |= held < NEEDED
+        raw[name] |= {"stated": [asdict(each) for each in stated], "seconds": pairs}
+        short |= sum(held) < NEEDED
     table = Table("Speedup over the default way", COLUMNS, rows)
-    return Outcome("own", [table], raw, {"minutes": minutes, "short": short and not quick})
+    return Outcome("own", [table], raw, {"minutes": MINUTES, "short": short and not quick})
 
 
 def _first_stated(advice: dict[str, Any]) -> Interval:
@@ -79,8 +70,16 @@ def _first_stated(advice: dict[str, Any]) -> Interval:
     return Interval(row["speedup"], row["speedup_low"], row["speedup_high"])
 
 
-def _holds(interval: Interval, value: float) -> bool:
-    return interval.low <= value <= interval.high
+def _repeated(
+    file: Path, default: Way, advised: Way, quick: bool
+) -> tuple[list[Interval], list[list[float]]]:
+    """Speedups that finals state, and seconds per step of both ways by hand, in turn."""
+    grid, stated, pairs = grid_of(file), list[Interval](), list[list[float]]()
+    for number in range(2 if quick else REPEATS):
+        passing("%s: repeat %d of %d", file.stem, number + 1, REPEATS)
+        stated.append(_stated(grid, default, advised))
+        pairs.append(_compared(file, default, advised, 1.0 if quick else SECONDS))
+    return stated, pairs
 
 
 def _stated(grid: Grid, *ways: Way) -> Interval:

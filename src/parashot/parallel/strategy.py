@@ -138,8 +138,7 @@ class Strategy(ABC):
         """Do one optimizer step.
 
         Returns [3]: the two sums of `forward_backward`, and not 0 where NaN or infinity is in a gradient that
-        is checked.
-        Nothing here waits for the device, unless such steps are skipped.
+        is checked. Nothing here waits for the device, unless such steps are skipped.
         """
         skips = self.options.skip_nonfinite
         statistics = [each.clone() for each in self.network.buffers()] if skips else []

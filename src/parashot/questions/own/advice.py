@@ -30,9 +30,9 @@ MARGIN = 0.05
 ELSEWHEN = 0.05
 """Part by which a speedup is another one in the next process or hour (95%), however well it was measured.
 
-Ten comparisons by hand of two ways to train examples/text_transformer.py, in plain PyTorch, gave 1.16, 1.20,
-1.23 and 1.28 in four sittings; how many pages the C library takes anew in a step differs from one process to
-the next.
+Two ways to train examples/text_transformer.py, in plain PyTorch, differed by factors of 1.16, 1.20, 1.23 and
+1.28 in four sittings of 4 to 10 comparisons: how many pages the C library takes anew in each step is another
+number in the next process.
 """
 
 
