@@ -44,15 +44,16 @@ Way = dict[str, Any]
 def run(quick: bool) -> Outcome:
     """Compare example by example; `quick`: one of them, one minute, two repeats."""
     rows, raw, short = list[list[Cell]](), dict[str, Any](), False
+    minutes, repeats, seconds = (1.0, 2, 1.0) if quick else (MINUTES, REPEATS, SECONDS)
     for name in ("tabular_mlp",) if quick else EXAMPLES:
         file = ROOT / "examples" / f"{name}.py"
-        advice = _measured(file, 1.0 if quick else MINUTES)
+        advice = _measured(file, minutes)
         default, advised = advice["finalists"][0]["way"], advice["advised"]
         raw[name] = {"advice": advice}
         if advised == default:
             rows.append([name, advised["way"], None, None, "nothing to compare", ""])
             continue
-        stated, pairs = _repeated(file, default, advised, quick)
+        stated, pairs = _repeated(file, default, advised, repeats, seconds)
         by_hand = ratio_of(*([*each] for each in zip(*pairs, strict=True)))
         held = [each.side_of(by_hand.value) == "around" for each in stated]
         own = [each.side_of(a / b) == "around" for each, (a, b) in zip(stated, pairs, strict=True)]
@@ -61,7 +62,7 @@ def run(quick: bool) -> Outcome:
         raw[name] |= {"stated": [asdict(each) for each in stated], "seconds": pairs}
         short |= sum(held) < NEEDED
     table = Table("Speedup over the default way", COLUMNS, rows)
-    return Outcome("own", [table], raw, {"minutes": MINUTES, "short": short and not quick})
+    return Outcome("own", [table], raw, {"minutes": minutes, "short": short and not quick})
 
 
 def _first_stated(advice: dict[str, Any]) -> Interval:
@@ -71,14 +72,14 @@ def _first_stated(advice: dict[str, Any]) -> Interval:
 
 
 def _repeated(
-    file: Path, default: Way, advised: Way, quick: bool
+    file: Path, default: Way, advised: Way, repeats: int, seconds: float
 ) -> tuple[list[Interval], list[list[float]]]:
     """Speedups that finals state, and seconds per step of both ways by hand, in turn."""
     grid, stated, pairs = grid_of(file), list[Interval](), list[list[float]]()
-    for number in range(2 if quick else REPEATS):
-        passing("%s: repeat %d of %d", file.stem, number + 1, REPEATS)
+    for number in range(repeats):
+        passing("%s: repeat %d of %d", file.stem, number + 1, repeats)
         stated.append(_stated(grid, default, advised))
-        pairs.append(_compared(file, default, advised, 1.0 if quick else SECONDS))
+        pairs.append(_compared(file, default, advised, seconds))
     return stated, pairs
 
 

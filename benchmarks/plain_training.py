@@ -70,7 +70,7 @@ def main(path: str, way_as_json: str, seconds: str) -> None:
     if int(os.environ.get("RANK", "0")) == 0:
         print((time.perf_counter() - begin) / steps)
     if dist.is_initialized():
-        dist.barrier()  # a rank that leaves while another still talks to it fails that one now and then
+        dist.barrier()  # no rank leaves while another may still talk to it
         dist.destroy_process_group()
 
 
