@@ -194,14 +194,17 @@ class Task(ABC):
 
     @abstractmethod
     def forward(self, network: nn.Module, data: Any) -> Tensor:
-        """Outputs [b, ...] of prepared data: one row per item."""
+        """Outputs [b, ...] of prepared data: one row per item.
+
+        Or the mean loss [], where that is all there is; `dp` takes it with loss_in_replica only.
+        """
 
     @abstractmethod
     def loss(self, outputs: Tensor, data: Any) -> Tensor:
-        """Loss of each item [b], from `outputs` and the data as loaders deliver them."""
+        """Loss of each item [b] or their mean [], from `outputs` and the data as loaders deliver them."""
 
     def metric(self, outputs: Tensor, data: Any) -> Tensor:
-        """Metric of each item [b], without a graph; by default the loss."""
+        """Metric of each item [b] or their mean [], without a graph; by default the loss."""
         return self.loss(outputs, data).detach()
 
     @abstractmethod

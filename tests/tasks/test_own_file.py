@@ -14,7 +14,7 @@ from standing_ranks import StandingRanks
 from parashot.errors import TaskError
 from parashot.parallel.context import Context
 from parashot.parallel.registry import build_strategy
-from parashot.parallel.strategy import StepOptions
+from parashot.parallel.strategy import StepOptions, weighted_loss
 from parashot.questions.own.measure import own_parallel
 from parashot.task import Plan
 from parashot.tasks.own import load_file, own_task
@@ -56,10 +56,25 @@ def assert_same(found: State, expected: State) -> None:
         torch.testing.assert_close(found[key], value, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["serial", "dp", "fsdp"])
-def test_a_strategy_trains_as_a_plain_loop_does(name: str, ranks: StandingRanks, tmp_path: Path) -> None:
-    file = write_own(tmp_path, f"own_{name}")
-    assert_same(on_ranks(ranks, name, trained, file), by_hand(file))
+@pytest.mark.parametrize(
+    ("name", "replicas"), [("serial", 1), ("dp", 2), ("dp", 4), ("ddp", 4), ("fsdp", 2), ("allreduce", 4)]
+)
+def test_a_strategy_trains_as_a_plain_loop_does(
+    name: str, replicas: int, ranks: StandingRanks, tmp_path: Path
+) -> None:
+    """Steps of 6 samples, whose loss is a mean, also where replicas have 2, 2, 1 and 1 of them."""
+    file = write_own(tmp_path, f"own_{name}_{replicas}")
+    assert_same(on_ranks(ranks, name, trained, file, replicas=replicas), by_hand(file))
+
+
+def test_the_backward_pass_begins_at_the_loss_of_the_file(tmp_path: Path) -> None:
+    """With nothing put behind it, which would move what the memory allocator gives back in each step."""
+    task = own_task(write_own(tmp_path, "own_loss"))
+    strategy = build_strategy("serial", task, USUAL, alone(), own_parallel())
+    (batch,) = task.ready_batches(Plan(task.batchsz, task.batchsz), 1, alone())
+    outputs = strategy.model(batch.data)
+    loss, _ = weighted_loss(outputs, task, batch)
+    assert outputs.shape == () and loss.grad_fn is outputs.grad_fn
 
 
 def test_a_loss_for_each_item_is_as_good_as_their_mean(tmp_path: Path) -> None:

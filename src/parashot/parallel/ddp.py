@@ -59,9 +59,9 @@ class Ddp(ReplicaStrategy):
         return network
 
     def forward_backward(self, batch: Batch) -> torch.Tensor:
-        loss, sums = weighted_loss(self.wrapped(batch.data), self.task, batch)
         # DDP divides the sum of gradients by the world size
-        self.scaler.scale(loss * self.context.world_size).backward()
+        loss, sums = weighted_loss(self.wrapped(batch.data), self.task, batch, self.context.world_size)
+        self.scaler.scale(loss).backward()
         return sums
 
     @contextmanager

@@ -186,7 +186,7 @@ class CudaEngine:
 
 
 class _WithLoss(nn.Module):
-    """Network and loss as one module: data -> [b, 2], loss and metric of each item."""
+    """Network and loss as one module: data -> [b, 2], loss and metric of each item, or its replica's mean."""
 
     def __init__(self, network: nn.Module, task: Task) -> None:
         super().__init__()
@@ -195,5 +195,6 @@ class _WithLoss(nn.Module):
 
     def forward(self, data: Any) -> Tensor:
         outputs = self.network(data)
-        losses = self.task.loss(outputs, data)
-        return torch.stack([losses, self.task.metric(outputs, data).to(losses.dtype)], dim=-1)
+        losses, metrics = self.task.loss(outputs, data), self.task.metric(outputs, data)
+        both = torch.stack([losses, metrics.to(losses.dtype)], dim=-1)
+        return both.expand(len(Batch(data, total=0)), 2)

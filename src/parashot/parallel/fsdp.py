@@ -59,8 +59,9 @@ class Fsdp(ShardedStrategy):
         return network
 
     def forward_backward(self, batch: Batch) -> torch.Tensor:
-        loss, sums = weighted_loss(self.model(batch.data), self.task, batch)
-        (loss * self.context.world_size).backward()  # the sum of gradients is divided by the world size
+        # the sum of gradients is divided by the world size
+        loss, sums = weighted_loss(self.model(batch.data), self.task, batch, self.context.world_size)
+        loss.backward()
         return sums
 
     @torch.no_grad()

@@ -257,16 +257,25 @@ def any_nonfinite(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     return ~torch.isfinite(get_total_norm(filled, norm_type=torch.inf))
 
 
-def weighted_loss(outputs: torch.Tensor, task: Task, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """A replica's part of a step, from its outputs [b, ...].
+def weighted_loss(
+    outputs: torch.Tensor, task: Task, batch: Batch, times: int = 1
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A replica's part of a step, from its outputs.
 
-    Returns its contribution to the mean loss over all the step's items, with its graph, and [2] sums of loss
-    and metric without one.
+    Returns `times` its contribution to the mean loss over all the step's items, with its graph, and [2] sums
+    of loss and metric without one.
     """
-    losses = task.loss(outputs, batch.data) * batch.weight
-    metrics = task.metric(outputs, batch.data) * batch.weight
-    sums = torch.stack([losses.detach().sum(), metrics.to(losses.dtype).sum()])
-    return losses.sum() / batch.total, sums
+    items = len(batch) * batch.weight
+    loss = _mean(task.loss(outputs, batch.data))
+    metric = _mean(task.metric(outputs, batch.data).to(loss.dtype))
+    sums = torch.stack([loss.detach(), metric]) * items
+    share = times * items / batch.total
+    return loss if share == 1 else loss * share, sums
+
+
+def _mean(items: torch.Tensor) -> torch.Tensor:
+    """Mean of what items have; a mean goes back to the task's own graph without a node between."""
+    return items.mean() if items.ndim else items
 
 
 # --- strategies of several processes ------------------------------------------------------------------

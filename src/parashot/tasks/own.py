@@ -91,10 +91,7 @@ class OwnTask(Task):
         return as_raised(batches)
 
     def forward(self, network: nn.Module, data: Any) -> Tensor:
-        """Loss of each item [b]; where the user's loss is a mean, that mean for each.
-
-        Raises `TaskError` where it is neither.
-        """
+        """The user's loss: of each item [b], or their mean []. Raises `TaskError` where it is neither."""
         indices, samples = data
         items = len(indices)
         with own_errors(self.file):
@@ -104,7 +101,7 @@ class OwnTask(Task):
             raise TaskError(
                 f"{self.file}: loss returns {found} for a batch of {items}; return their mean, or one each"
             )
-        return losses.to(torch.promote_types(losses.dtype, torch.float32)).expand(items)
+        return losses.to(torch.promote_types(losses.dtype, torch.float32))
 
     def loss(self, outputs: Tensor, data: Any) -> Tensor:
         """Return the losses, which the forward pass has computed."""
