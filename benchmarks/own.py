@@ -12,7 +12,7 @@ import math
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +77,12 @@ def _repeated(
     """Speedups that finals state, and seconds per step of both ways by hand, in turn."""
     grid, stated, pairs = grid_of(file), list[Interval](), list[list[float]]()
     for number in range(repeats):
-        passing("%s: repeat %d of %d", file.stem, number + 1, repeats)
         stated.append(_stated(grid, default, advised))
         pairs.append(_compared(file, default, advised, seconds))
+        found = (*astuple(stated[-1]), *pairs[-1])
+        passing(
+            "%s, %d of %d: %.4f (%.4f to %.4f), by hand %.6f / %.6f s", file.stem, number + 1, repeats, *found
+        )
     return stated, pairs
 
 
