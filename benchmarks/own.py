@@ -8,6 +8,7 @@ the order A B B A. How often does the interval hold the speedup by hand, the mea
 from __future__ import annotations
 
 import json
+import logging
 import math
 import sys
 import tempfile
@@ -20,13 +21,14 @@ from benchmarks.checkout import ROOT, run_command
 from benchmarks.outcome import Cell, Outcome, Table, ratio_of
 from benchmarks.search import Grid, grid_of
 from parashot.allocator import as_environment
-from parashot.progress import passing
 from parashot.questions.own.advice import ELSEWHEN
 from parashot.questions.own.measure import LEAST_ROUNDS, MORE_LAUNCHES, own_placement
 from parashot.questions.own.records import OwnWay
 from parashot.questions.statistics import Interval, Resampling
 from parashot.questions.ways.measure import time_ways
 from parashot.questions.ways.rows import way_rows
+
+log = logging.getLogger(__name__)
 
 EXAMPLES: Sequence[str] = ("image_classifier", "jpeg_classifier", "text_transformer", "tabular_mlp")
 MINUTES, REPEATS, SECONDS = 5.0, 10, 4.0
@@ -79,10 +81,8 @@ def _repeated(
     for number in range(repeats):
         stated.append(_stated(grid, default, advised))
         pairs.append(_compared(file, default, advised, seconds))
-        found = (*astuple(stated[-1]), *pairs[-1])
-        passing(
-            "%s, %d of %d: %.4f (%.4f to %.4f), by hand %.6f / %.6f s", file.stem, number + 1, repeats, *found
-        )
+        found = (file.stem, number + 1, repeats, *astuple(stated[-1]), *pairs[-1])
+        log.info("%s, %d of %d: %.3f (%.3f to %.3f); by hand %.6f and %.6f s per step", *found)
     return stated, pairs
 
 
