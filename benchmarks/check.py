@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from benchmarks import loader, scale, step
+from benchmarks import loader, step
 from benchmarks.outcome import Outcome, Table, median_of
 from benchmarks.pipeline import help_seconds
 from benchmarks.replicas import measure_replicas
@@ -111,7 +111,7 @@ def _scale_rows(quick: bool, raw: Raw) -> Iterator[Row]:
     images = 1_280 if quick else LARGE_SET
     what = f"packed loader at {images:,} images, warm"
     try:
-        growth = scale.scale_ratio(images, quick)
+        growth = loader.measure_growth(images, quick)
     except DeviceError as error:
         yield Row(f"{what}, against 38,400", None, 0.7, excuse=str(error))
         return
@@ -128,7 +128,7 @@ def _step_rows(quick: bool, raw: Raw) -> Iterator[Row]:
     excuse = "" if torch.cpu._is_amx_tile_supported() else "this CPU has no bf16 matrix units"
     for bound in STEPS:
         workload = step.SMALL if quick else bound.workload
-        sides = ["study", *able, *([recomputed] if bound.memory else [])]
+        sides = [step.STUDY, *able, *([recomputed] if bound.memory else [])]
         compared = step.compare(workload, sides, memory=bound.memory)
         what = f"step, {workload.name}"
         raw[what] = compared.seconds
@@ -137,13 +137,13 @@ def _step_rows(quick: bool, raw: Raw) -> Iterator[Row]:
         yield Row(f"{what}: fp32", compared.times_faster("fp32"), bound.full)
         if bound.memory:
             for side, wanted in ((best, MEMORY), (recomputed, MEMORY_RECOMPUTED)):
-                share = Interval.around(compared.peaks[side] / compared.peaks["study"], 0)
+                share = Interval.around(compared.peaks[side] / compared.peaks[step.STUDY], 0)
                 yield Row(f"{what}: peak memory, {side}, of the study's", share, wanted, least=False)
 
 
 def _ddp_rows(quick: bool, raw: Raw) -> Iterator[Row]:
-    measured = measure_replicas(step.SMALL if quick else step.DDP_REFERENCE, 1, rounds(quick))
-    raw["DDP"] = {"serial": measured.serial, "ddp": measured.ddp, "without exchange": measured.apart}
+    measured = measure_replicas(step.SMALL if quick else step.DDP_REFERENCE, rounds(quick))
+    raw["DDP"] = {"serial": measured.serial, "ddp": measured.ddp}
     what = f"DDP, 2 replicas against serial with 1 thread, {measured.workload.name}: efficiency"
     yield Row(what, measured.efficiency, 0.9)
 

@@ -86,24 +86,12 @@ def run(quick: bool) -> Outcome:
     models = (independent, drift, outliers, launch, steady)
     intervals = [row for noise in models for row in _interval_rows(noise, trials)]
     families = [_family_row(noise, settings, trials) for settings, noise in product((3, 5, 11), models)]
+    single = f"Coverage of 95% intervals, {ROUNDS} rounds"
+    several = f"Best of several, {ROUNDS} rounds, errors of the family; 5% are allowed"
+    errors = ["fastest left out", "a bound missed", "slower by 6% called as good"]
     tables = [
-        Table(
-            f"Coverage of 95% intervals, {ROUNDS} rounds",
-            ["noise", "of", "coverage", "verdict"],
-            intervals,
-        ),
-        Table(
-            f"Best of several, {ROUNDS} rounds, errors of the family; 5% are allowed",
-            [
-                "noise",
-                "settings",
-                "fastest left out",
-                "a bound missed",
-                "slower by 6% called as good",
-                "verdict",
-            ],
-            families,
-        ),
+        Table(single, ["noise", "of", "coverage", "verdict"], intervals),
+        Table(several, ["noise", "settings", *errors, "verdict"], families),
     ]
     return Outcome("coverage", tables, settings={"trials": trials, "margin": MARGIN})
 

@@ -23,9 +23,9 @@ from benchmarks.limits import BEYOND_CACHE
 from benchmarks.turns import Block, fitting
 from benchmarks.workload import Workload
 from parashot.allocator import keep_freed_memory
-from parashot.data.episode_dataset import Backend, EpisodeDataset, resident_batches
+from parashot.data.episode_dataset import Backend, EpisodeDataset
 from parashot.data.loaders import step_loader
-from parashot.data.packed import PackedSplit, ResidentSplit
+from parashot.data.packed import PackedSplit
 from parashot.data.pixels import prepare
 from parashot.errors import DeviceError
 from parashot.hardware import usable_cores
@@ -59,8 +59,6 @@ class Loading:
     def batches(self, split: PackedSplit, shape: Workload, steps: int = ENDLESS) -> Iterator[Batch]:
         """Uint8 batches of a split (of `jpeg`, floats), by default more than any measurement reads."""
         plan, where = Plan(steps * shape.batchsz, shape.batchsz), torch.device(self.device)
-        if self.backend == "resident":
-            return resident_batches(ResidentSplit(split, where), shape.spec, plan, 0, range(steps))
         dataset = EpisodeDataset(split, shape.spec, plan, 0, self.backend, shape.image_size)
         return step_loader(dataset, range(steps), self.workers, PREFETCH, where)
 
@@ -87,15 +85,6 @@ def study(photos: Path, shape: Workload, workers: int, block_seconds: float, dev
     batches = study_loader(photos, shape.spec, shape.image_size, shape.batchsz, workers, PREFETCH)
     on_device = ([each.to(torch.device(device)) for each in batch] for batch in batches)
     return _blocks(on_device, shape.batchsz, workers, device, block_seconds)
-
-
-def easyfsl(photos: Path, shape: Workload, workers: int, block_seconds: float) -> Block:
-    """easyfsl's loader, an episode at a time."""
-    from benchmarks.peers.easyfsl_loader import easyfsl_loader
-
-    _prepare_process(workers)
-    batches = easyfsl_loader(photos, shape.spec, shape.image_size, workers, PREFETCH)
-    return _blocks(batches, 1, workers, "cpu", block_seconds)
 
 
 def plain_copy(shape: Workload, block_seconds: float) -> Block:

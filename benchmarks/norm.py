@@ -10,15 +10,29 @@ over episodes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
-from benchmarks.equivalence import PACKED, Accuracies, train_ways
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.checkout import scratch_folder
 from benchmarks.outcome import Cell, Outcome, Table, median_of, ratio_of
 from benchmarks.step import SMALL, compare
 from benchmarks.workload import Settings, Workload, device, params_with
+from parashot.errors import DataError
+from parashot.hardware import usable_cores
 from parashot.parallel.abilities import precisions
+from parashot.params import Params
 from parashot.questions.statistics import equivalence, repeated_interval
 from parashot.recipes import load_recipe
+from parashot.records import read_rows
+from parashot.train.job import episode_job
+from parashot.train.records import EpisodeAccuracy
+from parashot.train.run import train
+
+PACKED = Path("data/packed")
 
 WAYS: Mapping[str, Settings] = {"plain": {"model.norm_episodes": 0}, "ghost": {"model.norm_episodes": 1}}
 MOST = 1.05
@@ -35,6 +49,17 @@ EPISODES, MARGIN = 2000, 0.02
 SEEDS = {"quick": (0, 1, 2, 3, 4), "miniimagenet": (0,)}
 """By recipe."""
 
+_COMMON: Settings = {
+    "train.compile": "none",
+    "parallel.device": "cpu",
+    "parallel.replicas": usable_cores(),  # so that a replica has one thread
+    "loader.workers": 0,
+}
+_QUICK: Settings = {"train.episodes": 16, "train.val_episodes": 20, "evaluate.val_episodes": 50}
+
+Accuracies = npt.NDArray[np.float64]
+"""Of validation episodes [seeds, episodes]."""
+
 
 def run(quick: bool, packed: Path = PACKED) -> Outcome:
     """Train, then time steps; `quick`: small shapes, few blocks, a few steps of each seed."""
@@ -43,13 +68,13 @@ def run(quick: bool, packed: Path = PACKED) -> Outcome:
     own: dict[str, int] = {"pretrain.epochs": 0, "evaluate.val_episodes": EPISODES}
     if synthetic:
         own["train.episodes"] = 2 * params_with(load_recipe(recipe).settings).train.episodes
-    (plain, ghost), params = train_ways(WAYS, recipe, own, SEEDS[recipe], packed, quick)
+    (plain, ghost), params = train_ways(recipe, own, packed, quick)
     workloads = (SMALL,) if quick else WORKLOADS if synthetic else ()
     times = {each: _step_seconds(each, 2 if quick else BLOCKS) for each in workloads}
-    steps = _steps_table(times)
+    steps = [_steps_table(times)] if times else []
     return Outcome(
         "norm",
-        [*([steps] if times else []), _accuracy_table(plain, ghost)],
+        [*steps, _accuracy_table(plain, ghost)],
         raw={
             "seconds": {each.name: ways for each, ways in times.items()},
             "val_accuracies": {"plain": plain.mean(1).tolist(), "ghost": ghost.mean(1).tolist()},
@@ -60,9 +85,34 @@ def run(quick: bool, packed: Path = PACKED) -> Outcome:
             "seeds": list(SEEDS[recipe]),
             "blocks": BLOCKS,
             "most": MOST,
-            "short": [str(row[0]) for row in steps.rows if row[-1] != "holds"],
+            "short": [str(row[0]) for table in steps for row in table.rows if row[-1] != "holds"],
         },
     )
+
+
+def train_ways(recipe: str, own: Settings, packed: Path, quick: bool) -> tuple[list[Accuracies], Params]:
+    """Train each way as `recipe` says, but with `own` settings, with every seed: two trainings at a time.
+
+    Each has a process of its own. Returns the accuracies of each way and the params of the first training.
+    Raises `DataError` without packed images.
+    """
+    if not (packed / "manifest.json").is_file():
+        raise DataError(
+            f"{packed}: no packed images; run `dvc exp run $(parashot recipe {recipe}) pack` first"
+        )
+    seeds = SEEDS[recipe]
+    settings = {**load_recipe(recipe).settings, **_COMMON, **own, **(_QUICK if quick else {})}
+    trainings = [params_with({**settings, **way, "seed": seed}) for way in WAYS.values() for seed in seeds]
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
+        found = np.array(list(pool.map(val_accuracies, trainings, [packed] * len(trainings))))
+    return [*found.reshape(len(WAYS), len(seeds), -1)], trainings[0]
+
+
+def val_accuracies(params: Params, packed: Path) -> list[float]:
+    """Accuracy of each validation episode after one training; runs in a process of its own."""
+    with scratch_folder() as folder:
+        train(episode_job("serial", params, packed, folder / "serial"))
+        return [each.accuracy for each in read_rows(EpisodeAccuracy, folder / "serial" / "val_episodes.csv")]
 
 
 def _step_seconds(workload: Workload, blocks: int) -> Mapping[str, Sequence[float]]:

@@ -22,7 +22,7 @@ from parashot.questions.text import number
 Cell = str | int | float | Interval | None
 
 _RESAMPLING = Resampling()
-_PACKAGES = ("parashot", "torch", "torchvision", "numpy", "pillow", "easyfsl")
+_PACKAGES = ("parashot", "torch", "torchvision", "numpy", "pillow")
 
 
 def median_of(values: Sequence[float]) -> Interval:

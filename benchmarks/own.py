@@ -8,7 +8,6 @@ the order A B B A. How often does the interval hold the speedup by hand, the mea
 from __future__ import annotations
 
 import json
-import logging
 import math
 import sys
 import tempfile
@@ -27,8 +26,6 @@ from parashot.questions.own.records import OwnWay
 from parashot.questions.statistics import Interval, Resampling
 from parashot.questions.ways.measure import time_ways
 from parashot.questions.ways.rows import way_rows
-
-log = logging.getLogger(__name__)
 
 EXAMPLES: Sequence[str] = ("image_classifier", "jpeg_classifier", "text_transformer", "tabular_mlp")
 MINUTES, REPEATS, SECONDS = 5.0, 10, 4.0
@@ -82,7 +79,8 @@ def _repeated(
         stated.append(_stated(grid, default, advised))
         pairs.append(_compared(file, default, advised, seconds))
         found = (file.stem, number + 1, repeats, *astuple(stated[-1]), *pairs[-1])
-        log.info("%s, %d of %d: %.3f (%.3f to %.3f); by hand %.6f and %.6f s per step", *found)
+        said = "  %s, %d of %d: %.3f (%.3f to %.3f); by hand %.6f and %.6f s per step"
+        print(said % found, file=sys.stderr)
     return stated, pairs
 
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.page`: docs/benchmarks.md and its picture, from the results."""
+"""`python -m benchmarks.page`: docs/benchmarks.md, from the results."""
 
 from __future__ import annotations
 
@@ -9,32 +9,20 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.checkout import ROOT
-from benchmarks.leaks import QUANTITIES, WORKS
 from benchmarks.outcome import Table, aligned
 from parashot.files import write_text
 from parashot.questions.statistics import Interval
 
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
-PICTURE = ROOT / "docs" / "pictures" / "leaks.png"
-
-OF_MANY: Mapping[str, tuple[str, ...]] = {
-    "step": ("Training step: bottleneck, 84 px, 15", "Training step: conv4, 84 px, 15", "Share of", "DDP"),
-    "loader": ("loader: 84 px, 1 query", "loader: how many"),
-}
-"""Tables that the page shows of a benchmark that has many, by the beginnings of their titles."""
 
 
 def main() -> int:
-    """Write both and return the exit status."""
-    draw_leaks(_read(RESULTS / "leaks.json")).savefig(PICTURE, dpi=150)
+    """Write the page and return the exit status."""
     write_text(PAGE, page(RESULTS))
-    print(f"{PAGE}\n{PICTURE}")
+    print(PAGE)
     return 0
 
 
@@ -54,37 +42,9 @@ def page(results: Path) -> str:
         for file in (*results.glob(f"{name}.json"), *sorted(results.glob(f"{name}-*.json"))):
             tree = _read(file)
             parts.append(f"*{_circumstances(tree)}*")
-            if name == "leaks":
-                what = ", ".join(QUANTITIES.values())
-                parts.append(f"![Of each work over its steps or restarts: {what}](pictures/{PICTURE.name})")
-            shown = [each for each in _tables(tree) if each.title.startswith(OF_MANY.get(name, ""))]
-            for table in shown:
+            for table in _tables(tree):
                 parts += [f"**{table.title}**", aligned(table)]
-            if name in OF_MANY:
-                parts.append(f"Other shapes: `benchmarks/results/{file.name}`.")
     return "\n\n".join(parts) + "\n"
-
-
-def draw_leaks(tree: Mapping[str, Any]) -> Figure:
-    """Draw a saved result of `leaks`: memory above, what is counted below, a column for each work."""
-    figure = Figure(figsize=(10.0, 5.6), layout="constrained")
-    grid = figure.subplots(2, len(WORKS), sharex="col")
-    counted = [name for name in QUANTITIES if name != "memory_mb"]
-    for (above, below), work in zip(grid.T, WORKS, strict=True):
-        raw = tree["raw"][work.name]
-        above.set_title(work.title)
-        above.plot(raw["at"], raw["memory_mb"])
-        above.set_ylim(0, 1.15 * max(raw["memory_mb"]))
-        for name, style in zip(counted, ("-", "--", ":", "-.", (0, (1, 4))), strict=True):
-            below.plot(raw["at"], raw[name], linestyle=style, label=QUANTITIES[name])
-        below.set_ylim(0, 1.1 * max(max(raw[name]) for name in counted))
-        below.set_xlabel(work.unit)
-        below.xaxis.set_major_locator(MaxNLocator(4))
-        below.xaxis.set_major_formatter("{x:,.0f}")
-    grid[0][0].set_ylabel("memory (MB)")
-    grid[1][0].set_ylabel("number")
-    figure.legend(*grid[1][0].get_legend_handles_labels(), loc="outside lower center", ncols=len(counted))
-    return figure
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,36 +18,30 @@ REPLICAS = 2
 
 @dataclass(frozen=True)
 class Replicas:
-    """Seconds per step by serial, DDP, and DDP without its exchange; item i of all of round i."""
+    """Seconds per step by serial and by DDP; item i of both of round i."""
 
     workload: Workload
     serial: Sequence[float]
     ddp: Sequence[float]
-    apart: Sequence[float]
 
     @property
     def efficiency(self) -> Interval:
         """T_1 / (p T_p)."""
         return ratio_of(self.serial, self.ddp).scaled(1 / REPLICAS)
 
-    @property
-    def ceiling(self) -> Interval:
-        """Efficiency without any exchange: what sharing the machine leaves of it."""
-        return ratio_of(self.serial, self.apart).scaled(1 / REPLICAS)
 
-
-def measure_replicas(workload: Workload, steps: int, blocks: int) -> Replicas:
-    """Time blocks of `steps` steps in turn, in fp32, in one process per replica with one thread.
+def measure_replicas(workload: Workload, blocks: int) -> Replicas:
+    """Time steps in turn, in fp32, in one process per replica with one thread.
 
     Raises `DeviceError`.
     """
     placement = Placement("cpu", REPLICAS, threads_per_replica=1, cores=REPLICAS)
-    seconds = launch(_measure_rank, placement, REPLICAS, workload, steps, blocks)
+    seconds = launch(_measure_rank, placement, REPLICAS, workload, blocks)
     assert seconds is not None  # only other ranks that torchrun has started get nothing
     return Replicas(workload, **seconds)
 
 
-def _measure_rank(context: Context, workload: Workload, steps: int, blocks: int) -> dict[str, list[float]]:
+def _measure_rank(context: Context, workload: Workload, blocks: int) -> dict[str, list[float]]:
     """Seconds on one rank; only the first one's count. The other sleeps while the first steps alone."""
     control = control_group(context)
     batch = workload.batch(context.rank, context.world_size)
@@ -58,11 +51,10 @@ def _measure_rank(context: Context, workload: Workload, steps: int, blocks: int)
     def block(side: str) -> float:
         wait_for_all(control)
         if side == "serial":
-            return one.seconds(steps) / steps if context.is_main else 0.0
-        with ddp.strategy.without_exchange() if side == "apart" else nullcontext():
-            return ddp.seconds(steps) / steps
+            return one.seconds(1) if context.is_main else 0.0
+        return ddp.seconds(1)
 
-    seconds = in_turn({side: partial(block, side) for side in ("serial", "ddp", "apart")}, blocks)
+    seconds = in_turn({side: partial(block, side) for side in ("serial", "ddp")}, blocks)
     wait_for_all(control)
     ddp.strategy.close()
     return seconds

@@ -21,11 +21,20 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from benchmarks.limits import DTYPES, copy_bandwidth, matrix_peak
-from benchmarks.outcome import Cell, Table, median_of
-from benchmarks.turns import release_memory
+from benchmarks.outcome import Cell, Outcome, Table, median_of
+from benchmarks.step import SMALL, compare, make_step
+from benchmarks.turns import release_memory, rounds
 from benchmarks.workload import Workload, device
 from parashot.hardware import usable_cores
+from parashot.parallel.abilities import precisions
 from parashot.questions.text import number
+
+WORKLOADS = (
+    Workload("conv4", 84, 15, 2),
+    Workload("bottleneck", 84, 15, 1),
+    Workload("resnet12", 84, 1, 2),
+)
+"""batchsz is what two cores do in a second or a few: with 15 queries an episode is 80 images."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +63,18 @@ class Limits:
         return math.fsum(
             max(self.arithmetic_seconds([op]), op.moved_bytes / self.bytes_per_second) for op in ops
         )
+
+
+def run(quick: bool) -> Outcome:
+    """Time our steps in the precisions of this device, and compare them with their rooflines."""
+    sides, blocks = precisions(device().type), rounds(quick)
+    achieved = {each: compare(each, sides, blocks).seconds for each in ((SMALL,) if quick else WORKLOADS)}
+    return Outcome(
+        "roofline",
+        [shares(achieved, make_step, quick)],
+        raw={each.name: seconds for each, seconds in achieved.items()},
+        settings={"blocks": blocks, "threads": usable_cores(), "device": device().type},
+    )
 
 
 def shares(

@@ -48,23 +48,13 @@ class Workload:
     @property
     def name(self) -> str:
         """Name as tables show it."""
-        return f"{self.embedding}, {self.shape}"
-
-    @property
-    def shape(self) -> str:
-        """Name of its batches, which no network matters to."""
         queries = counted(self.k_query, "query", "queries")
-        return f"{self.image_size} px, {queries} per class, batchsz {self.batchsz}"
-
-    @property
-    def images(self) -> int:
-        """Number of images of one step."""
-        return self.batchsz * self.spec.images
+        return f"{self.embedding}, {self.image_size} px, {queries} per class, batchsz {self.batchsz}"
 
     @property
     def batch_bytes(self) -> int:
         """uint8 pixels of one step."""
-        return self.images * 3 * self.image_size**2
+        return self.batchsz * self.spec.images * 3 * self.image_size**2
 
     @property
     def spec(self) -> EpisodeSpec:

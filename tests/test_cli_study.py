@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import study_builder as build
 
 from parashot.cli import main
 from parashot.cli.shared import study_here
@@ -15,58 +16,20 @@ from parashot.errors import ParamsError
 from parashot.hardware import inspect_hardware
 from parashot.knobs import write_settings
 from parashot.params import load_params
-from parashot.questions.loader.records import LoaderBlock
-from parashot.questions.scaling.records import CostMessage, CostStep
-from parashot.questions.step.records import TuneBlock
-from parashot.questions.strategies.records import StepShares, StepTrace, StrategyBlock, StrategyVariant
+from parashot.questions.results import StudyResults
 from parashot.questions.summary import export
-from parashot.questions.ways.records import EpisodeWay, WayBlock
-from parashot.records import write_metrics, write_result, write_rows
-from parashot.train.records import Choices
-
-ROUNDS = range(9)
-READ = {0: 0.2, 2: 0.1}
-LOADING = {("jpeg", 0): 0.3, ("jpeg", 2): 0.2, ("packed", 0): 0.1, ("packed", 2): 0.12}
-STEPS = {"fp32": 0.3, "bf16": 0.1}
+from parashot.records import write_result
 
 Shown = pytest.CaptureFixture[str]
-
-
-def slower(seconds: float, number: int) -> float:
-    """Seconds of a round, each a little slower than the one before."""
-    return seconds * (1 + 0.01 * number)
 
 
 @pytest.fixture
 def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with half a study: the loader and the way of a step, and two figures."""
-    loader = tmp_path / "results/loader"
-    read = [
-        LoaderBlock(number, "packed", workers, 30, 1, slower(seconds, number), 0.1, 2**20)
-        for workers, seconds in READ.items()
-        for number in ROUNDS
-    ]
-    ways = [
-        EpisodeWay(f"{backend}-{workers}", "ddp", 2, 1, 16, workers, "bf16", "none", backend, "split")
-        for backend, workers in LOADING
-    ]
-    blocks = [
-        WayBlock(0, number, way.way, 1, slower(seconds, number), 0.01, 2**20)
-        for way, seconds in zip(ways, LOADING.values(), strict=True)
-        for number in ROUNDS
-    ]
-    steps = [
-        TuneBlock(number, "split", precision, "none", slower(seconds, number))
-        for precision, seconds in STEPS.items()
-        for number in ROUNDS
-    ]
-    write_rows(loader / "blocks.csv", LoaderBlock, read)
-    write_rows(loader / "ways.csv", EpisodeWay, ways)
-    write_rows(loader / "training.csv", WayBlock, blocks)
-    write_metrics(loader / "metrics.json", {})
-    write_rows(tmp_path / "results/tune/blocks.csv", TuneBlock, steps)
-    write_result(tmp_path / "results/choices.json", Choices("split", "bf16", "none"))
-    write_result(tmp_path / "hardware.json", inspect_hardware())
+    loading = {("jpeg", 0): 0.3, ("jpeg", 2): 0.2, ("packed", 0): 0.1, ("packed", 2): 0.12}
+    loader = build.loader_results({"packed": {0: 0.2, 2: 0.1}}, own=0.0, loading=loading)
+    tune = build.tune_results({("split", "fp32"): 0.3, ("split", "bf16"): 0.1}, own=0.0)
+    build.write_study(tmp_path, StudyResults(hardware=inspect_hardware(), tune=tune, loader=loader))
     (tmp_path / "reports/figures").mkdir(parents=True)
     for name in ("overview", "batchsz"):
         (tmp_path / f"reports/figures/{name}.png").write_bytes(b"a picture")
@@ -143,6 +106,11 @@ def test_a_setting_that_is_not_allowed_leaves_params_as_they_were(study: Path) -
         with pytest.raises(ParamsError, match="loader"):
             write_settings(file, wrong)
         assert (file.read_bytes(), sorted(study.iterdir())) == (before, names)
+    for text in ("", "- 1", "a: [", "a: b: c"):
+        (study / "other.yaml").write_text(text)
+        with pytest.raises(ParamsError):
+            write_settings(study / "other.yaml", {"loader.workers": 1})
+        assert (study / "other.yaml").read_text() == text
 
 
 # --- summary ------------------------------------------------------------------------------------------
@@ -181,32 +149,9 @@ def test_what_holds_something_else_is_left_alone(study: Path, place: str, capsys
 
 @pytest.fixture
 def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Steps of two replicas: 0.01 s and 0.1 s per episode, 1 ms to all-reduce. Returns their folder."""
+    """Steps of two replicas, and their messages. Returns their folder."""
     folder = tmp_path / "results/strategies"
-    variants = [
-        StrategyVariant(name, name, "ok", "", count, 1, 8) for name, count in (("serial", 1), ("ddp", 2))
-    ]
-    times = {"serial": 0.81, "ddp": 0.41}
-    anatomy = [StepTrace("ddp", 2, 2, 2, 1, 0, 0, 0, 0, 0, 0, 460_000, 460_000)]
-    steps = [
-        CostStep(number, busy, size, 1, 0.01 + 0.1 * size)
-        for number in ROUNDS
-        for busy in (1, 2)
-        for size in (1, 2, 4, 8)
-    ]
-    messages = [
-        CostMessage(number, 2, size, 1, 1e-3 + 1e-9 * size)
-        for number in ROUNDS
-        for size in (2**12, 2**20, 2**24)
-    ]
-    blocks = [StrategyBlock(0, number, name, 1, each) for name, each in times.items() for number in ROUNDS]
-    write_rows(folder / "variants.csv", StrategyVariant, variants)
-    write_rows(folder / "blocks.csv", StrategyBlock, blocks)
-    write_rows(folder / "anatomy.csv", StepTrace, anatomy)
-    write_rows(folder / "shares.csv", StepShares, [])
-    write_rows(folder / "cost_steps.csv", CostStep, steps)
-    write_rows(folder / "cost_messages.csv", CostMessage, messages)
-    write_metrics(folder / "metrics.json", {})
+    build.write_folder(folder, build.strategy_results(own=0.0))
     monkeypatch.chdir(tmp_path)
     return folder
 
@@ -215,7 +160,7 @@ def test_a_table_of_every_number_of_devices(timed: Path, capsys: Shown) -> None:
     assert main(["predict", "--gpus", "4,1,2", "--link", "ethernet-10g"]) == 0
     printed = capsys.readouterr()
     rows = [line.split() for line in printed.out.splitlines() if line.startswith("ethernet-10g")]
-    assert [row[1:5] for row in rows[:3]] == [["strong", str(n), str((n + 1) // 2), "8"] for n in (1, 2, 4)]
+    assert [row[1:5] for row in rows[:3]] == [["strong", str(n), str((n + 1) // 2), "16"] for n in (1, 2, 4)]
     assert len(rows) == 6 and printed.err == ""
     assert "The model checked here" in printed.out
 

@@ -1,1 +1,1 @@
-"""Other ways to load episodes, run on the same files."""
+"""Loading and steps the study's way."""

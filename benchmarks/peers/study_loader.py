@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -29,17 +29,6 @@ DRAWN = 10_000
 Episode = tuple[torch.Tensor, torch.Tensor]
 
 
-def study_transform(image_size: int) -> Callable[[Image.Image], torch.Tensor]:
-    """From a Pillow image to float32 [3, image_size, image_size]; one that has this size is not resized."""
-    steps = [
-        transforms.Resize((image_size, image_size)),
-        transforms.ToTensor(),
-        transforms.Normalize(MEAN, STD),
-    ]
-    composed: Callable[[Image.Image], torch.Tensor] = transforms.Compose(steps)
-    return composed
-
-
 class StudyEpisodes(Dataset[Episode]):
     """Item i is episode i: support float32 [n, k, 3, h, w] and query [q, 3, h, w].
 
@@ -52,7 +41,8 @@ class StudyEpisodes(Dataset[Episode]):
         sizes = np.array([len(each) for each in classes])
         self.rows = draw_rows(0, "train", np.arange(DRAWN), sizes, spec)
         self.k_shot = spec.k_shot
-        self.transform = study_transform(image_size)
+        resize = transforms.Resize((image_size, image_size))  # leaves images of this size as they are
+        self.transform = transforms.Compose([resize, transforms.ToTensor(), transforms.Normalize(MEAN, STD)])
 
     def __len__(self) -> int:
         return 10**9  # no measurement comes to its end
@@ -68,7 +58,8 @@ class StudyEpisodes(Dataset[Episode]):
 
     def _image(self, path: str) -> torch.Tensor:
         with Image.open(path) as image:
-            return self.transform(image.convert("RGB"))
+            pixels: torch.Tensor = self.transform(image.convert("RGB"))
+        return pixels
 
 
 def study_loader(

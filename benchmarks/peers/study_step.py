@@ -1,4 +1,4 @@
-"""A training step the study's way, in plain PyTorch, and the switches that lead from it to ours.
+"""A training step the study's way, in plain PyTorch.
 
 The study embeds support and query in two passes, builds every pair, keeps images as [m, 3, h, w] in fp32,
 lets glibc hand freed memory back, and descends by Adam as PyTorch has it by default. The network is ours, so
@@ -7,56 +7,37 @@ that both ways compute the same function of the same weights.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from parashot.allocator import keep_freed_memory
 from parashot.data.pixels import normalise
 from parashot.model.network import RelationNetwork, build_network
 from parashot.model.pairing import Pairs
-from parashot.params import Pairing, Params
+from parashot.params import Params
 from parashot.task import Batch
 
 
-@dataclass(frozen=True)
-class Switches:
-    """What of the study's way is given up; as it stands, nothing."""
-
-    one_pass: bool = False
-    pairing: Pairing = "concat"
-    channels_last: bool = False
-    kept_memory: bool = False
-    fused_adam: bool = False
-
-
 class StudyStep:
-    """Steps over one batch of uint8 pixels; with `kept_memory` it changes this process for good.
+    """Steps over one batch of uint8 pixels.
 
     The pixels are normalised when it is made: the study's loader does that, and loading is not timed. A step
     begins with the floats' way to `device`.
     """
 
-    def __init__(self, params: Params, batch: Batch, device: torch.device, switches: Switches) -> None:
-        if switches.kept_memory:
-            keep_freed_memory()
+    def __init__(self, params: Params, batch: Batch, device: torch.device) -> None:
         self.device = device
-        self.images = [_floats(each, switches.channels_last) for each in batch.tensors[:2]]
-        network = build_network(replace(params.model, pairing=switches.pairing), params.seed).to(device)
-        if switches.channels_last:
-            network = network.to(memory_format=torch.channels_last)
-        self.network = network
-        self.scores = one_pass if switches.one_pass else two_passes
-        fused = True if switches.fused_adam else None  # None: as PyTorch has it by default
-        self.optimizer = torch.optim.Adam(network.parameters(), params.train.learning_rate, fused=fused)
+        self.images = [normalise(each).contiguous() for each in batch.tensors[:2]]
+        self.network = build_network(replace(params.model, pairing="concat"), params.seed).to(device)
+        self.optimizer = torch.optim.Adam(self.network.parameters(), params.train.learning_rate)
 
     def __call__(self) -> Tensor:
         """Do one optimizer step; returns its loss [], without a graph."""
         support, query = (each.to(self.device) for each in self.images)
         self.optimizer.zero_grad()
-        loss = squared_error(self.scores(self.network, support, query))
+        loss = squared_error(two_passes(self.network, support, query))
         loss.backward()
         self.optimizer.step()
         return loss.detach()
@@ -66,25 +47,7 @@ def two_passes(network: RelationNetwork, support: Tensor, query: Tensor) -> Tens
     """Scores [b, q, n]: support and query are embedded one after the other, each with its own statistics."""
     support_maps = network.embed(support.flatten(0, 2)).unflatten(0, support.shape[:3])
     query_maps = network.embed(query.flatten(0, 1)).unflatten(0, query.shape[:2])
-    return _scores(network, support_maps, query_maps)
-
-
-def one_pass(network: RelationNetwork, support: Tensor, query: Tensor) -> Tensor:
-    """Scores [b, q, n]: all images are embedded at once, the support of all episodes first."""
-    maps = network.embed(torch.cat((support.flatten(0, 2), query.flatten(0, 1))))
-    supports = support.shape[:3].numel()
-    support_maps, query_maps = maps[:supports], maps[supports:]
-    return _scores(
-        network, support_maps.unflatten(0, support.shape[:3]), query_maps.unflatten(0, query.shape[:2])
-    )
-
-
-def _scores(network: RelationNetwork, support_maps: Tensor, query_maps: Tensor) -> Tensor:
-    """Scores [b, q, n] of support maps [b, n, k, C, h, w] and query maps [b, q, C, h, w]."""
-    if network.pairing != "concat":
-        return network.relate(support_maps, query_maps)
-    pairs = _PlainPairs(support_maps.sum(2), query_maps)
-    scores: Tensor = network.relation(pairs)
+    scores: Tensor = network.relation(_PlainPairs(support_maps.sum(2), query_maps))
     return scores.view(*query_maps.shape[:2], -1)
 
 
@@ -108,9 +71,3 @@ def squared_error(scores: Tensor) -> Tensor:
     b, q, n = scores.shape
     same_class = torch.eye(n, device=scores.device).repeat_interleave(q // n, dim=0)
     return F.mse_loss(scores.sigmoid(), same_class.expand(b, q, n))
-
-
-def _floats(images: Tensor, channels_last: bool) -> Tensor:
-    """Normalised images [..., 3, h, w], in this order in memory or as [..., h, w, 3]."""
-    values = normalise(images)
-    return values.movedim(-3, -1).contiguous().movedim(-1, -3) if channels_last else values.contiguous()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ def leak():
     kept.append(mmap.mmap(shared, 4096))
     if len(kept) % 4 == 0:
         threading.Thread(target=threading.Event().wait, daemon=True).start()
-        subprocess.Popen(["sleep", "10"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 (folder / "scratch/work").mkdir(parents=True)
 for number in range(1, int(sys.argv[2]) + 1):
     if len(sys.argv) > 3:
@@ -48,7 +49,7 @@ feeds.step_loader = lambda *each: kept.append(made(*each)) or kept[-1]
 def name(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A prefix for files in shared memory, which go in the end."""
     monkeypatch.setattr(leaks, "_PATIENCE_SECONDS", 0.1)
-    yield (prefix := "parashot-test-leaks")
+    yield (prefix := f"parashot-test-leaks-{os.getpid()}")
     for path in Path("/dev/shm").glob(f"{prefix}-*"):
         path.unlink()
 

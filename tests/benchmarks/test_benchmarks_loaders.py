@@ -9,9 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from benchmarks import images, loader, scale
+from benchmarks import images, loader
 from benchmarks.feeds import Loading
-from benchmarks.loader import Entry
 from benchmarks.peers.study_loader import study_loader
 from benchmarks.workload import Workload
 from parashot.data.episodes import EpisodeSpec, draw_rows
@@ -80,36 +79,17 @@ def test_study_and_jpeg_backend_read_the_same(photos: Path, tmp_path: Path) -> N
     torch.testing.assert_close(ours.data[:2], (support, query))
 
 
-def test_easyfsl_delivers_episodes_of_real_files(photos: Path) -> None:
-    pytest.importorskip("easyfsl", reason="optional: the extra peers")
-    from benchmarks.peers.easyfsl_loader import easyfsl_loader
-
-    support, labels, query, query_labels, classes = next(easyfsl_loader(photos, SPEC, SIZE, 0, 2))
-    assert support.shape == (5, 3, SIZE, SIZE)
-    assert query.shape == (10, 3, SIZE, SIZE)
-    homes = images.photos_by_class(photos)
-    for picture, label in zip([*support, *query], [*labels, *query_labels], strict=True):
-        same_class = [pillow_pixels(path, SIZE) for path in homes[classes[label]]]
-        assert any(torch.allclose(picture, each, atol=1e-5) for each in same_class)
-
-
-def test_ratios_are_of_the_studys_best(tmp_path: Path) -> None:
-    kinds = [(loader.COPY, 0), ("packed", 0), ("resident", 0)]
-    entries = [Entry(name, workers, loader.UINT8) for name, workers in kinds]
-    kinds = [("packed", 0), (loader.STUDY, 0), (loader.STUDY, 2)]
-    entries += [Entry(name, workers, "floats, cpu") for name, workers in kinds]
-    seconds = {each.name: [taken] * 3 for each, taken in zip(entries, (1, 2, 1, 4, 80, 40), strict=True)}
-    measured = loader.Measured(SHAPE, entries, seconds)
+def test_ratios_are_of_the_studys_best() -> None:
+    study = [f"{loader.study_side('cpu')}, {workers} workers" for workers in (0, 2)]
+    sides = dict(zip((loader.COPY, loader.PACKED, loader.FLOATS, *study), (1, 2, 4, 80, 40), strict=True))
+    measured = loader.Compared({name: [seconds] * 3 for name, seconds in sides.items()})
     ratios = {key: ratio.value for key, ratio in measured.ratios().items()}
-    expected = {"study": 20, "study_floats": 10, "copy": 0.5, "resident_copy": 1}
-    assert ratios == pytest.approx(expected)
-    assert loader.summary([measured]).rows[0][1] == 2
-    assert [row[0] for row in loader.rates(measured).rows][-1] == f"{loader.STUDY} (best)"
+    assert ratios == pytest.approx({"study": 20, "study_floats": 10, "copy": 0.5})
 
 
 def test_a_set_without_room_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DeviceError, match=r"^1,000,000,000,000 images: larger than the memory that is free"):
-        scale.scale_ratio(10**12, quick=True)
-    monkeypatch.setattr(scale, "FREE_BYTES", 10**18)
+        loader.measure_growth(10**12, quick=True)
+    monkeypatch.setattr(loader, "FREE_BYTES", 10**18)
     with pytest.raises(DeviceError, match=r"1,280 images need .* of disk"):
-        scale.scale_ratio(1_280, quick=True)
+        loader.measure_growth(1_280, quick=True)

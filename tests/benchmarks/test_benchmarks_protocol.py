@@ -12,11 +12,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import check, checkout, loader, scale, step
+from benchmarks import check, checkout, loader, step
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.check import Row
 from benchmarks.outcome import Outcome, Table, save, show
-from benchmarks.page import PAGE, RESULTS, draw_leaks, page
+from benchmarks.page import PAGE, RESULTS, page
 from benchmarks.replicas import Replicas
 from benchmarks.step import DDP_REFERENCE, ClockedSteps, Comparison
 from benchmarks.turns import Side, Turns, fitting
@@ -136,10 +136,10 @@ def test_check_keeps_its_rows_and_bounds(monkeypatch: pytest.MonkeyPatch) -> Non
         return Comparison(workload, dict.fromkeys(sides, blocks), dict.fromkeys(sides, 1.0))
 
     monkeypatch.setattr(loader, "measure_compared", lambda quick: loaders)
-    growth = scale.Growth(1, blocks, blocks, 0)
-    monkeypatch.setattr(scale, "scale_ratio", lambda images, quick: growth)
+    growth = loader.Growth(blocks, blocks, 0)
+    monkeypatch.setattr(loader, "measure_growth", lambda images, quick: growth)
     monkeypatch.setattr(step, "compare", compare)
-    replicas = Replicas(DDP_REFERENCE, blocks, blocks, blocks)
+    replicas = Replicas(DDP_REFERENCE, blocks, blocks)
     monkeypatch.setattr(check, "measure_replicas", lambda *_: replicas)
     monkeypatch.setattr(check, "help_seconds", lambda: blocks)
     monkeypatch.setattr(check, "precisions", lambda device: ("fp32", "bf16"))
@@ -165,5 +165,3 @@ def test_the_page_holds_the_results(tmp_path: Path) -> None:
 def test_the_committed_pages_are_those_of_the_committed_results() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(RESULTS)
     assert {path.stem.partition("-")[0] for path in RESULTS.glob("*.json")} == set(BENCHMARKS)
-    leaks = json.loads((RESULTS / "leaks.json").read_text())
-    assert len(draw_leaks(leaks).axes) == 6

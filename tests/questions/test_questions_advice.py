@@ -211,5 +211,7 @@ def test_a_step_is_computed_as_it_was_chosen() -> None:
     plain = replace(plain, choices=Choices("concat", "fp32", "none"))
     found = advice("computing", build.study(tune=plain))
     assert (found.buys, found.decided) == ("nothing was shown to be more than 5% faster", True)
+    in_bf16 = build.tune_results({("concat", "bf16"): 0.3, ("split", "bf16"): 0.1})  # fp32 was not open
+    assert "as fast as bf16 with pairing concat" in advice("computing", build.study(tune=in_bf16)).buys
     fixed = replace(plain, blocks=())
     assert "auto" in advice("computing", build.study(tune=fixed)).sure

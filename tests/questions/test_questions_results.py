@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import typing
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,13 +12,10 @@ import pytest
 import study_builder as build
 
 from parashot.errors import RecordError
-from parashot.questions.accuracy.records import WarmupRun
 from parashot.questions.ledger import CLAIMS
 from parashot.questions.results import StudyResults, load_results
-from parashot.questions.step.records import TuneBlock
 from parashot.questions.study import analyse
 from parashot.questions.summary import export, metrics
-from parashot.records import write_result, write_rows
 from parashot.train.records import SeedAccuracy
 
 STRATEGIES = ("serial", "dp", "ddp")
@@ -39,36 +35,9 @@ EXPORTED = (
 )
 
 
-def write_folder(folder: Path, part: object) -> None:
-    """Write each field of a part of the results to a file of its name."""
-    for name, hint in typing.get_type_hints(type(part)).items():
-        if typing.get_origin(hint) is tuple:
-            write_rows(folder / f"{name}.csv", typing.get_args(hint)[0], getattr(part, name))
-        else:
-            write_result(folder / f"{name}.json", getattr(part, name))
-
-
-def write_study(root: Path, study: StudyResults) -> None:
-    """Write a study as the stages do."""
-    folder = root / "results"
-    assert study.tune and study.evaluate
-    write_result(root / "hardware.json", study.hardware)
-    write_result(folder / "choices.json", study.tune.choices)
-    write_rows(folder / "tune/blocks.csv", TuneBlock, study.tune.blocks)
-    write_rows(folder / "warmup/runs.csv", WarmupRun, study.warmup or ())
-    write_folder(folder / "loader", study.loader)
-    write_folder(folder / "strategies", study.strategies)
-    write_folder(folder / "gain", study.gain)
-    write_folder(folder / "pretrain", study.pretraining)
-    write_folder(folder / "batchsz", study.batchsz)
-    for name, training in study.training.items():
-        write_folder(folder / "train" / name, training)
-    write_folder(folder / "evaluate", study.evaluate)
-
-
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    write_study(tmp_path, build.study())
+    build.write_study(tmp_path, build.study())
     return tmp_path
 
 
@@ -79,7 +48,7 @@ def test_a_study_survives_its_files(tmp_path: Path) -> None:
     several = replace(study.training["dp"], seeds=seeds)
     skipped = build.skipped_training("ddp", "one GPU")
     study = replace(study, training={**study.training, "dp": several, "ddp": skipped})
-    write_study(tmp_path, study)
+    build.write_study(tmp_path, study)
     assert load_results(tmp_path, STRATEGIES) == study
     assert set(load_results(tmp_path, ("dp",)).training) == {"dp"}
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
+import study_builder as build
 
 from parashot.questions.study import Study, analyse
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "questions"))
 
 PARAMS_TEXT = "seed: 0  # <script>alert(1)</script> & more\n"
 
@@ -17,8 +15,6 @@ PARAMS_TEXT = "seed: 0  # <script>alert(1)</script> & more\n"
 @pytest.fixture(scope="session")
 def study() -> Study:
     """Everything measured, with answers that are known."""
-    import study_builder as build
-
     return analyse(build.study(), build.params())
 
 
