@@ -58,6 +58,7 @@ def test_a_class_may_be_called_train(tmp_path: Path) -> None:
 FAULTS: dict[str, tuple[tuple[str, ...], str]] = {
     "empty": ((), "no image in it"),
     "loose": (("a/1.png", "2.png"), r"2\.png lies in no class folder"),
+    "beside splits": (("train/a/1.png", "test/b/1.png", "1.png"), r"1\.png lies in no class folder"),
     "no val": (("train/a/1.png", "test/b/1.png"), "no val folder"),
     "a fourth": (("train/a/1.png", "test/b/1.png", "extra/c/1.png"), "extra lies beside train, val and test"),
     "shared": (("train/a/1.png", "test/b/1.png", "val/a/2.png"), "class a is in t.* and in "),

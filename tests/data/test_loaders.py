@@ -50,7 +50,7 @@ def test_workers_read_the_same_bytes_and_end_with_their_loader(tiny_packed: Path
     assert len(workers) >= 2
     del later
     gc.collect()
-    _, alive = psutil.wait_procs(workers, timeout=10)
+    _, alive = psutil.wait_procs(workers, timeout=60)
     assert not alive
 
 

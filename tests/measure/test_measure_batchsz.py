@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from small_tasks import alone
+from standing_ranks import StandingRanks
 from tiny_data import tiny_params
 from torch import distributed as dist
 
@@ -21,11 +22,13 @@ from parashot.parsing import Value
 from parashot.questions.batchsz.measure import (
     NOISE_EPISODES,
     _interleaved_blocks,
+    batchsz_rank,
     study_batch_sizes,
     train_sizes,
 )
 from parashot.questions.batchsz.records import BatchszBlock, BatchszRun, BatchszTraining, GradientSample
 from parashot.questions.batchsz.rows import episode_seconds
+from parashot.questions.text import seconds
 from parashot.questions.timed import TimedStrategy
 from parashot.records import Provenance, read_json, read_rows, read_runs
 from parashot.tasks.relation import RelationTask
@@ -80,14 +83,14 @@ def test_the_baseline_sets_the_limit_at_which_others_are_stopped(studied: Path) 
     assert list(runs) == [*SIZES]
     assert [each.limit_seconds for each in runs.values()] == [LIMIT, None, LIMIT]
     stopped = runs[1]
-    assert (stopped.status, stopped.reason) == ("stopped", f"over the time of batchsz 4, {LIMIT:.3g} s")
+    assert (stopped.status, stopped.reason) == ("stopped", f"over the time of batchsz 4, {seconds(LIMIT)}")
     assert LIMIT < stopped.seconds <= LIMIT + TICKS * 2 * BASELINE
     assert stopped.seconds == TICKS * stopped.episodes
     assert stopped.projected_seconds == TICKS * BUDGET
-    for size, seconds in ((BASELINE, LIMIT), (8, LIMIT / 2)):
+    for size, took in ((BASELINE, LIMIT), (8, LIMIT / 2)):
         run = runs[size]
         assert (run.status, run.reason, run.episodes) == ("ok", "", BUDGET)
-        assert run.projected_seconds == run.seconds == seconds
+        assert run.projected_seconds == run.seconds == took
     assert all(each.val_accuracy is not None and each.replicas == 1 for each in runs.values())
     assert not dist.is_initialized()
 
@@ -103,6 +106,15 @@ def test_the_baseline_sets_the_limit_at_which_others_are_stopped(studied: Path) 
     assert set(metrics) == {f"batchsz{size}" for size in SIZES}
     assert metrics["batchsz1"]["projected_seconds"] == TICKS * BUDGET
     assert {"val_accuracy", "seconds_per_episode_low", "communication_share"} <= set(metrics["batchsz8"])
+
+
+def test_a_size_below_the_number_of_replicas_runs_on_as_many(tiny_packed: Path, ranks: StandingRanks) -> None:
+    own = params(
+        {"parallel.replicas": 3, "batchsz_study.sizes": [2, BASELINE], "batchsz_study.seconds": 0.05}
+    )
+    found = ranks(3, batchsz_rank, RelationTask(own, tiny_packed))
+    assert [(each.batchsz, each.replicas) for each in found.runs] == [(2, 2), (BASELINE, 3)]
+    assert {each.batchsz for each in found.blocks} == {each.batchsz for each in found.trainings} == {2, 4}
 
 
 def test_blocks_of_all_sizes_are_interleaved(studied: Path) -> None:

@@ -15,7 +15,7 @@ from parashot.params import Compile
 from parashot.questions.batchsz.measure import study_batch_sizes
 from parashot.questions.statistics import Resampling
 from parashot.questions.step import measure as module
-from parashot.questions.step.measure import TuneMeasurement, choose, open_modes, open_ways, tune
+from parashot.questions.step.measure import choose, open_modes, open_ways, tune
 from parashot.questions.step.records import TuneBlock
 from parashot.questions.step.rows import step_rows
 from parashot.questions.strategies.measure import bench_strategies
@@ -103,7 +103,7 @@ def test_a_long_training_is_compiled_where_that_pays(
     monkeypatch: pytest.MonkeyPatch, compiled: float, episodes: int, mode: str
 ) -> None:
     """With a clock that knows how long each way takes, and a first step that compiles for 60 s."""
-    times = {FP32: 1.0, Choices("split", "fp32", "default"): compiled}
+    times = {FP32: 1.0, BF16: 2.0, Choices("split", "fp32", "default"): compiled}
 
     class Clocked(TimedStrategy):
         def __init__(self, way: Choices) -> None:
@@ -114,10 +114,10 @@ def test_a_long_training_is_compiled_where_that_pays(
             return 60.0 if first and self.way.compile != "none" else times[self.way]
 
     monkeypatch.setattr(module, "_timed", lambda context, params, packed, way: Clocked(way))
-    measured = TuneMeasurement({FP32: [1.0] * 9}, chosen=FP32)
     params = tiny_params({"train.episodes": episodes})
-    module._try_compiling(alone(), params, NOWHERE, ["default"], measured)
-    assert measured.chosen == Choices("split", "fp32", mode)
+    seconds, chosen = module._with_compiled(alone(), params, NOWHERE, ["default"], [FP32, BF16], FP32)
+    assert chosen == Choices("split", "fp32", mode)
+    assert [*seconds] == [FP32, BF16, Choices("split", "fp32", "default")]  # all in the same rounds
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,14 @@ from standing_ranks import StandingRanks
 from tiny_data import tiny_params
 from torch import nn
 
+from parashot.parallel import registry
 from parashot.parallel.context import Context, Placement
 from parashot.parallel.fsdp import _blocks
 from parashot.parallel.registry import STRATEGIES, build_strategy, unsupported_reason
-from parashot.parallel.strategy import StepOptions
+from parashot.parallel.strategy import StepOptions, TaskModule, any_nonfinite, channels_last
 from parashot.params import ParallelParams
 from parashot.parsing import Value
-from parashot.task import Task
+from parashot.task import Plan, Task
 from parashot.tasks.relation import RelationTask
 from parashot.train.loop import train_steps
 
@@ -80,6 +81,9 @@ def test_what_a_strategy_cannot_train_is_said_in_words() -> None:
     assert all("2 to 8 devices" in said("channel_split", replicas) for replicas in (1, 9))
     assert "model.head=relation" in said("channel_split", head="residual")
     assert "2 replicas need as many GPUs" in said("ddp", gpus=1)
+    with pytest.MonkeyPatch.context() as patch:  # a GPU on each of two machines
+        patch.setattr(registry, "joined_by_torchrun", lambda: True)
+        assert said("ddp", gpus=1) == ""
     compiling = {name for name, strategy in STRATEGIES.items() if strategy.compiles}
     assert {name for name in STRATEGIES if not said(name, mode="default")} == compiling
     two, synced = Placement("cpu", 2, 1, 2), parallel(ddp__sync_batch_norm=True)
@@ -104,3 +108,22 @@ def test_containers_that_are_never_called_are_no_units_of_fsdp() -> None:
     blocks = network.parts["blocks"]
     assert isinstance(blocks, nn.ModuleList)
     assert list(_blocks(network)) == [network.parts["first"], *blocks, network.last[0]]
+
+
+def test_a_network_without_parameters_of_its_own_is_called() -> None:
+    """As a replica of torch.nn.DataParallel is, which holds tensors in their place."""
+    module = TaskModule(nn.Identity(), TASK, StepOptions(precision="bf16"), "cpu")
+    (batch,) = TASK.ready_batches(Plan(2, 2), 1, alone())
+    assert torch.equal(module(batch.data), batch.data["x"])
+
+
+def test_weights_of_images_change_their_memory_order_and_others_stay() -> None:
+    network = channels_last(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv3d(4, 2, 3), nn.Linear(2, 2)))
+    images, volumes, rows = (each.weight for each in network)
+    assert images.is_contiguous(memory_format=torch.channels_last)
+    assert volumes.is_contiguous() and rows.is_contiguous()
+
+
+def test_sparse_gradients_are_looked_at() -> None:
+    whole = torch.sparse_coo_tensor(torch.tensor([[0, 0]]), torch.ones(2, 3), (4, 3))
+    assert not any_nonfinite([whole]) and any_nonfinite([whole / 0])

@@ -7,6 +7,7 @@ killed goes on with the images that came next.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ import torch
 
 from parashot.data.episodes import IMAGE_ORDER, SplitName, episode_keys, uniforms
 from parashot.data.packed import PackedSplit, ResidentSplit
-from parashot.errors import DataError
+from parashot.errors import DataError, DeviceError
 from parashot.task import Batch, Plan
 
 LabelledImages = tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]
@@ -39,19 +40,22 @@ def labelled_batches(
 
     An epoch has `steps_per_epoch` steps; the plan may end within one.
     """
-    pixels = ResidentSplit(split, device).images if device.type == "cuda" else split.pixels
+    pixels = split.pixels
+    if device.type == "cuda":
+        with suppress(DeviceError):  # a split that does not fit there is gathered from the host's memory
+            pixels = ResidentSplit(split, device).images
     sizes = split.class_sizes
     labels = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes)).to(device)
-    images = int(sizes.sum())
     epoch_steps = steps_per_epoch(sizes, plan.batchsz)
     for epoch in range(first // epoch_steps, -(-plan.steps // epoch_steps)):
-        order = torch.from_numpy(image_order(seed, split.name, images, epoch)).to(device)
+        order = torch.from_numpy(image_order(seed, split.name, len(labels), epoch)).to(device)
         begin = epoch * epoch_steps
         for step in range(max(begin, first), min(begin + epoch_steps, plan.steps)):
             reads = plan.reads(step)
             rows = order[reads.start - begin * plan.batchsz : reads.stop - begin * plan.batchsz]
             indices = torch.arange(reads.start, reads.stop, device=device)
-            data = (pixels.index_select(0, rows).movedim(-1, -3), labels[rows], indices, step)
+            images = pixels.index_select(0, rows.to(pixels.device)).to(device)
+            data = (images.movedim(-1, -3), labels[rows], indices, step)
             yield Batch(data, plan.total(step), plan.weight(step))
 
 

@@ -162,7 +162,8 @@ class Context:
         """The first `count` ranks as a group of their own, None in the others. Every rank must call it."""
         if count == self.world_size:
             return self
-        group = dist.new_group(list(range(count)))
+        timeout = timedelta(seconds=self.placement.rendezvous.timeout_seconds)
+        group = dist.new_group(list(range(count)), timeout=timeout)
         if not isinstance(group, dist.ProcessGroup):  # torch's mark for a rank outside of it
             return None
         placement = dataclasses.replace(self.placement, replicas=count)
@@ -314,8 +315,9 @@ def _join(context: Context) -> None:
         raise DeviceError(f"to start ranks again torchrun needs {FRESH_STORE}=1 in its environment; set it")
     choose_interface(context)
     if method.startswith("file:"):  # a file serves one rendezvous: what it holds would mislead the next
-        run = os.environ.get("TORCHELASTIC_RUN_ID", os.environ["MASTER_PORT"])
-        method += f".{run}.{attempt}"
+        run, port = os.environ.get("TORCHELASTIC_RUN_ID", "run"), os.environ["MASTER_PORT"]
+        # hosts count attempts each for itself, and agree on a port
+        method += f".{run}.{attempt if context.local_world_size == context.world_size else port}"
     begin = time.monotonic()
     try:
         dist.init_process_group(

@@ -38,38 +38,32 @@ class Dp(Strategy):
         super().__init__(task, options, context, params)
         self.replicas = context.placement.replicas
         module: nn.Module = _WithLoss(self.model, task) if params.loss_in_replica else self.model
-        self.engine: CpuEngine | CudaEngine
+        self.engine: CpuEngine | nn.DataParallel[nn.Module]
         if context.device.type == "cuda":
-            self.engine = CudaEngine(module, self.replicas)
+            self.engine = nn.DataParallel(module, device_ids=list(range(self.replicas)))
             self.how = f"1 process, torch.nn.DataParallel over {self.replicas} GPU{'s' * (self.replicas > 1)}"
         else:
             threads = context.placement.threads_per_replica
             self.engine = CpuEngine(module, self.replicas, threads, task.averages_buffers)
             self.how = f"1 process, {self.replicas} replica threads: DataParallel's mechanism on a CPU"
 
-    @staticmethod
-    def processes(replicas: int) -> int:
-        return 1
-
     def forward_backward(self, batch: Batch) -> Tensor:
-        return self.engine.forward_backward(batch, self._loss)
+        if isinstance(self.engine, CpuEngine):
+            return self.engine.forward_backward(batch, self._loss)
+        loss, sums = self._loss(self.engine(batch.data), batch)
+        loss.backward()
+        return sums
 
     def _loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         if self.params.loss_in_replica:
-            losses, metrics = outputs.unbind(-1)
-            loss = losses.sum() / batch.total
-            sums = torch.stack([losses.detach().sum(), metrics.detach().sum()])
+            loss, sums = outputs[:, 0].sum() / batch.total, outputs.detach().sum(0)
         else:
             loss, sums = weighted_loss(outputs, self.task, batch)
         return self.scaler.scale(loss), sums
 
-    @property
-    def transport(self) -> object:
-        """Object whose methods scatter, replicate and gather."""
-        return self.engine.wrapped if isinstance(self.engine, CudaEngine) else self.engine
-
     def close(self) -> None:
-        self.engine.close()
+        if isinstance(self.engine, CpuEngine):
+            self.engine.close()
 
 
 class CpuEngine:
@@ -169,22 +163,6 @@ def _results(calls: Sequence[Future[T]]) -> list[T]:
     return [call.result() for call in calls]
 
 
-class CudaEngine:
-    """`torch.nn.DataParallel` over the first `replicas` GPUs."""
-
-    def __init__(self, module: nn.Module, replicas: int) -> None:
-        self.wrapped = nn.DataParallel(module, device_ids=list(range(replicas)))
-
-    def forward_backward(self, batch: Batch, loss_of: LossOf) -> Tensor:
-        """Add the gradient of a batch to the network's; returns the sums of `loss_of`."""
-        loss, sums = loss_of(self.wrapped(batch.data), batch)
-        loss.backward()
-        return sums
-
-    def close(self) -> None:
-        """Nothing to release."""
-
-
 class _WithLoss(nn.Module):
     """Network and loss as one module: data -> [b, 2], loss and metric of each item, or its replica's mean."""
 
@@ -196,5 +174,5 @@ class _WithLoss(nn.Module):
     def forward(self, data: Any) -> Tensor:
         outputs = self.network(data)
         losses, metrics = self.task.loss(outputs, data), self.task.metric(outputs, data)
-        both = torch.stack([losses, metrics.to(losses.dtype)], dim=-1)
-        return both.expand(len(Batch(data, total=0)), 2)
+        items = len(Batch(data, total=0))
+        return torch.stack([losses.expand(items), metrics.to(losses.dtype).expand(items)], dim=-1)

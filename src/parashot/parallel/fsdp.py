@@ -16,7 +16,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from parashot.parallel.context import Placement
-from parashot.parallel.exchange import average_over_ranks, broadcast_from_main
+from parashot.parallel.exchange import broadcast_from_main
 from parashot.parallel.strategy import ShardedStrategy, weighted_loss
 from parashot.task import Batch, Task
 
@@ -54,7 +54,9 @@ class Fsdp(ShardedStrategy):
         # shares are cut along the first dimension of plain memory: no channels_last for the weights here
         with torch.no_grad():
             broadcast_from_main(network.state_dict().values(), self.context)
-        for unit in (*_blocks(network), network):
+        # modules that share a parameter, as tied embeddings do, must be in one unit
+        tied = len([*network.named_parameters(remove_duplicate=False)]) > len([*network.parameters()])
+        for unit in (*([] if tied else _blocks(network)), network):
             fully_shard(unit, mesh=self.mesh)
         return network
 
@@ -82,12 +84,6 @@ class Fsdp(ShardedStrategy):
 
     def gradients(self) -> list[torch.Tensor]:
         return [each.to_local() if _is_shard(each) else each for each in super().gradients()]
-
-    def average_buffers(self, share: float) -> None:
-        average_over_ranks(self.network.buffers(), share, self.context)
-
-    def synchronise_buffers(self) -> None:
-        broadcast_from_main(self.network.buffers(), self.context)
 
     @contextmanager
     def accumulating(self) -> Iterator[None]:

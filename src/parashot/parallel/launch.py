@@ -30,7 +30,7 @@ from parashot.parallel.context import (
 )
 from parashot.parallel.server import IMPORTED_BY_OPTIMIZERS
 from parashot.parallel.torchrun import joined_by_torchrun
-from parashot.progress import OneLine
+from parashot.progress import OneLine, end_line
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -200,6 +200,8 @@ def _rank(
         known = isinstance(error, ParashotError | OSError)
         final.write_text(one_line(error) if known else f"{type(error).__name__}: {one_line(error)}")
         raise DeviceError(final.read_text(encoding="utf-8")) from error
+    finally:
+        end_line()
 
 
 def _interrupt_once(*_: object) -> None:

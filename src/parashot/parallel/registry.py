@@ -11,6 +11,7 @@ from parashot.parallel.fsdp import Fsdp
 from parashot.parallel.layer_split import LayerSplit
 from parashot.parallel.serial import Serial
 from parashot.parallel.strategy import StepOptions, Strategy
+from parashot.parallel.torchrun import joined_by_torchrun
 from parashot.params import ParallelParams, TrainParams
 from parashot.task import Task
 
@@ -45,7 +46,9 @@ def unsupported_reason(
         return f"{name} cannot run a compiled network; set train.compile=none to compare it"
     if options.precision == "fp16" and not strategy.scales:
         return f"{name} has no gradient scaler, which fp16 needs; set train.precision=bf16"
-    if placement.device_type == "cuda" and name != "serial" and placement.replicas > gpus:
+    # those that torchrun has started may be on several machines, and have been counted
+    takes_gpus = placement.device_type == "cuda" and name != "serial" and not joined_by_torchrun()
+    if takes_gpus and placement.replicas > gpus:
         return (
             f"{placement.replicas} replicas need as many GPUs and {gpus} is here; "
             "set parallel.replicas=1, or parallel.device=cpu to compare on the CPU"

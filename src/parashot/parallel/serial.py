@@ -12,7 +12,3 @@ class Serial(Strategy):
     compiles = True
     replicas = 1
     how = "1 process, 1 replica"
-
-    @staticmethod
-    def processes(replicas: int) -> int:
-        return 1

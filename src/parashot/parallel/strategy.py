@@ -8,11 +8,10 @@ items: each replica's part is weighted by its share, so a batchsz that the repli
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -56,16 +55,17 @@ class StepOptions:
 class TaskModule(nn.Module):
     """A task's forward pass as a module: data as loaders deliver them -> outputs [b, ...]."""
 
-    def __init__(self, network: nn.Module, task: Task, options: StepOptions) -> None:
+    def __init__(self, network: nn.Module, task: Task, options: StepOptions, device_type: str) -> None:
         super().__init__()
         self.network = network
         self.task = task
         self.options = options
+        self.device_type = device_type  # replicas of torch.nn.DataParallel have no parameters to ask
 
     def forward(self, data: Any) -> torch.Tensor:
         """Prepare the data, then apply the network in the precision of the options."""
         prepared = self.task.prepare(data)
-        with autocast(self.options, next(self.network.parameters()).device.type):
+        with autocast(self.options, self.device_type):
             return self.task.forward(self.network, prepared)
 
 
@@ -99,14 +99,14 @@ class Strategy(ABC):
         if options.compile != "none":
             network.compile(mode=options.compile)
         self.network = self.place(network.to(context.device))
-        self.model = TaskModule(self.network, task, options)
+        self.model = TaskModule(self.network, task, options, context.device.type)
         self.optimizer = task.optimizer(self.network)
         self.scaler = torch.amp.GradScaler(context.device.type, enabled=options.precision == "fp16")
 
     @staticmethod
-    @abstractmethod
     def processes(replicas: int) -> int:
         """Number of processes this strategy needs for so many replicas."""
+        return 1
 
     @staticmethod
     def unsupported_reason(placement: Placement, task: Task, params: Any) -> str:
@@ -143,7 +143,10 @@ class Strategy(ABC):
         skips = self.options.skip_nonfinite
         statistics = [each.clone() for each in self.network.buffers()] if skips else []
         self.optimizer.zero_grad(set_to_none=True)
-        *parts, last = batch.to(self.context.device).parts(self.options.accumulate)
+        # as many parts on every rank, whose collectives meet: as many as the smallest share has items
+        ranks = self.context.world_size if self.shares_items else 1
+        count = min(self.options.accumulate, max(1, batch.total // ranks))
+        *parts, last = batch.to(self.context.device).parts(count)
         with matrix_products(self.options):
             with self.accumulating():
                 sums = [self.forward_backward(part) for part in parts]
@@ -248,12 +251,16 @@ def matrix_products(options: StepOptions) -> Iterator[None]:
 
 def channels_last(network: Network) -> Network:
     """Return the same network with convolution weights in the memory order of images [..., h, w, 3]."""
-    return network.to(memory_format=torch.channels_last)
+    for each in (*network.parameters(), *network.buffers()):
+        if each.dim() == 4:  # Module.to refuses a network that has others of 5 as well
+            each.data = each.data.contiguous(memory_format=torch.channels_last)
+    return network
 
 
 def any_nonfinite(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return whether any of `tensors` holds NaN or infinity: bool [], one pass, no wait for the device."""
-    filled = [each for each in tensors if each.numel()]  # a rank's share of a small parameter may be empty
+    values = [each.coalesce().values() if each.is_sparse else each for each in tensors]
+    filled = [each for each in values if each.numel()]  # a rank's share of a small parameter may be empty
     return ~torch.isfinite(get_total_norm(filled, norm_type=torch.inf))
 
 
@@ -287,6 +294,10 @@ class RankStrategy(Strategy):
     def __init__(self, task: Task, options: StepOptions, context: Context, params: Any) -> None:
         if not dist.is_initialized():  # DistributedDataParallel asks a lone process for a group too
             dist.init_process_group(context.placement.backend, store=HashStore(), rank=0, world_size=1)
+        if context.group is None and context.world_size < dist.get_world_size():  # one rank, by itself
+            own = dist.new_group([dist.get_rank()], use_local_synchronization=True)
+            assert isinstance(own, dist.ProcessGroup)
+            context = replace(context, group=own)
         super().__init__(task, options, context, params)
         self.replicas = context.world_size
         processes = "1 process" if self.replicas == 1 else f"{self.replicas} processes"
@@ -300,6 +311,14 @@ class RankStrategy(Strategy):
     def in_words(self) -> str:
         """Describe what the processes hold and how they exchange it."""
 
+    def average_buffers(self, share: float) -> None:
+        if self.shares_items:
+            average_over_ranks(self.network.buffers(), share, self.context)
+
+    def synchronise_buffers(self) -> None:
+        if self.shares_items:
+            broadcast_from_main(self.network.buffers(), self.context)
+
 
 class ReplicaStrategy(RankStrategy):
     """A strategy whose ranks hold a whole replica each."""
@@ -307,25 +326,9 @@ class ReplicaStrategy(RankStrategy):
     def replicas_agree(self) -> bool:
         return same_on_all_ranks(self.network.parameters(), self.context)
 
-    def average_buffers(self, share: float) -> None:
-        average_over_ranks(self.network.buffers(), share, self.context)
-
-    def synchronise_buffers(self) -> None:
-        broadcast_from_main(self.network.buffers(), self.context)
-
 
 class ShardedStrategy(RankStrategy):
     """A strategy whose ranks hold parts of the network (`gathered`, `own_parts`), joined for evaluation."""
-
-    def __init__(self, task: Task, options: StepOptions, context: Context, params: Any) -> None:
-        self._whole = task.network().to("meta")
-        super().__init__(task, options, context, params)
-
-    @abstractmethod
-    def gathered(self, own: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]: ...
-
-    @abstractmethod
-    def own_parts(self, whole: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]: ...
 
     def on_any_rank(self, flag: torch.Tensor) -> bool:
         everywhere = flag.clone()
@@ -333,6 +336,6 @@ class ShardedStrategy(RankStrategy):
         return bool(everywhere)
 
     def whole_network(self) -> nn.Module:
-        whole = copy.deepcopy(self._whole).to_empty(device=self.context.device)
+        whole = self.task.network().to(self.context.device)
         whole.load_state_dict(self.gathered(self.network.state_dict()))
         return channels_last(whole.train(self.network.training))

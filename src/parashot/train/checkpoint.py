@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import shutil
+import socket
 import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -61,6 +62,8 @@ class Checkpoints:
 
     def __init__(self, folder: Path | None, context: Context) -> None:
         """Raises `DeviceError` where another process trains this, now, on this host."""
+        if folder is not None and context.local_world_size < context.world_size:
+            folder = folder.with_name(f"{folder.name}-{socket.gethostname()}")  # hosts may share the disk
         self.folder, self.context = folder, context
         self._lock: IO[bytes] | None = None
         if folder is not None and self._writes:

@@ -27,7 +27,8 @@ class Job:
     `out`/model.safetensors. batch_per: `rank` lets every rank draw its own batchsz and its own items.
     validate_every, checkpoint_every: in steps. live: called with the run so far, outside the clock, at most
     every `live_seconds`. scratch: folder where unfinished trainings are saved; None: nowhere. identity: what
-    the training depends on; with another one it never goes on from a saved state.
+    the training depends on; with another one it never goes on from a saved state. wanted: replicas, of which
+    a small batch may leave some idle.
     """
 
     stage: str
@@ -45,6 +46,7 @@ class Job:
     live_seconds: float = 60.0
     scratch: Path | None = None
     identity: tuple[object, ...] = field(default=())
+    wanted: int = 0
 
     @property
     def name(self) -> str:

@@ -57,6 +57,7 @@ def train(job: Job) -> TrainResult | None:
         raise DeviceError(
             f"{job.strategy} is one process, but torchrun started {placement.replicas}; start it alone"
         )
+    job = dataclasses.replace(job, wanted=placement.replicas)
     if job.batch_per == "global" and strategy.shares_items:
         placement = placement.for_batch(job.task.batchsz)
     placement = placement.with_rendezvous(max_restarts=Rendezvous.restarts_from_environment())
@@ -251,7 +252,7 @@ class _Training:
 
     def _how(self) -> str:
         """What really runs, and whether a small batch leaves replicas idle."""
-        wanted = resolve_placement(self.job.parallel).replicas
+        wanted = self.job.wanted
         if self.job.strategy == "serial" or self.strategy.replicas >= wanted:
             return self.strategy.how
         fed = f"batchsz {self.plan.batchsz} feeds only {self.strategy.replicas} of {wanted}"

@@ -39,8 +39,10 @@ def _splits(files: list[Path], depth: int) -> dict[str, list[str]]:
     """Return split -> its classes, by the folders at `depth`."""
     homes: dict[str, str] = {}
     for file in files:
-        word, label = file.parts[depth : depth + 2]
-        split = SPLIT_WORDS.get(word.lower())
+        word, *inside = file.parts[depth:]
+        if len(inside) < 2:
+            raise DataError(f"{file} lies in no class folder; move it into one")
+        label, split = inside[0], SPLIT_WORDS.get(word.lower())
         if split is None:
             raise DataError(f"{word} lies beside train, val and test folders; move it into one")
         if homes.setdefault(label, split) != split:

@@ -51,6 +51,7 @@ from parashot.questions.batchsz.records import (
 from parashot.questions.batchsz.rows import BatchszRow, batchsz_rows, episode_seconds
 from parashot.questions.runs import Setting, Stage
 from parashot.questions.statistics import Resampling
+from parashot.questions.text import seconds as in_words
 from parashot.questions.timed import TimedStrategy, timed_strategy, train_whole
 from parashot.records import Provenance
 from parashot.task import Batch, Plan, mean_and_ci95
@@ -110,9 +111,10 @@ def batchsz_rank(context: Context, task: RelationTask) -> BatchszResults:
             limit = limit or runs[-1].seconds
         limit = from_all_ranks(limit, context, control)[0]
     blocks = _interleaved_blocks(context, control, groups, task)
-    seconds = {size: median(episode_seconds(blocks, size).values()) for size in groups} if blocks else {}
+    mine = [size for size, group in groups.items() if group is not None]
+    seconds = {size: median(episode_seconds(blocks, size).values()) for size in mine} if blocks else {}
     seconds = from_all_ranks(seconds, context, control)[0]  # the main rank takes part in every size
-    trainings = train_sizes(context, task, seconds)
+    trainings = train_sizes(context, task, seconds, control)
     gradients = sample_gradients(context.alone(), task) if context.is_main else []
     return BatchszResults(
         tuple(sorted(runs, key=lambda run: run.batchsz)), tuple(blocks), tuple(trainings), tuple(gradients)
@@ -148,7 +150,7 @@ def _train(context: Context, task: RelationTask, limit: float | None) -> Batchsz
     return BatchszRun(
         batchsz=size,
         status="stopped" if stopped else "ok",
-        reason=f"over the time of batchsz {study.baseline}, {limit:.3g} s" if stopped else "",
+        reason=f"over the time of batchsz {study.baseline}, {in_words(limit)}" if limit and stopped else "",
         replicas=context.world_size,
         seconds=seconds,
         limit_seconds=limit,
@@ -216,7 +218,10 @@ def _setting(row: BatchszRow, blocks: Sequence[BatchszBlock]) -> Setting:
 
 
 def train_sizes(
-    context: Context, task: RelationTask, seconds_per_episode: Mapping[int, float]
+    context: Context,
+    task: RelationTask,
+    seconds_per_episode: Mapping[int, float],
+    control: dist.ProcessGroup | None = None,
 ) -> list[BatchszTraining]:
     """Train every size with every seed, shared out over the ranks. Every rank calls it, and gets all.
 
@@ -225,12 +230,14 @@ def train_sizes(
     study = task.params.batchsz_study
     seeds = range(task.params.seed, task.params.seed + study.seeds)
     trainings = list(itertools.product(seeds, seconds_per_episode.items()))
+    # beside the others, with which it shares the machine's loader workers
+    alone = replace(context.alone(), local_world_size=context.local_world_size)
     mine = [
         training
         for seed, (size, seconds) in trainings[context.rank :: context.world_size]
-        for training in _towards_target(context.alone(), task.with_seed(seed), size, seconds)
+        for training in _towards_target(alone, task.with_seed(seed), size, seconds)
     ]
-    everyone = [each for ranks in from_all_ranks(mine, context) for each in ranks]
+    everyone = [each for ranks in from_all_ranks(mine, context, control) for each in ranks]
     return sorted(everyone, key=lambda each: (each.batchsz, each.seed, each.seconds))
 
 

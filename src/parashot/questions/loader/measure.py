@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import os
+import resource
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,6 +112,8 @@ def time_loaders(params: Params, packed: Path) -> list[LoaderBlock]:
         (backend, workers) for backend in bench.backends for workers in worker_counts(params, backend)
     ]
     torch.set_num_threads(1)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # many workers hold many pipes and batches
     next(_loader(params, packed, bench.backends[0], 1, 1))  # waits for the server of workers
     idle_bytes = tree_memory_bytes(os.getpid())
     for backend in bench.backends:  # the first to read would pay for the disk

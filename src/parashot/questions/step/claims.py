@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from parashot.questions.advice import Advice, Choice
 from parashot.questions.claim import Finding, UntestableError, by_test, claim, needed, settled
 from parashot.questions.statistics import paired_ratio
-from parashot.questions.step.rows import seconds_by_way, usual_way
+from parashot.questions.step.rows import base_way, seconds_by_way
 from parashot.questions.text import times
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def advise_step(study: Study) -> Advice:
     seconds, taken = seconds_by_way(tune.blocks), tune.choices
     if taken not in seconds:
         raise UntestableError("params say how a step is computed; auto has it measured")
-    base = usual_way(taken, seconds)
+    base = base_way(taken, seconds)
     ranking = study.rank(seconds)
     choice = Choice(taken, ranking, taken in ranking.as_good)
     buys = choice.gains_nothing

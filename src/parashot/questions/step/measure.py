@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -25,7 +25,7 @@ from parashot.params import Compile, Params
 from parashot.questions.runs import Setting, Stage
 from parashot.questions.statistics import Resampling, ratio_interval
 from parashot.questions.step.records import TuneBlock, TuneResults
-from parashot.questions.step.rows import step_rows
+from parashot.questions.step.rows import seconds_by_way, step_rows
 from parashot.questions.timed import TimedStrategy, in_turn, steps_of_block, timed_strategy
 from parashot.records import Provenance, write_result
 from parashot.tasks.relation import RelationTask
@@ -37,14 +37,6 @@ WORTH_COMPILING_SECONDS = 600.0
 """Compiling takes a minute or two to try: it is tried for trainings that take longer than this without."""
 
 
-@dataclass
-class TuneMeasurement:
-    """Seconds of a step in each way, round by round, and the choice."""
-
-    seconds: dict[Choices, list[float]] = field(default_factory=dict)
-    chosen: Choices = field(default_factory=lambda: Choices("split", "fp32", "none"))
-
-
 def tune(params: Params, packed: Path, choices: Path, out: Path, provenance: Provenance) -> None:
     """Decide what `params` leave open; write the decisions to `choices` and the measurements to `out`.
 
@@ -53,35 +45,32 @@ def tune(params: Params, packed: Path, choices: Path, out: Path, provenance: Pro
     stage = Stage("how to compute a step", "tune", provenance)
     placement = resolve_placement(params.parallel)
     check_options(step_options(params.train), placement.device_type)
-    measured = launch(tune_rank, placement, 1, params, packed)
-    if measured is None:
+    results = launch(tune_rank, placement, 1, params, packed)
+    if results is None:
         return
-    blocks = [
-        TuneBlock(number, way.pairing, way.precision, way.compile, seconds)
-        for way, series in measured.seconds.items()
-        for number, seconds in enumerate(series)
-    ]
-    results = TuneResults(measured.chosen, tuple(blocks))
-    stage.write(out, results, _settings(blocks, measured), elsewhere="choices")
-    write_result(choices, measured.chosen)
-    log.info("tune: %s", ", ".join(f"{key} {value}" for key, value in asdict(measured.chosen).items()))
+    stage.write(out, results, _settings(results), elsewhere="choices")
+    write_result(choices, results.choices)
+    log.info("tune: %s", ", ".join(f"{key} {value}" for key, value in asdict(results.choices).items()))
 
 
-def tune_rank(context: Context, params: Params, packed: Path) -> TuneMeasurement:
+def tune_rank(context: Context, params: Params, packed: Path) -> TuneResults:
     """Measure in one process."""
     device_type = context.placement.device_type
     ways = open_ways(params, device_type)
     modes = open_modes(params, compile_modes(device_type))
-    measured = TuneMeasurement(chosen=ways[0])
-    if len(ways) == 1 and not modes:
-        return measured
-    timed = {way: _timed(context, params, packed, way) for way in ways}
-    measured.seconds = _in_turn(timed, params)
-    measured.chosen = choose(measured.seconds, Resampling.of(params.claims))
+    seconds, chosen = dict[Choices, list[float]](), ways[0]
+    if len(ways) > 1 or modes:
+        seconds = _in_turn({way: _timed(context, params, packed, way) for way in ways}, params)
+        chosen = choose(seconds, Resampling.of(params.claims))
     steps = params.train.episodes / params.train.batchsz
-    if modes and steps * median(measured.seconds[measured.chosen]) > WORTH_COMPILING_SECONDS:
-        _try_compiling(context, params, packed, modes, measured)
-    return measured
+    if modes and steps * median(seconds[chosen]) > WORTH_COMPILING_SECONDS:
+        seconds, chosen = _with_compiled(context, params, packed, modes, ways, chosen)
+    blocks = [
+        TuneBlock(number, way.pairing, way.precision, way.compile, each)
+        for way, series in seconds.items()
+        for number, each in enumerate(series)
+    ]
+    return TuneResults(chosen, tuple(blocks))
 
 
 def open_ways(params: Params, device_type: str) -> list[Choices]:
@@ -118,20 +107,27 @@ def choose(seconds: Mapping[Choices, Sequence[float]], resampling: Resampling) -
     return min(faster, key=lambda each: median(seconds[each]), default=first)
 
 
-def _try_compiling(
-    context: Context, params: Params, packed: Path, modes: Sequence[Compile], measured: TuneMeasurement
-) -> None:
-    """Choose a mode whose whole training, compiling included, is shorter."""
-    plain = measured.chosen
+def _with_compiled(
+    context: Context,
+    params: Params,
+    packed: Path,
+    modes: Sequence[Compile],
+    ways: Sequence[Choices],
+    plain: Choices,
+) -> tuple[dict[Choices, list[float]], Choices]:
+    """Time all ways again, and `plain` compiled in each mode.
+
+    Returns seconds per step, and a mode whose whole training, compiling included, is shorter, or `plain`.
+    """
     compiled = [replace(plain, compile=mode) for mode in modes]
-    timed = {way: _timed(context, params, packed, way) for way in (plain, *compiled)}
+    timed = {way: _timed(context, params, packed, way) for way in (*ways, *compiled)}
     compiling = {way: timed[way].seconds(params.parallel.bench.warmup_steps) for way in compiled}
     seconds = _in_turn(timed, params)
-    measured.seconds |= seconds
-    best = choose(seconds, Resampling.of(params.claims))
+    best = choose({way: seconds[way] for way in (plain, *compiled)}, Resampling.of(params.claims))
     steps = params.train.episodes / params.train.batchsz
-    if best != plain and steps * (median(seconds[plain]) - median(seconds[best])) > compiling[best]:
-        measured.chosen = best
+    if best != plain and steps * (median(seconds[plain]) - median(seconds[best])) <= compiling[best]:
+        best = plain
+    return seconds, best
 
 
 def _in_turn(timed: Mapping[Choices, TimedStrategy], params: Params) -> dict[Choices, list[float]]:
@@ -160,12 +156,12 @@ def _timed(context: Context, params: Params, packed: Path, way: Choices) -> Time
     return timed_strategy("serial", task, options, context.alone(), params.parallel, batchsz=share)
 
 
-def _settings(blocks: list[TuneBlock], measured: TuneMeasurement) -> list[Setting]:
+def _settings(results: TuneResults) -> list[Setting]:
     """One setting for each way."""
-    settings = []
-    for row in step_rows(blocks, measured.chosen, Resampling()):
+    settings, seconds = [], seconds_by_way(results.blocks)
+    for row in step_rows(results.blocks, results.choices, Resampling()):
         way = Choices(row.pairing, row.precision, row.compile)
         name = "_".join(asdict(way).values()).replace("-", "_")
         options = {**asdict(way), "chosen": row.chosen}
-        settings.append(Setting(name, options, row, {"seconds_per_step": measured.seconds[way]}))
+        settings.append(Setting(name, options, row, {"seconds_per_step": [*seconds[way].values()]}))
     return settings

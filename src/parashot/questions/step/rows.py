@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from statistics import median
 
-from parashot.questions.statistics import Interval, Resampling, by_round, median_interval, paired_ratio
+from parashot.questions.statistics import (
+    Interval,
+    Resampling,
+    Rounds,
+    by_round,
+    median_interval,
+    paired_ratio,
+)
 from parashot.questions.step.records import TuneBlock
 from parashot.train.records import Choices
 
@@ -25,7 +33,7 @@ def step_rows(blocks: Iterable[TuneBlock], chosen: Choices, resampling: Resampli
     seconds = seconds_by_way(blocks)
     medians = {way: median_interval(list(times.values()), resampling) for way, times in seconds.items()}
     order = sorted(medians, key=lambda way: -medians[way].value)
-    base = next((way for way in (usual_way(chosen, seconds), *order) if way in seconds), chosen)
+    base = base_way(chosen, seconds) if seconds else chosen
     return [
         StepRow(
             **asdict(way),
@@ -42,6 +50,12 @@ def usual_way(taken: Choices, measured: Container[Choices]) -> Choices:
     """What people do by default: pairs joined as in the paper, where that is open, in fp32, not compiled."""
     concat = Choices("concat", "fp32", "none")
     return concat if concat in measured else replace(concat, pairing=taken.pairing)
+
+
+def base_way(taken: Choices, seconds: Mapping[Choices, Rounds]) -> Choices:
+    """The usual way, or the slowest where params leave that out."""
+    usual = usual_way(taken, seconds)
+    return usual if usual in seconds else max(seconds, key=lambda way: median(seconds[way].values()))
 
 
 def seconds_by_way(blocks: Iterable[TuneBlock]) -> dict[Choices, dict[int, float]]:

@@ -6,92 +6,81 @@ and better, and those of another algorithm do not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+import copy
+from collections.abc import Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from parashot.parallel.channel_split import Cutter
 from parashot.parallel.context import Context
 from parashot.parallel.registry import build_strategy
 from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams
-from parashot.task import Batch, LayerCut, Plan, Task
+from parashot.task import Task
+
+USUAL = StepOptions()
 
 
-@dataclass(frozen=True)
-class GradientProbe(Task):
-    """A task in float64 whose step moves each parameter by its gradient: plain descent at a rate of 1."""
+def _probe(task: Task, exact: bool) -> Task:
+    """The same task, whose step moves each parameter by its gradient: descent at a rate of 1.
 
-    task: Task
-
-    @property
-    def batchsz(self) -> int:
-        return self.task.batchsz
-
-    @property
-    def items(self) -> int:
-        return self.task.batchsz
-
-    @property
-    def averages_buffers(self) -> bool:
-        return self.task.averages_buffers
-
-    @property
-    def splits_channels(self) -> bool:
-        return self.task.splits_channels
-
-    def network(self) -> nn.Module:
-        return self.task.network().double()
-
-    def batches(
-        self, plan: Plan, context: Context, first: int = 0, *, in_process: bool = False
-    ) -> Iterator[Batch]:
-        return self.task.batches(plan, context, first, in_process=in_process)
-
-    def prepare(self, data: Any) -> Any:
-        prepared = self.task.prepare(data)
-        return tree_map_only(
-            Tensor, lambda each: each.double() if each.is_floating_point() else each, prepared
+    exact: in float64.
+    """
+    probe = copy.copy(task)
+    # its own attributes, which come before the methods of its class
+    vars(probe).update(optimizer=lambda network: torch.optim.SGD(network.parameters(), lr=1.0))
+    if exact:
+        vars(probe).update(
+            network=lambda: task.network().double(),
+            prepare=lambda data: tree_map_only(Tensor, _doubled, task.prepare(data)),
         )
-
-    def forward(self, network: nn.Module, data: Any) -> Tensor:
-        return self.task.forward(network, data)
-
-    def loss(self, outputs: Tensor, data: Any) -> Tensor:
-        return self.task.loss(outputs, data)
-
-    def optimizer(self, network: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.SGD(network.parameters(), lr=1.0)
-
-    def layer_cut(self) -> LayerCut | None:
-        return self.task.layer_cut()
-
-    def cut_channels(self, network: nn.Module, cutter: Cutter) -> None:
-        self.task.cut_channels(network, cutter)
+    return probe
 
 
-def gradient(name: str, task: Task, context: Context, parallel: ParallelParams) -> dict[str, Tensor]:
+def _doubled(each: Tensor) -> Tensor:
+    return each.double() if each.is_floating_point() else each
+
+
+def gradient(
+    name: str,
+    task: Task,
+    context: Context,
+    parallel: ParallelParams,
+    options: StepOptions = USUAL,
+    *,
+    exact: bool = True,
+) -> dict[str, Tensor]:
     """What the first step's items move in the whole state by a strategy: of a parameter, its gradient.
 
-    Every rank of the strategy calls it, and gets it.
+    Of numbers that are no floats, nothing. Every rank of the strategy calls it, and gets it. exact: in
+    float64, else as the task computes.
     """
-    strategy = build_strategy(name, GradientProbe(task), StepOptions(), context, parallel)
+    strategy = build_strategy(name, _probe(task, exact), options, context, parallel)
     (batch,) = task.ready_batches(strategy.plan(task.batchsz, task.batchsz, context), 1, context)
     strategy.network.train()
     before = strategy.state_dict()
     strategy.step(batch)
     after = strategy.state_dict()
     strategy.close()
-    return {name: value - after[name] for name, value in before.items()}
+    return {
+        name: value - after[name]
+        for name, value in before.items()
+        if value.is_floating_point() or value.is_complex()
+    }
 
 
-def base_gradient(name: str, task: Task, context: Context, parallel: ParallelParams) -> dict[str, Tensor]:
+def base_gradient(
+    name: str,
+    task: Task,
+    context: Context,
+    parallel: ParallelParams,
+    options: StepOptions = USUAL,
+    *,
+    exact: bool = True,
+) -> dict[str, Tensor]:
     """The same, of trained parameters alone: what others are compared with."""
-    moved = gradient(name, task, context, parallel)
+    moved = gradient(name, task, context, parallel, options, exact=exact)
     return {name: moved[name] for name, _ in task.network().named_parameters()}
 
 

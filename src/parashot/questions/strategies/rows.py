@@ -145,6 +145,7 @@ def _row(
     speedup = paired_ratio(times[BASE], own, resampling) if own and BASE in times else None
     trained = result if result and result.status == "ok" else None
     memory = trained.peak_memory_bytes if trained else None
+    whole = (sum(trained.memory_by_device) or memory) if trained else None  # on GPUs `memory` is the largest
     seen = next((each for each in bench.anatomy if each.variant == name), None)
     shares = [each for each in bench.shares if each.variant == name]
     equal = next((each for each in bench.equality if each.variant == name), None)
@@ -171,7 +172,7 @@ def _row(
         val_accuracy_ci95=trained.val_accuracy_ci95 if trained else None,
         val_episodes=trained.val_episodes if trained else None,
         peak_memory_bytes=memory,
-        peak_memory_per_process_bytes=round(memory / seen.processes) if memory and seen else None,
+        peak_memory_per_process_bytes=round(whole / seen.processes) if whole and seen else None,
         bytes_sent=seen.bytes_sent if seen else None,
         communication_exposed=exposed,
         communication_hidden=hidden,

@@ -39,7 +39,9 @@ def trace_step(timed: TimedStrategy) -> RankTrace:
     threads: set[tuple[int, int]] = set()
 
     def note(module: nn.Module, inputs: object, output: object) -> None:
-        if next(module.parameters(), None) is not None:
+        # replicas of torch.nn.DataParallel hold no parameters, and the module itself computes nothing
+        computes = next(module.parameters(), None) is not None or getattr(module, "_is_replica", False)
+        if computes and not isinstance(module, nn.DataParallel):
             threads.add((os.getpid(), threading.get_ident()))
 
     torch.set_num_threads(timed.threads)
@@ -71,7 +73,7 @@ def _moves(strategy: Strategy) -> list[tuple[object, str, str]]:
     """Methods by which DataParallel moves data: object, name, kind. On GPUs torch reduces within autograd."""
     if not isinstance(strategy, Dp):
         return []
-    transport = strategy.transport
+    transport = strategy.engine
     on_cpu = hasattr(transport, "reduce")
     reduce = (transport, "reduce", "reduce") if on_cpu else (comm, "reduce_add_coalesced", "reduce")
     return [*((transport, kind, kind) for kind in ("scatter", "replicate", "gather")), reduce]
