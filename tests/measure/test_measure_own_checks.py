@@ -87,6 +87,39 @@ def test_a_few_samples_are_compared_and_a_whole_batch_where_they_do_not_do(
     assert [each.difference < 1e-10 for each in found.gradients] == [True, True]
 
 
+def test_a_network_that_mixes_in_float32_is_compared_in_it(ranks: StandingRanks, tmp_path: Path) -> None:
+    changes = {").double()": ")", "dtype=torch.float64": "dtype=torch.float32"}
+    changes |= {'network(batch["x"])': 'network(batch["x"].float())'}
+    found = ranks(2, two_replicas, edited(tmp_path, "own_float32", changes))
+    assert not found.exact and not found.differing and not found.skipped
+    (said,) = in_words(FirstStep((), False), found)
+    assert "float32" in said
+
+
+def test_a_mask_among_the_buffers_has_no_gradient(ranks: StandingRanks, tmp_path: Path) -> None:
+    network = "    made = nn.Sequential(nn.Linear(4, 8)"
+    buffer = "    made.register_buffer('mask', torch.ones(2).bool())\n"
+    changes = {
+        "    return nn.Sequential(nn.Linear(4, 8)": network,
+        ").double()\n": f").double()\n{buffer}    return made\n",
+    }
+    found = ranks(2, two_replicas, edited(tmp_path, "own_mask", changes))
+    assert [each.difference < 1e-10 for each in found.gradients] == [True, True]
+
+
+def test_maps_stay_in_the_order_that_a_view_needs(tmp_path: Path) -> None:
+    """Convolutions of weights that are channels last return maps that cannot be viewed as rows."""
+    changes = {
+        "nn.Linear(4, 8), nn.Tanh()": "nn.Conv2d(2, 4, (1, 2), padding=(0, 1)), Viewed()",
+        "nn.Linear(8, 3)": "nn.Linear(12, 3)",
+        'network(batch["x"])': 'network(batch["x"].view(-1, 2, 1, 2))',
+    }
+    forward = "    def forward(self, x):\n        return x.view(len(x), -1)\n"
+    top = f"from torch import nn\n\n\nclass Viewed(nn.Module):\n{forward}"
+    file = edited(tmp_path, "own_view", changes, top)
+    assert first_step(alone(), own_task(file), own_parallel()).unused == ()
+
+
 def test_a_gradient_of_zero_is_told(ranks: StandingRanks, tmp_path: Path) -> None:
     file = edited(tmp_path, "own_zero", {"    return F": "    return 0 * F"})
     assert "is 0 or not finite" in in_words(FirstStep((), False), ranks(2, two_replicas, file))[0]

@@ -43,7 +43,7 @@ def test_ways_that_keep_freed_memory_have_processes_of_their_own(monkeypatch: py
 def test_ways_that_keep_memory_which_there_is_not_are_left_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What else is timed is timed again; another error is one."""
+    """What else is timed is timed again."""
     timed: list[list[str]] = []
 
     def full(self: Measurement, ways: list[OwnWay], bench: object, name: str) -> None:
@@ -59,10 +59,7 @@ def test_ways_that_keep_memory_which_there_is_not_are_left_out(
     measurement = Measurement(trainings, 0.0, time.monotonic(), 100.0, tmp_path, [])
     measurement.finals(found, ways)
     assert timed == [[PLAIN, "default-keep_memory"], [PLAIN]]
-    assert measurement.warnings == [f"keeping freed memory needs more than there is ({said})"]
-    said = "no GPU is here"
-    with pytest.raises(DeviceError, match=said):
-        measurement.finals(found, ways)
+    assert measurement.warnings == [f"keeping freed memory could not be timed ({said})"]
 
 
 @pytest.mark.parametrize("name", ["MALLOC_ARENA_MAX", "LD_PRELOAD", "GLIBC_TUNABLES"])

@@ -152,6 +152,27 @@ def test_a_loss_of_another_shape_is_refused(tmp_path: Path) -> None:
         trained(alone(), "serial", file)
 
 
+def test_a_data_set_may_open_its_file_when_it_is_first_read(tmp_path: Path) -> None:
+    """An open file cannot be sent: workers get a data set of which nothing was read."""
+    reading = "    def __getitem__(self, index):\n"
+    opening = f"    handle = None\n\n{reading}        self.handle = self.handle or open(__file__)\n"
+    file = write_own(tmp_path, "own_opening", reading, opening)
+    task = own_task(file)
+    assert task.reads_apart
+    plan = Plan(2 * task.batchsz, task.batchsz)
+    for workers in (0, 1, 0):
+        batches = list(replace(task, workers=workers).batches(plan, alone()))
+        assert [len(each) for each in batches] == [6, 6]
+
+
+def test_the_top_of_a_file_may_read_arguments_and_not_end_the_program(tmp_path: Path) -> None:
+    parse = "import argparse\nargparse.ArgumentParser().parse_args()\nbatchsz = 6"
+    assert own_task(write_own(tmp_path, "own_arguments", "batchsz = 6", parse)).batchsz == 6
+    ends = write_own(tmp_path, "own_ends", "batchsz = 6", "raise SystemExit(3)\nbatchsz = 6")
+    with pytest.raises(TaskError, match=r"own_ends\.py: its top level ends the program \(3\)"):
+        own_task(ends)
+
+
 def test_what_can_be_sent_to_a_worker_is_not_refused(tmp_path: Path) -> None:
     """A class may leave out what cannot be pickled, and memory may be shared."""
     file = write_own(

@@ -5,6 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +18,7 @@ from parashot.cli.shared import tell
 from parashot.errors import DeviceError, TrackingError, UsageError
 from parashot.hardware import inspect_hardware
 from parashot.parallel.torchrun import joined_by_torchrun
-from parashot.progress import OneLine
+from parashot.progress import OneLine, end_line
 from parashot.questions.own.advice import OwnAdvice, advise_own, to_copy
 from parashot.questions.own.measure import measure_own
 from parashot.questions.own.records import OwnResults
@@ -38,7 +42,11 @@ def run(command: argparse.Namespace) -> None:
     if joined_by_torchrun():
         raise UsageError("`parashot measure` starts its own processes; run it without torchrun")
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[OneLine()])
-    results = measure_own(command.file, 60 * command.budget)
+    with TemporaryDirectory(prefix=".parashot-", dir=Path.cwd()):  # the report can be written here
+        pass
+    with printing_to_stderr():
+        results = measure_own(command.file, 60 * command.budget)
+    end_line()
     advice, hardware = advise_own(results), inspect_hardware()
     if results.search or results.finals:
         write_own_report(REPORT, command.file, results, advice, hardware)
@@ -54,6 +62,20 @@ def run(command: argparse.Namespace) -> None:
         raise KeyboardInterrupt
     if advice and command.fail_below and advice.speedup < command.fail_below:
         raise DeviceError(f"{advice.speedup:.2f} times as fast, and --fail-below is {command.fail_below:g}")
+
+
+@contextmanager
+def printing_to_stderr() -> Iterator[None]:
+    """Within it, what this process and those that it starts print goes to stderr: the answer is on stdout."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def publish_own(file: Path, results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> None:

@@ -27,7 +27,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
 from parashot.data.loaders import host_batches, workers_of_rank
-from parashot.errors import ParashotError, TaskError, one_line
+from parashot.errors import DeviceError, ParashotError, TaskError, one_line
 from parashot.parallel.context import Context
 from parashot.task import Batch, Plan, Task
 from parashot.tasks.packed import pack, unpack
@@ -54,6 +54,8 @@ class OwnTask(Task):
     the optimizer updates all parameters by one kernel. cuttable: whether a batch can be cut into batches of
     fewer samples. random: False switches dropout of the network off, and reads each sample with random
     numbers of its own. batch_statistics: False lets batch norm use its running statistics in training, too.
+    reads_apart: whether the data set cannot be sent to workers once a sample was read, as one that has opened
+    a file; then there are two of it in a process that does both.
     """
 
     file: Path
@@ -66,6 +68,7 @@ class OwnTask(Task):
     cuttable: bool = True
     random: bool = True
     batch_statistics: bool = True
+    reads_apart: bool = False
 
     remedy = "the loss is not finite: set a smaller learning rate"
 
@@ -82,13 +85,19 @@ class OwnTask(Task):
     def batches(
         self, plan: Plan, context: Context, first: int = 0, *, in_process: bool = False
     ) -> Iterator[Batch]:
-        steps = steps_of(self.file, plan, self.random)
         workers = workers_of_rank(
             0 if in_process else self.workers, context.local_rank, context.local_world_size
         )
+        steps = self.steps(plan, read_here=not workers)
         numbers = range(first, plan.steps)
         batches = host_batches(steps, numbers, workers, self.prefetch, pin_memory=self.pin_memory)
         return as_raised(batches)
+
+    def steps(self, plan: Plan, *, read_here: bool = False) -> StepsOfDataset:
+        """The user's data set as one of steps; read_here: to be read in this process, not sent to workers."""
+        collate = getattr(load_file(self.file), "collate", default_collate)
+        dataset = load_dataset(self.file, read_here and self.reads_apart)
+        return StepsOfDataset(dataset, collate, plan, self.file, self.random)
 
     def forward(self, network: nn.Module, data: Any) -> Tensor:
         """The user's loss: of each item [b], or their mean []. Raises `TaskError` where it is neither."""
@@ -109,7 +118,7 @@ class OwnTask(Task):
 
     def optimizer(self, network: nn.Module) -> torch.optim.Optimizer:
         with own_errors(self.file):
-            optimizer: torch.optim.Optimizer = load_file(self.file).optimizer(network.parameters())
+            optimizer: torch.optim.Optimizer = load_file(self.file).optimizer([*network.parameters()])
         if self.fused:
             for group in optimizer.param_groups:
                 group["fused"] = True
@@ -205,8 +214,15 @@ def load_file(file: Path) -> ModuleType:
     folder, name = str(file.resolve().parent), file.stem
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    with own_errors(file):
-        module = importlib.import_module(name)
+    arguments, sys.argv = sys.argv, [str(file)]  # not those of `parashot measure`
+    try:
+        with own_errors(file):
+            module = importlib.import_module(name)
+    except SystemExit as error:
+        said = f"its top level ends the program ({error}); put what does that into a function"
+        raise TaskError(f"{file}: {said}") from error
+    finally:
+        sys.argv = arguments
     if Path(module.__file__ or "").resolve() != file.resolve():
         raise TaskError(f"{file}: Python has another module called {name}; give the file another name")
     missing = [each for each in FUNCTIONS if not callable(getattr(module, each, None))]
@@ -218,17 +234,15 @@ def load_file(file: Path) -> ModuleType:
     return module
 
 
+def load_dataset(file: Path, another: bool = False) -> Any:
+    """Call the user's `dataset()`, once in a process; `another`: once more."""
+    return _load_dataset(file, another)  # by position, as the cache tells them apart
+
+
 @lru_cache
-def load_dataset(file: Path) -> Any:
-    """Call the user's `dataset()`, once in a process."""
+def _load_dataset(file: Path, another: bool) -> Any:
     with own_errors(file):
         return load_file(file).dataset()
-
-
-def steps_of(file: Path, plan: Plan, random: bool = True) -> StepsOfDataset:
-    """The user's data set as one of steps."""
-    collate = getattr(load_file(file), "collate", default_collate)
-    return StepsOfDataset(load_dataset(file), collate, plan, file, random)
 
 
 def own_task(file: Path) -> OwnTask:
@@ -241,15 +255,28 @@ def own_task(file: Path) -> OwnTask:
         )
     if len(dataset) < task.batchsz:
         raise TaskError(f"{file}: the data set has {len(dataset)} samples and a batch {task.batchsz}")
-    steps = steps_of(file, Plan(task.batchsz, task.batchsz))
+    steps = task.steps(Plan(task.batchsz, task.batchsz))
+    _check_sent(file, dataset, "dataset()")
+    _check_sent(file, steps.collate, "collate")
     with own_errors(file):
         batch = steps.collated(steps.indices(0))
-    for thing, name in ((dataset, "dataset()"), (steps.collate, "collate"), (batch, "a batch")):
-        if fault := cannot_be_sent(thing, name):
-            raise TaskError(f"{file}: {fault}")
+    _check_sent(file, batch, "a batch")
     leaves = tree_leaves(batch)
+    if any(isinstance(each, Tensor) and each.device.type != "cpu" for each in leaves):
+        raise TaskError(
+            f"{file}: samples lie on a GPU, where workers cannot make them; keep them on the CPU: loss() "
+            "gets the batch on the device"
+        )
     cuttable = all(isinstance(each, Tensor) and [*each.shape[:1]] == [task.batchsz] for each in leaves)
-    return replace(task, cuttable=cuttable)
+    reads_apart = bool(cannot_be_sent(dataset, "dataset()"))
+    if reads_apart:
+        _load_dataset.cache_clear()  # this one was read
+    return replace(task, cuttable=cuttable, reads_apart=reads_apart)
+
+
+def _check_sent(file: Path, thing: object, name: str) -> None:
+    if fault := cannot_be_sent(thing, name):
+        raise TaskError(f"{file}: {fault}")
 
 
 def own_default(file: Path) -> dict[str, Any]:
@@ -302,6 +329,10 @@ def as_raised(items: Iterator[T]) -> Iterator[T]:
         yield from items
     except TaskError as error:
         raise TaskError(str(error).rpartition("TaskError: ")[2]) from error
+    except DeviceError as error:
+        raise DeviceError(
+            "a loader worker was killed: memory is short, or shared memory (a container's --shm-size)"
+        ) from error
 
 
 def _listed() -> str:

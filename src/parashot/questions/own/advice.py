@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,8 +19,15 @@ STRATEGY_RANKS = {"serial": 1, "dp": 1}
 DTYPES = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 """What autocast is told."""
 
+WRAPS = {
+    "dp": "network = torch.nn.DataParallel(network)  # on GPUs",
+    "ddp": "network = torch.nn.parallel.DistributedDataParallel(network)",
+    "fsdp": "torch.distributed.fsdp.fully_shard(network)",
+}
+"""Line that makes a network train by a strategy."""
+
 BY_HAND = """\
-gradients = [each.grad for each in network.parameters()]  # after backward
+gradients = [each.grad for each in network.parameters() if each.grad is not None]  # after backward
 flat = torch.nn.utils.parameters_to_vector(gradients)
 torch.distributed.all_reduce(flat.div_({ranks}))
 torch.nn.utils.vector_to_parameters(flat, gradients)"""
@@ -94,40 +102,50 @@ def advise_own(results: OwnResults) -> OwnAdvice | None:
 
 
 def to_copy(way: OwnWay, gpus: bool) -> list[str]:
-    """Lines of PyTorch that train in this way, each rank reading its share of a batch."""
+    """Lines of PyTorch that train in this way, as a script has them; each rank reads its share of a batch."""
     ranks, device = STRATEGY_RANKS.get(way.strategy, way.replicas), "cuda" if gpus else "cpu"
-    wraps = {
-        "dp": "network = torch.nn.DataParallel(network)  # on GPUs",
-        "ddp": "network = torch.nn.parallel.DistributedDataParallel(network)",
-        "fsdp": "torch.distributed.fsdp.fully_shard(network)",
-        "allreduce": BY_HAND.format(ranks=ranks),
-    }
     dtype = DTYPES.get(way.precision)
     kept = " ".join(f"{name}={value}" for name, value in as_environment().items())
     lines = {
         f"export {kept}  # in the shell: the C library keeps freed memory": way.keep_memory,
-        f"torchrun --nproc-per-node {ranks} YOUR_SCRIPT.py": ranks > 1,
+        **dict.fromkeys(_begin(way, ranks, gpus), ranks > 1),
+        "torch.manual_seed(0)  # all ranks make the same network": way.strategy in ("allreduce", "fsdp"),
         _loader(way, ranks): True,
         "network = network.to(memory_format=torch.channels_last)": way.channels_last,
         f"network.compile(mode={way.compile!r})": way.compile != DEFAULTS["compile"],
-        **dict.fromkeys(wraps.get(way.strategy, "").splitlines(), True),
+        WRAPS.get(way.strategy, ""): way.strategy in WRAPS,
         "optimizer = YOUR_OPTIMIZER(..., fused=True)": way.fused,
         'torch.set_float32_matmul_precision("high")': way.precision == "tf32",
         f'with torch.autocast("{device}", {dtype}):  # around the loss': dtype is not None,
         f'scaler = torch.amp.GradScaler("{device}")  # for backward and step': way.precision == "fp16",
+        **dict.fromkeys(BY_HAND.format(ranks=ranks).splitlines(), way.strategy == "allreduce"),
+        "torch.distributed.destroy_process_group()  # at the end": ranks > 1,
     }
     return [line for line, applies in lines.items() if applies]
 
 
+def _begin(way: OwnWay, ranks: int, gpus: bool) -> list[str]:
+    """Start a process for each rank, and share the samples out."""
+    own_device = 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'
+    return [
+        f"torchrun --nproc-per-node {ranks} YOUR_SCRIPT.py",
+        f'torch.distributed.init_process_group("{"nccl" if gpus else "gloo"}")',
+        own_device if gpus else f"torch.set_num_threads({way.threads_per_replica})",
+        "sampler = torch.utils.data.DistributedSampler(dataset)  # in each epoch: sampler.set_epoch(epoch)",
+    ]
+
+
 def _loader(way: OwnWay, ranks: int) -> str:
     """The call of `DataLoader`, of one rank."""
-    arguments = [f"batch_size={way.batchsz // ranks}", f"num_workers={way.workers // ranks}"]
+    share = math.ceil(way.batchsz / ranks)
+    arguments = [f"batch_size={share}", f"num_workers={math.ceil(way.workers / ranks)}"]
     if way.workers:
         arguments += [f"prefetch_factor={way.prefetch}", "persistent_workers=True"]
     if way.pin_memory:
         arguments.append("pin_memory=True")
-    arguments.append("sampler=DistributedSampler(dataset)" if ranks > 1 else "...")
-    return f"DataLoader(dataset, {', '.join(arguments)})"
+    arguments.append("sampler=sampler" if ranks > 1 else "...")
+    timed = "" if share * ranks == way.batchsz else f"  # {share * ranks} per step; {way.batchsz} were timed"
+    return f"DataLoader(dataset, {', '.join(arguments)}){timed}"
 
 
 def _simplest_first(ways: Sequence[OwnWay]) -> list[str]:

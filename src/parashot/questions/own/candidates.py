@@ -100,9 +100,12 @@ def _unable(name: str, task: OwnTask, parallel: ParallelParams, fitted: Placemen
 
 
 def worker_counts(ranks: int) -> Iterator[int]:
-    """Numbers of workers of a machine: none, one for each rank, T/2 and T of T hardware threads."""
+    """Numbers of workers of a machine: none, one for each rank, T/2 and T of T hardware threads.
+
+    As many for every rank.
+    """
     threads = usable_threads()
-    yield from sorted({0, ranks, max(ranks, threads // 2), max(ranks, threads)})
+    yield from sorted({0, *(ranks * max(1, count // ranks) for count in (ranks, threads // 2, threads))})
 
 
 def own_precisions(device_type: str) -> list[str]:
@@ -122,7 +125,7 @@ def refinements(way: OwnWay, task: Task, device_type: str, *, compiling: bool) -
         network = task.network()
         if any(each.dim() == 4 for each in network.parameters()):
             found.append(renamed(way, channels_last=True))
-        if "fused" in task.optimizer(network).defaults:
+        if "fused" in getattr(task.optimizer(network), "defaults", {}):
             found.append(renamed(way, fused=True))
     found += [renamed(way, workers=count) for count in _other_worker_counts(way)]
     if way.workers:

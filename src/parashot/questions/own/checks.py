@@ -37,11 +37,17 @@ from parashot.questions.strategies.equality import base_gradient, difference, gr
 from parashot.questions.ways.measure import for_ways
 from parashot.questions.ways.records import Way
 from parashot.task import Plan
-from parashot.tasks.own import OwnTask, StepsOfDataset, as_raised, own_errors, steps_of
+from parashot.tasks.own import OwnTask, StepsOfDataset, as_raised, own_errors
 from parashot.tasks.packed import pack
 
 SAME = 1e-6
 """Largest relative difference of float64 gradients that is rounding: sums in another order."""
+
+NEARLY = 1e-3
+"""The same in float32, of a network that cannot run in float64."""
+
+PLAIN_STEP = StepOptions(channels_last=False)
+"""As scripts compute it: some networks cannot have their maps in another memory order."""
 
 COMPARED = 4
 """Samples per replica whose gradient is compared first: a whole batch in float64 can take minutes."""
@@ -75,7 +81,7 @@ class Compared:
     gradients: of each strategy but those that are skipped. repeats: whether one process computes the same
     gradient twice. same_samples: whether all ranks read the same ones at the same places. comparable: whether
     there is a gradient to compare with. differs_besides_norm: whether a gradient differs even where batch
-    norm uses its running statistics.
+    norm uses its running statistics. exact: whether they were computed in float64.
     """
 
     gradients: list[GradientCheck] = field(default_factory=list)
@@ -84,11 +90,17 @@ class Compared:
     same_samples: bool = True
     comparable: bool = True
     differs_besides_norm: bool = False
+    exact: bool = True
+
+    @property
+    def rounding(self) -> float:
+        """Largest difference that is none."""
+        return SAME if self.exact else NEARLY
 
     @property
     def differing(self) -> list[str]:
         """Strategies whose gradient is not that of one process."""
-        return [each.strategy for each in self.gradients if each.difference > SAME]
+        return [each.strategy for each in self.gradients if each.difference > self.rounding]
 
 
 @dataclass(frozen=True)
@@ -130,7 +142,7 @@ def first_step(context: Context, task: OwnTask, parallel: ParallelParams) -> Fir
     """
     marks: list[ReferenceType[Any]] = []
     with own_errors(task.file):
-        strategy = build_strategy("serial", task, StepOptions(), context, parallel)
+        strategy = build_strategy("serial", task, PLAIN_STEP, context, parallel)
         plan = strategy.plan(STEPS * task.batchsz, task.batchsz, context)
         batch, *later = task.ready_batches(plan, STEPS, context)
         strategy.network.train()
@@ -192,7 +204,7 @@ def repeats_in_workers(task: OwnTask) -> bool:
     PyTorch seeds itself, NumPy and Python in every worker. A generator of the data set's own, or of the
     file's, is copied into each as it is.
     """
-    steps = steps_of(task.file, Plan(task.batchsz, task.batchsz))
+    steps = task.steps(Plan(task.batchsz, task.batchsz))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of fewer cores than workers, and of forking a process with threads
         loader = DataLoader(Readings(steps), batch_size=None, sampler=range(2), num_workers=2)
@@ -205,7 +217,7 @@ def _digests(task: OwnTask) -> list[bytes]:
 
     What PyTorch, NumPy and Python draw at random is seeded.
     """
-    steps = steps_of(task.file, Plan(task.batchsz, task.batchsz), random=False)
+    steps = replace(task, random=False).steps(Plan(task.batchsz, task.batchsz), read_here=True)
     count = len(steps.dataset)
     with own_errors(task.file):
         once, again = ([_digest(steps, index) for index in (0, count // 2, count - 1)] for _ in range(2))
@@ -269,24 +281,31 @@ def _compared(
     shared = {each.strategy: each for each in ways if each.strategy != "serial"}
     if not shared:
         return Compared()
-    base, reason = dict[str, Tensor](), ""
-    if context.is_main:
+    base, reason, exact = dict[str, Tensor](), "", True
+    # on GPUs in all ranks: one that fails where another goes on would end both
+    for exact in (True, False) if context.is_main or context.device.type == "cuda" else ():
         try:
-            base = base_gradient("serial", task, context.alone(), parallel)
-        except Exception as error:
+            base = base_gradient("serial", task, context.alone(), parallel, PLAIN_STEP, exact=exact)
+            reason = ""
+            break
+        except Exception as error:  # a network may mix in float32, which does not go with float64
             reason = one_line(error)
-    if reason := from_all_ranks(reason, context, control)[0]:
+    told = from_all_ranks((reason, exact), context, control)
+    reason, exact = told[0]
+    if reason:
         raise TaskError(reason)
+    unable = next((each for each, _ in told if each), "")
     largest = max((float(each.abs().max()) for each in base.values()), default=0.0)
     if not from_all_ranks(0 < largest < math.inf, context, control)[0]:
         return Compared(comparable=False)
-    found = Compared()
+    found = Compared(exact=exact)
     for way in shared.values():
         wait_for_all(control)
-        mine, reason = context.taking_part(STRATEGIES[way.strategy].processes(way.replicas)), ""
-        if mine is not None:
+        processes = STRATEGIES[way.strategy].processes(way.replicas)
+        mine, reason = context.taking_part(processes), unable if processes > 1 else ""
+        if mine is not None and not reason:
             try:
-                moved = gradient(way.strategy, task, mine, parallel)
+                moved = gradient(way.strategy, task, mine, parallel, PLAIN_STEP, exact=exact)
             except PeerError:
                 raise
             except Exception as error:
@@ -298,8 +317,8 @@ def _compared(
             found.gradients.append(GradientCheck(way.strategy, difference(moved, base)))
     if not found.differing:
         return found
-    again = base_gradient("serial", task, context.alone(), parallel)
-    return replace(found, repeats=difference(again, base) <= SAME)
+    again = base_gradient("serial", task, context.alone(), parallel, PLAIN_STEP, exact=exact)
+    return replace(found, repeats=difference(again, base) <= found.rounding)
 
 
 def in_words(first: FirstStep, compared: Compared, same_in_workers: bool = False) -> list[str]:
@@ -326,10 +345,13 @@ def in_words(first: FirstStep, compared: Compared, same_in_workers: bool = False
             "dataset() returns other samples in another process, so that ranks read some twice and others "
             "never: sort them, or seed what shuffles them"
         )
-    if not compared.comparable:
+    if not compared.exact:
         said.append(
-            "the gradient of the first step is 0 or not finite in float64: strategies were not compared"
+            "the network does not run in float64: gradients were compared in float32, where differences of "
+            f"up to {NEARLY:g} are rounding"
         )
+    if not compared.comparable:
+        said.append("the gradient of the first step is 0 or not finite: strategies were not compared")
     if differing := ", ".join(compared.differing):
         said.append(f"the gradient by {differing} is not that of one process: {_cause(first, compared)}")
     return said

@@ -7,6 +7,7 @@ no memory, data or time is left for more; each size is measured by a launch of i
 from __future__ import annotations
 
 import resource
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -93,14 +94,14 @@ def parts_of(way: str, events: Sequence[FunctionEvent], start_seconds: float) ->
 @contextmanager
 def _forward_annotated(module: nn.Module) -> Iterator[None]:
     """Within it, the profiler shows forward passes of `module`."""
-    annotations = []
+    here = threading.local()  # torch.nn.DataParallel calls it in several threads
 
     def begin(*_: object) -> None:
-        annotations.append(record_function(_FORWARD))
-        annotations[-1].__enter__()
+        here.annotation = record_function(_FORWARD)
+        here.annotation.__enter__()
 
     def end(*_: object) -> None:
-        annotations.pop().__exit__(None, None, None)
+        here.annotation.__exit__(None, None, None)
 
     hooks = [module.register_forward_pre_hook(begin), module.register_forward_hook(end)]
     try:
@@ -135,9 +136,9 @@ def measure_sizes(
         try:
             measured = launch_apart(size_rank, fitted, processes, trainings, larger)
         except ParashotError as error:
-            if not did_not_fit(error):
-                raise
-            return f"{size} samples do not fit in memory"
+            if did_not_fit(error):
+                return f"{size} samples do not fit in memory"
+            return f"a step of {size} samples fails: {error}"
         assert measured is not None  # this is no rank of torchrun
         seconds, memory, all_bytes = measured
         rows.append(SizeRow(size, seconds, memory, time.monotonic() - begin))

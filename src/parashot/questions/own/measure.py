@@ -24,11 +24,11 @@ from parashot.progress import span
 from parashot.questions.own.advice import advise_own
 from parashot.questions.own.candidates import candidates, refined, refinements, renamed
 from parashot.questions.own.checks import check_own
-from parashot.questions.own.closer import did_not_fit, measure_sizes, parts_rank
-from parashot.questions.own.records import PLAIN, OwnResults, OwnWay, SizeRow, StepParts
+from parashot.questions.own.closer import measure_sizes, parts_rank
+from parashot.questions.own.records import PLAIN, OwnResults, OwnWay, SizeRow, SkippedWay, StepParts
 from parashot.questions.own.search import READY_SHARE, Found, better_half, search_rank
-from parashot.questions.ways.measure import Training, by_variables, for_ways, time_ways
-from parashot.questions.ways.records import WayBlock
+from parashot.questions.ways.measure import FAILED, Training, by_variables, for_ways, time_ways
+from parashot.questions.ways.records import FailedWay, WayBlock
 from parashot.records import read_rows
 from parashot.tasks.own import OwnTask, load_dataset, own_task
 
@@ -65,7 +65,7 @@ class OwnTrainings:
             compile=way.compile,
             channels_last=way.channels_last,
         )
-        return Training(task, options, self.parallel, way.prefetch * way.workers)
+        return Training(task, options, self.parallel, way.prefetch)
 
 
 def measure_own(file: Path, budget_seconds: float) -> OwnResults:
@@ -101,12 +101,12 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
             with full_memory_named(task):
                 found = measurement.search()
                 measurement.finals(found, measurement.refine(found))
-                measurement.look_closer()
+            measurement.look_closer()
         except KeyboardInterrupt:
             measurement.stopped = True
         return replace(
             measurement.results(),
-            skipped=(*listed.skipped, *checked.skipped),
+            skipped=(*listed.skipped, *checked.skipped, *measurement.failed()),
             checks=checked.gradients,
             warnings=(*checked.warnings, *measurement.warnings),
         )
@@ -147,7 +147,7 @@ class Measurement:
         self.launch_seconds = max(0.0, found.began - before)
         tried = {each.way for each in found.blocks}
         self.ways = [each for each in ways if each.way in tried]
-        if untried := len(ways) - len(self.ways):
+        if untried := len(ways) - len(tried | {each.strategy for each in self.failed()}):
             enough = self.checked_seconds + len(ways) * found.ready_seconds / READY_SHARE / SEARCH_SHARE
             more = self.checked_seconds + self.budget_seconds + 60
             self.warnings.append(
@@ -182,8 +182,14 @@ class Measurement:
             return best
         self.ways += changed
         bench = replace(self.trainings.parallel.bench, launches=1, blocks=REFINE_ROUNDS)
-        self._time([best, *changed], bench, "refining")
-        return refined(best, changed, self._blocks("refining"))
+        try:
+            self._time([best, *changed], bench, "refining")
+        except DeviceError as error:  # a process was lost; a step that fails leaves its way out
+            self.warnings.append(f"the best way was not refined ({error})")
+            return best
+        blocks = self._blocks("refining")
+        timed = {each.way for each in blocks}
+        return refined(best, [each for each in changed if each.way in timed], blocks)
 
     def finals(self, found: Found, finalists: Sequence[OwnWay]) -> None:
         """Time the last ways against the default: the first of them, in as many rounds as there is time for.
@@ -202,10 +208,10 @@ class Measurement:
         try:
             self._time(chosen, bench, "finals")
         except DeviceError as error:
-            if len(by_variables(chosen)) == 1 or not did_not_fit(error):
+            if len(by_variables(chosen)) == 1:
                 raise
-            self.warnings.append(f"keeping freed memory needs more than there is ({error})")
-            (self.folder / "finals.csv").unlink()
+            self.warnings.append(f"keeping freed memory could not be timed ({error})")
+            (self.folder / "finals.csv").unlink(missing_ok=True)
             self._time(by_variables(chosen)[0], bench, "finals")
 
     def _rounds(self, ways: Sequence[OwnWay], launches: int, found: Found) -> int:
@@ -222,7 +228,10 @@ class Measurement:
         chosen = advice.row.way
         for group in by_variables(_unique(self.ways[0], chosen)):
             placement, processes = for_ways(group, self.placement)
-            self.parts += launch_apart(parts_rank, placement, processes, self.trainings, group) or []
+            try:
+                self.parts += launch_apart(parts_rank, placement, processes, self.trainings, group) or []
+            except DeviceError as error:
+                self.warnings.append(f"where the time of a step goes could not be measured ({error})")
         samples = len(load_dataset(self.trainings.task.file))
         self.no_larger = measure_sizes(
             self.trainings, chosen, samples, self.placement, self._until(1.0), self.sizes.append
@@ -230,7 +239,11 @@ class Measurement:
 
     def results(self) -> OwnResults:
         """What has been measured so far."""
-        search, refining, finals = map(self._blocks, ("search", "refining", "finals"))
+        failed = {each.strategy for each in self.failed()}
+        search, refining, finals = (
+            tuple(each for each in self._blocks(name) if each.way not in failed)
+            for name in ("search", "refining", "finals")
+        )
         timed = {each.way for each in (*search, *refining, *finals)}
         return OwnResults(
             tuple(each for each in self.ways if each.way in timed),
@@ -243,6 +256,12 @@ class Measurement:
             no_larger=self.no_larger,
             stopped=self.stopped,
         )
+
+    def failed(self) -> list[SkippedWay]:
+        """Ways of which a step has failed."""
+        file = self.folder / FAILED
+        rows = read_rows(FailedWay, file) if file.exists() else []
+        return [SkippedWay(name, reason) for name, reason in {each.way: each.reason for each in rows}.items()]
 
     @property
     def placement(self) -> Placement:

@@ -73,9 +73,11 @@ def search_rank(
             for way in Random(passes).sample(left, len(left)):
                 bench = ready.trainings[way.way].parallel.bench
                 steps = steps_of_block(ready.step_seconds[way.way], bench)
-                blocks.append(ready.block(way, steps, 0, passes))
+                if (block := ready.block(way, steps, 0, passes)) is not None:
+                    blocks.append(block)
                 if context.is_main:
                     passing("search: %d ways left, %s", len(left), way.way)
+            left = [each for each in left if each.way in ready.step_seconds]  # without those that have failed
             passes += 1
         left = better_half(left, blocks, finalists)
     ready.close()

@@ -34,8 +34,7 @@ def time_episode_ways(
 def _training(params: Params, packed: Path, way: EpisodeWay) -> Training:
     """The Relation Network on the episodes of `packed`, read and computed in one way."""
     own = computed_as(read_by(params, cast("Backend", way.backend), way.workers), way.computing)
-    in_advance = way.workers * own.loader.prefetch
-    return Training(RelationTask(own, packed), step_options(own.train), own.parallel, in_advance)
+    return Training(RelationTask(own, packed), step_options(own.train), own.parallel, own.loader.prefetch)
 
 
 def read_by(params: Params, backend: Backend, workers: int) -> Params:

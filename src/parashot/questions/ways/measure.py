@@ -6,6 +6,7 @@ Ways of a round run in random order.
 from __future__ import annotations
 
 import gc
+import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from typing import Generic, TypeVar
 
 import torch
 
+from parashot.errors import DeviceError, ParashotError, PeerError, one_line
 from parashot.hardware import usable_memory_bytes
 from parashot.parallel.context import Context, Placement, control_group, wait_for_all
 from parashot.parallel.exchange import from_all_ranks
@@ -28,25 +30,35 @@ from parashot.parallel.strategy import StepOptions, Strategy
 from parashot.params import ParallelParams, StrategyBenchParams
 from parashot.progress import Progress
 from parashot.questions.timed import LoadedSteps, rounds_of_launch, steps_of_block, steps_with_loading
-from parashot.questions.ways.records import Way, WayBlock
+from parashot.questions.ways.records import FailedWay, Way, WayBlock
 from parashot.records import append_row
 from parashot.task import Task
+
+log = logging.getLogger(__name__)
 
 W = TypeVar("W", bound=Way)
 
 
 @dataclass(frozen=True)
 class Training:
-    """What is trained in one way; in_advance: batches that its workers have ready before anyone asks."""
+    """What is trained in one way; prefetch: batches that each worker has ready before anyone asks."""
 
     task: Task
     options: StepOptions
     parallel: ParallelParams
-    in_advance: int
+    prefetch: int
 
 
 Trainings = Callable[[W], Training]
 """The training of each way; pickled to every rank."""
+
+
+FAILED = "failed.csv"
+"""File of ways that were left out, beside a journal of blocks."""
+
+
+class WayError(DeviceError):
+    """A step of a way to train has failed, on one rank or more; all ranks raise it."""
 
 
 class ReadyWays(Generic[W]):
@@ -54,9 +66,10 @@ class ReadyWays(Generic[W]):
 
     Ways that differ in loading alone share one strategy object. Where memory may not hold the networks of all
     of them, each is built when its block begins, in the place of the one before. journal: CSV file that every
-    block is added to when it has been timed. until: when, by the monotonic clock, no further way is made
-    ready; two are in any case, the first of `ways` among them. step_seconds: of each way that is ready, as
-    last timed, alike on all ranks.
+    block is added to when it has been timed; with one, a way that fails is left out and written into
+    `FAILED` beside it, but for the first of `ways`. until: when, by the monotonic clock, no further way is
+    made ready; two are in any case, the first among them. step_seconds: of each way that is ready, as last
+    timed, alike on all ranks. Raises `WayError`.
     """
 
     def __init__(
@@ -68,19 +81,24 @@ class ReadyWays(Generic[W]):
         until: float = math.inf,
     ) -> None:
         self.context, self.control, self.journal = context, control_group(context), journal
+        self.first = ways[0].way
         self.trainings = {way.way: trainings(way) for way in ways}
         kinds = len({way.trained_as for way in ways})
         self.contexts = {count: context.taking_part(count) for count in dict.fromkeys(map(_processes, ways))}
         self.strategies: dict[tuple[object, ...], Strategy | None] = {}
-        self.held = kinds if _fit_together(self.trainings[ways[0].way].task, kinds, context) else 1
+        held = kinds if _fit_together(self.trainings[ways[0].way].task, kinds, context) else 1
+        self.held = min(from_all_ranks(held, context, self.control))  # GPUs may differ
         self.step_seconds: dict[str, float] = {}
         # the most workers first, so that all ranks have the server that theirs are forked from
         most, *others = sorted(ways, key=lambda each: -each.workers)
         for way in {each.way: each for each in (most, ways[0], *others)}.values():
             if len(self.step_seconds) > 1 and self._over(until):
                 break
-            steps = max(1, way.workers)  # a turn of the workers, whose batches may come in a burst
-            self.step_seconds[way.way] = self.timed(way, steps)[0].seconds / steps
+            steps = max(1, _workers_of_rank(way))  # a turn of them, whose batches may come in a burst
+            try:
+                self.step_seconds[way.way] = self.timed(way, steps)[0].seconds / steps
+            except WayError as error:
+                self._leave_out(way, error)
 
     def wait(self) -> None:
         """Wait for all ranks, those that sleep included."""
@@ -95,17 +113,35 @@ class ReadyWays(Generic[W]):
         return self.strategies[way.trained_as]
 
     def timed(self, way: W, steps: int) -> list[LoadedSteps]:
-        """Train so many steps; of each rank that takes part in it. The others sleep."""
+        """Train so many steps; of each rank that takes part in it. The others sleep. Raises `WayError`."""
         self.wait()
-        strategy, training, found = self.strategy(way), self.trainings[way.way], None
-        if strategy is not None:
-            threads, in_advance = way.threads_per_replica, training.in_advance
-            found = steps_with_loading(strategy, training.task, steps, threads=threads, in_advance=in_advance)
-        return [each for each in from_all_ranks(found, self.context, self.control) if each is not None]
+        training, found, reason = self.trainings[way.way], None, ""
+        threads, in_advance = way.threads_per_replica, training.prefetch * _workers_of_rank(way)
+        try:
+            if (strategy := self.strategy(way)) is not None:
+                found = steps_with_loading(
+                    strategy, training.task, steps, threads=threads, in_advance=in_advance
+                )
+        except PeerError:
+            raise
+        except Exception as error:
+            reason = one_line(error)
+            if not isinstance(error, ParashotError | OSError):
+                reason = f"{type(error).__name__}: {reason}"
+        every = from_all_ranks((found, reason), self.context, self.control)
+        if reason := next((each for _, each in every if each), ""):
+            raise WayError(reason)
+        return [each for each, _ in every if each is not None]
 
-    def block(self, way: W, steps: int, launch: int, round_number: int) -> WayBlock:
-        """Time one block; the main rank's clock counts."""
-        ranks = self.timed(way, steps)
+    def block(self, way: W, steps: int, launch: int, round_number: int) -> WayBlock | None:
+        """Time one block; the main rank's clock counts. None where the way has failed, and is left out."""
+        if way.way not in self.step_seconds:
+            return None
+        try:
+            ranks = self.timed(way, steps)
+        except WayError as error:
+            self._leave_out(way, error)
+            return None
         waiting = fmean(each.waiting_seconds for each in ranks)
         memory = sum(each.memory_bytes for each in ranks)
         self.step_seconds[way.way] = ranks[0].seconds / steps
@@ -113,6 +149,17 @@ class ReadyWays(Generic[W]):
         if self.journal is not None and self.context.is_main:
             append_row(self.journal, WayBlock, found)
         return found
+
+    def _leave_out(self, way: W, error: WayError) -> None:
+        """Go on without a way, if that is possible."""
+        if self.journal is None or way.way == self.first:
+            raise error
+        self.step_seconds.pop(way.way, None)
+        if (strategy := self.strategies.pop(way.trained_as, None)) is not None:
+            strategy.close()
+        if self.context.is_main:
+            log.warning("%s is left out: %s", way.way, error)
+            append_row(self.journal.with_name(FAILED), FailedWay, FailedWay(way.way, str(error)))
 
     def _over(self, until: float) -> bool:
         """Whether the main rank's clock is past `until`."""
@@ -199,6 +246,11 @@ def _processes(way: Way) -> int:
     return STRATEGIES[way.strategy].processes(way.replicas)
 
 
+def _workers_of_rank(way: Way) -> int:
+    """Workers of a rank, of those of the machine; some ranks may have one less."""
+    return math.ceil(way.workers / _processes(way))
+
+
 def ways_rank(
     context: Context,
     trainings: Trainings[W],
@@ -215,7 +267,8 @@ def ways_rank(
         # as many steps of every way, and the same order on every rank
         steps = steps_of_block(min(ready.step_seconds.values()), bench)
         for way in Random(round_number).sample(ways, len(ways)):
-            blocks.append(ready.block(way, steps, number, round_number))
+            if (block := ready.block(way, steps, number, round_number)) is not None:
+                blocks.append(block)
         if context.is_main:
             progress(round_number + 1)
     ready.close()

@@ -94,6 +94,14 @@ class EpisodeWay(Way):
 
 
 @record
+class FailedWay:
+    """A way to train of which a step has failed."""
+
+    way: str
+    reason: str
+
+
+@record
 class WayBlock:
     """One timed block of training steps that load their batches; rounds count on over the launches."""
 
