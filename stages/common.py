@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
-from parashot.command import guarded
+from parashot.command import guarded, output
 from parashot.errors import ParamsError
 from parashot.hardware import inspect_hardware
 from parashot.knobs import select
@@ -37,6 +36,7 @@ PARAMS, GRAPH = Path("params.yaml"), Path("dvc.yaml")
 LAUNCHERS = {"DVC_STAGE", "TORCHELASTIC_RUN_ID"}
 """Variables by which a stage is known to be started by DVC or by torchrun."""
 CODE = ("src", "stages", "params.yaml", "dvc.yaml")
+CHANGES = ("git", "status", "--porcelain", "--untracked-files=no", "--")
 
 
 def stage(main: Callable[[], object]) -> None:
@@ -85,19 +85,10 @@ def tags() -> dict[str, str]:
     return {
         "dvc.stage": os.environ.get("DVC_STAGE", ""),
         "dvc.experiment": os.environ.get("DVC_EXP_NAME", ""),
-        "git.commit": git("rev-parse", "HEAD"),
-        "git.dirty": str(bool(git("status", "--porcelain", "--untracked-files=no", "--", *CODE))).lower(),
+        "git.commit": output(Path(), "git", "rev-parse", "HEAD"),
+        "git.dirty": str(bool(output(Path(), *CHANGES, *CODE))).lower(),
         "hardware": str(machine),
     }
-
-
-def git(*arguments: str) -> str:
-    """Return the output of git, empty where there is no git or it fails."""
-    try:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
-    except OSError:
-        return ""
-    return done.stdout.strip()
 
 
 def root() -> Path:

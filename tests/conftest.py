@@ -40,17 +40,10 @@ LONGEST_FIRST = (
 )
 """Where tests begin that take long, so that no worker is left alone with them at the end."""
 
-SLOW = (
-    "tests/sweep/test_sweep_ray.py",
-    "tests/train/test_train_elastic.py::test_killed_ranks",
-)
-"""Files and tests that are slow as a whole, besides those that are marked so one by one."""
-
 SLOW_SECONDS = 900
 """Time-out of a slow test that sets none itself."""
 
 
-@pytest.hookimpl(tryfirst=True)  # before `-m "not slow"` is applied
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put what takes long first, and give slow tests the time they take."""
 
@@ -60,8 +53,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     items.sort(key=turn)
     for item in items:
-        if item.nodeid.startswith(SLOW):
-            item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_SECONDS))
 

@@ -28,6 +28,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in [*KEPT, *(each for names in GONE.values() for each in names)]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "params.yaml").write_text("batchsz_study: {}")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -58,6 +59,6 @@ def test_elsewhere_and_of_another_kind_it_touches_nothing(
     before = there(here)
     assert main(["clean", "everything", "--yes"]) == 2
     assert there(here) == before
-    (here / "dvc.yaml").unlink()
+    (here / "params.yaml").write_text("training: {}")  # a project of the user's own
     assert main(["clean", "--yes"]) == 2
-    assert there(here) == before - {"dvc.yaml"} and "no dvc.yaml here" in capsys.readouterr().err
+    assert there(here) == before and "no study here" in capsys.readouterr().err

@@ -30,6 +30,8 @@ def sent(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
         log.info("something to keep")
         progress(3)
         passing("100%% of a long word: %s", "x" * 300)
+        handler.end()
+        stream.write("an answer\n")
     finally:
         log.setLevel(before)
         log.removeHandler(handler)
@@ -39,14 +41,16 @@ def sent(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_a_terminal_sees_one_line_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     text = sent(Terminal(), monkeypatch)
-    kept, end, word = (each.split("\r\x1b[K")[-1] for each in text.removesuffix("\n").split("\n"))
+    lines = text.removesuffix("\n").split("\n")
+    kept, end, word, answer = (each.split("\r\x1b[K")[-1] for each in lines)
+    assert answer == "an answer"
     assert kept == "something to keep" and end.startswith("bench: 3 rounds in ")
     assert word.startswith("100% of a long word: xxx") and len(word) == 79
     assert "bench: round 1 of 3, " in text and text.endswith("\n")
 
 
 def test_elsewhere_only_what_it_ends_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept, end = sent(io.StringIO(), monkeypatch).splitlines()
+    kept, end, _ = sent(io.StringIO(), monkeypatch).splitlines()
     assert kept == "something to keep" and end.startswith("bench: 3 rounds in ")
 
 

@@ -1,12 +1,15 @@
-"""End of a stage or of a command line: an exit status, and one line for an error that the user can mend."""
+"""End of a stage or of a command line, in one line for an error that the user can mend; other programs."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from parashot.errors import ParashotError, UsageError, one_line
+from parashot.progress import end_line
 
 OF_STUDY = {"hydra", "ruamel", "safetensors"}
 """Libraries that extra `study` brings, and that are imported where they are used."""
@@ -24,14 +27,25 @@ def guarded(run: Callable[[], object]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (ParashotError, OSError) as error:
+        end_line()
         print(f"error: {one_line(error)}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
     except (RuntimeError, MemoryError, ModuleNotFoundError) as error:
         if (advice := _advice(error)) is None:
             raise
+        end_line()
         print(f"error: {advice}", file=sys.stderr)
         return 1
     return 0
+
+
+def output(folder: Path, *command: str) -> str:
+    """What a program run in `folder` prints; empty where it is not there, fails or hangs."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def _advice(error: Exception) -> str | None:

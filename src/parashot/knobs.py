@@ -14,6 +14,9 @@ from parashot.files import replacing_file
 from parashot.params import Params, load_params
 from parashot.parsing import Value, allowed, keys
 
+WIDTH = 10_000
+"""Of lines of YAML, so that none is wrapped."""
+
 
 def knobs(kind: Any = None, prefix: str = "") -> dict[str, str]:
     """Return every knob by its dotted key, in order, with what it may be in words."""
@@ -70,7 +73,9 @@ def write_settings(path: Path, settings: Mapping[str, Value]) -> None:
     """
     from ruamel.yaml import YAML  # as `dvc exp run -S` writes it
 
+    load_params(path)  # whose faults are one line; those of ruamel are not
     yaml = YAML()
+    yaml.preserve_quotes, yaml.width = True, WIDTH
     tree = yaml.load(path)
     with replacing_file(path) as temporary:
         yaml.dump(apply(tree, settings), temporary)

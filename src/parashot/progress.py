@@ -35,6 +35,13 @@ def passing(text: str, *arguments: object) -> None:
     log.info(text, *arguments, extra={"passing": True})
 
 
+def end_line() -> None:
+    """End the line that is open, before anything else is printed."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, OneLine):
+            handler.end()
+
+
 def span(seconds: float) -> str:
     """Return a time in words: whole seconds, whole minutes, or hours."""
     if seconds < 100:
@@ -66,9 +73,13 @@ class OneLine(logging.StreamHandler[TextIO]):
         text = super().format(record)
         return text[: shutil.get_terminal_size().columns - 1] if self.terminator == "" else text
 
-    def close(self) -> None:
+    def end(self) -> None:
         """End the line that is open."""
         if self._open:
             self._open = False
             self.stream.write("\n")
+            self.stream.flush()
+
+    def close(self) -> None:
+        self.end()
         super().close()

@@ -91,4 +91,7 @@ def test_the_order_of_classes_and_pictures_is_kept(network: RelationNetwork) -> 
 def test_too_little_to_choose_from(network: RelationNetwork, shots: dict[str, list[np.ndarray]]) -> None:
     with pytest.raises(DataError):
         Classifier(network, shots, "cpu")
+
+
+def test_no_pictures_have_no_scores(network: RelationNetwork) -> None:
     assert Classifier(network, {"a": squares(1), "b": squares(1, 3)}, "cpu").scores([]).shape == (0, 2)

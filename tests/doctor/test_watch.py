@@ -32,7 +32,7 @@ def test_it_tells_a_slow_loader_from_slow_computing() -> None:
     for _ in watch(range(4), tell=told.append):
         sleep(0.02)
     assert "waiting for data (3 steps)" in told[0] and "the loader is the bottleneck" in told[1]
-    assert "0% waiting" in told[2] and "computing is the bottleneck" in told[3]
+    assert "computing is the bottleneck" in told[3]
 
 
 def test_it_reports_every_so_often_and_at_the_end() -> None:
@@ -42,6 +42,14 @@ def test_it_reports_every_so_often_and_at_the_end() -> None:
     assert [each.partition("(")[2] for each in told[::2]] == ["2 steps)", "4 steps)", "6 steps)"]
     list(watch(loader, every=4, tell=told.append))
     assert [each.partition("(")[2] for each in told[6::2]] == ["4 steps)", "6 steps)"]
+
+
+def test_a_loop_that_is_left_early_is_reported() -> None:
+    told: list[str] = []
+    for each in watch(range(9), every=0, tell=told.append):
+        if each == 4:
+            break
+    assert "(4 steps)" in told[0]
 
 
 def test_what_to_try_depends_on_the_loader() -> None:

@@ -9,6 +9,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 
 from parashot.command import guarded
+from parashot.lifetime import end_in_order
 from parashot.plain import did_you_mean
 
 PARAMS, PIPELINE, REPORT = Path("params.yaml"), Path("dvc.yaml"), Path("parashot-report")
@@ -17,6 +18,9 @@ TRAINING = "training"
 
 REMOVED = {"checkpoints": [".scratch"], "mlflow": ["mlflow.db*", "mlruns/*"]}
 """Patterns of what each kind of `parashot clean` removes."""
+
+SWEEPS = Path("results/sweep")
+"""Where the study's own stage `publish` looks for runs of `parashot sweep`."""
 
 LARGEST = 2**31 - 1
 """Of whole numbers, here as in params.yaml."""
@@ -29,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words and not words[0].startswith("-") and words[0] not in COMMANDS:
         whole.error(f"there is no command {words[0]}; {did_you_mean(words[0], COMMANDS)}".rstrip("; "))
     command = whole.parse_args(words)
+    end_in_order()
     return guarded(lambda: import_module(f"parashot.cli.{command.command}").run(command))
 
 
@@ -165,8 +170,8 @@ def _sweep(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--recipe", metavar="NAME", help="recipe whose knobs replace those of params.yaml")
     parser.add_argument("--strategy", metavar="NAME", default="serial", help="strategy of every run (serial)")
     parser.add_argument("--address", metavar="HOST:PORT", help="a running Ray cluster; default: this machine")
-    out = Path("results/sweep")
-    parser.add_argument("--out", metavar="DIR", type=Path, default=out, help=f"folder of results ({out})")
+    said = f"folder of results ({SWEEPS})"
+    parser.add_argument("--out", metavar="DIR", type=Path, default=SWEEPS, help=said)
     _counts(
         parser,
         ("cpus-per-run", 1, 1, "hardware threads of each run"),

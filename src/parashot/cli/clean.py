@@ -7,15 +7,16 @@ import json
 import shutil
 from pathlib import Path
 
-from parashot.cli import PIPELINE, REMOVED
+from parashot.cli import REMOVED
+from parashot.cli.shared import is_study
 from parashot.errors import UsageError
 
 
 def run(command: argparse.Namespace) -> None:
     """List what the kinds remove, and remove it where that was asked for."""
     root = Path.cwd()
-    if not (root / PIPELINE).exists():
-        raise UsageError(f"{root}: no dvc.yaml here; run it in the folder of the project")
+    if not is_study():
+        raise UsageError(f"{root}: no study here; run it in the folder of the study")
     for kind in command.kinds:
         if kind not in REMOVED:
             raise UsageError(f"{kind}: not one of {', '.join(REMOVED)}")
@@ -23,7 +24,7 @@ def run(command: argparse.Namespace) -> None:
     found = sorted(each for pattern in patterns for each in root.glob(pattern) if each.name != ".gitkeep")
     names = [str(place.relative_to(root)) for place in found]
     for place in found if command.yes else []:
-        shutil.rmtree(place) if place.is_dir() else place.unlink()
+        shutil.rmtree(place) if place.is_dir() and not place.is_symlink() else place.unlink()
     if command.json:
         print(json.dumps({"removed": command.yes, "files": names}, indent=2))
         return

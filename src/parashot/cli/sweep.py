@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from parashot.cli import PARAMS
+from parashot.cli import PARAMS, SWEEPS
 from parashot.cli.shared import tell
 from parashot.errors import DeviceError
 from parashot.parsing import read_yaml
@@ -41,7 +41,8 @@ def run(command: argparse.Namespace) -> None:
         print(json.dumps({"runs": [_tree(each) for each in outcomes]}, indent=2))
     else:
         print(_table(outcomes, [key for key, values in choices.items() if len(values) > 1]), end="")
-    tell(f"results: {command.out}/RUN; `python -m stages.publish` brings them into MLflow")
+    published = "; `python -m stages.publish` brings them into MLflow" if command.out == SWEEPS else ""
+    tell(f"results: {command.out}/RUN{published}")
     if failed := sum(each.status == "failed" for each in outcomes):
         raise DeviceError(f"{failed} of {len(outcomes)} runs failed; the same command tries them again")
 

@@ -9,7 +9,8 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from parashot.doctor.machine import Check, output
+from parashot.command import output
+from parashot.doctor.machine import Check
 from parashot.params import DataParams, Params
 from parashot.questions.text import size
 
@@ -46,7 +47,7 @@ def images(root: Path, data: DataParams) -> Check:
         drawn = data.source == "synthetic"
         means = "drawn by a program" if drawn else "downloaded from one of several mirrors"
         return Check("images", data.source, means)
-    if (root / data.archive).exists():
+    if (root / Path(data.archive).expanduser()).exists():
         return Check("images", f"{data.source} in {data.archive}", "read from there")
     fix = "correct data.archive in params.yaml, or set it to null"
     return Check("images", f"{data.archive} is not there", "stage source would stop", "problem", fix)
@@ -95,7 +96,7 @@ def store(root: Path, experiment: str) -> Check:
     except sqlite3.Error as error:
         found = f"mlflow.db cannot be read ({error})"
     fix = "parashot clean mlflow --yes; `dvc repro` publishes everything again"
-    return Check("MLflow", found, "nothing can be published; results are safe", "problem", fix)
+    return Check("MLflow", found, "nothing can be published; results are safe", "warning", fix)
 
 
 def disk(root: Path, needed: int) -> Check:

@@ -122,7 +122,8 @@ def study_bytes(params: Params, root: Path) -> int:
         images = sum(SPLIT_CLASSES.values()) * data.synthetic.images_per_class
         encoded = images * pixels * _JPEG_BYTES_PER_PIXEL
     elif data.source == "folder" and data.archive:
-        files = [each for each in sorted((root / data.archive).rglob("*")) if each.is_file()]
+        folder = root / Path(data.archive).expanduser()
+        files = [each for each in sorted(folder.rglob("*")) if each.is_file()]
         images, encoded = len(files), float(sum(each.stat().st_size for each in files))
         sizes = set()
         for file in files[:: max(1, len(files) // _SAMPLED_IMAGES)]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -12,6 +11,7 @@ from typing import Literal
 import torch
 from torch import distributed as dist
 
+from parashot.command import output
 from parashot.hardware import inspect_hardware
 from parashot.parallel.abilities import compile_modes, precisions
 from parashot.parallel.context import MOST_CPU_REPLICAS, Placement
@@ -34,15 +34,6 @@ class Check:
     means: str
     verdict: Literal["ok", "warning", "problem"] = "ok"
     fix: str = ""
-
-
-def output(folder: Path, *command: str) -> str:
-    """What a program run in `folder` prints; empty where it is not there, fails or hangs."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def machine_checks() -> list[Check]:
@@ -114,7 +105,8 @@ def gpus(names: tuple[str, ...], driver: bool) -> Check:
 
 def links(topology: str) -> list[Check]:
     """Check how GPUs reach each other, by what `nvidia-smi topo -m` prints."""
-    rows = [line.split() for line in topology.splitlines() if line.startswith("GPU")]
+    lines = (line.split() for line in topology.splitlines() if line.startswith("GPU"))
+    rows = [words for words in lines if "X" in words]  # the header has none
     pairs = {rows[one][1 + other] for one in range(len(rows)) for other in range(one + 1, len(rows))}
     if not pairs:
         return []

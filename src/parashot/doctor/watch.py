@@ -6,13 +6,13 @@ for batch in parashot.watch(loader):
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TypeVar
 
 from parashot.questions.text import counted, percent, seconds
-from parashot.tracking.active import tell_active_run
 
 T = TypeVar("T")
 
@@ -48,22 +48,24 @@ def watch(
         batch = next(batches)
     except StopIteration:
         return
-    while True:
-        begin = perf_counter()
-        yield batch
-        asked = perf_counter()
-        try:
-            batch = next(batches)
-        except StopIteration:
-            break
-        got = perf_counter()
-        found.steps += 1
-        found.seconds += got - begin
-        found.waiting_seconds += got - asked
-        if every is not None and found.steps % every == 0:
+    try:
+        while True:
+            begin = perf_counter()
+            yield batch
+            asked = perf_counter()
+            try:
+                batch = next(batches)
+            except StopIteration:
+                break
+            got = perf_counter()
+            found.steps += 1
+            found.seconds += got - begin
+            found.waiting_seconds += got - asked
+            if every and found.steps % every == 0:
+                _report(found, loader, tell)
+    finally:  # the loop may end early
+        if found.steps and not (every and found.steps % every == 0):
             _report(found, loader, tell)
-    if found.steps and not (every is not None and found.steps % every == 0):
-        _report(found, loader, tell)
 
 
 def _report(found: Waiting, loader: object, tell: Callable[[str], object]) -> None:
@@ -73,7 +75,9 @@ def _report(found: Waiting, loader: object, tell: Callable[[str], object]) -> No
         f"({counted(found.steps, 'step')})"
     )
     tell(to_try(found.share, getattr(loader, "num_workers", None)))
-    tell_active_run({"step_seconds": step, "waiting_share": found.share})
+    mlflow = sys.modules.get("mlflow")  # a script that has not imported it has no active run
+    if mlflow is not None and mlflow.active_run() is not None:
+        mlflow.log_metrics({"step_seconds": step, "waiting_share": found.share})
 
 
 def to_try(share: float, workers: int | None) -> str:

@@ -92,8 +92,8 @@ def opened(store: Store, *, wait: bool = True) -> Iterator[Experiment]:
             found = client.get_experiment_by_name(store.experiment)
             if found is not None and store.uri is None and found.artifact_location != store.artifacts:
                 raise TrackingError(
-                    f"{database} belongs to another place ({found.artifact_location}); delete mlflow.db and "
-                    "mlruns, and `dvc repro` publishes every run again"
+                    f"{database} belongs to another place ({found.artifact_location}); move mlflow.db and "
+                    f"mlruns away. No result is lost, {store.kept}"
                 )
             number = (
                 found.experiment_id if found else client.create_experiment(store.experiment, store.artifacts)
@@ -105,7 +105,7 @@ def opened(store: Store, *, wait: bool = True) -> Iterator[Experiment]:
         reason = re.split(r" \[SQL: | \(Background on ", one_line(error))[0].rpartition("(Caused by ")[2]
         advice = "see whether MLFLOW_TRACKING_URI names a store that works"
         if store.uri is None:
-            advice = "if that does not pass, delete mlflow.db and mlruns"
+            advice = "if that does not pass, move mlflow.db and mlruns away"
         raise TrackingError(
             f"MLflow at {uri} failed: {reason}; {advice}. No result is lost, {store.kept}"
         ) from error
