@@ -6,7 +6,6 @@ plus a little noise of their own where `own` is above 0.
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ import numpy as np
 
 from parashot.knobs import apply
 from parashot.params import ClaimsParams, Params, parse, read_yaml
-from parashot.questions.accuracy.records import EvaluateResult, Evaluation, Training, WarmupRun
+from parashot.questions.accuracy.records import EvaluateResult, Evaluation, Training
 from parashot.questions.batchsz.records import (
     BatchszBlock,
     BatchszResults,
@@ -39,7 +38,7 @@ from parashot.questions.strategies.records import (
 )
 from parashot.questions.ways.records import EpisodeWay, WayBlock
 from parashot.recipes import DEFAULT, load_recipe
-from parashot.records import Hardware, write_result, write_rows
+from parashot.records import Hardware
 from parashot.train.records import Choices, EpisodeAccuracy, HistoryRow, TaskAccuracy, TrainResult
 
 ROUNDS = 9
@@ -424,38 +423,3 @@ def study(**parts: object) -> StudyResults:
         evaluate=evaluation(),
     )
     return replace(whole, **parts)  # type: ignore[arg-type]
-
-
-# --- files ------------------------------------------------------------------------------------------------
-
-
-def write_folder(folder: Path, part: object) -> None:
-    """Write each field of a part of the results to a file of its name."""
-    for name, hint in typing.get_type_hints(type(part)).items():
-        if typing.get_origin(hint) is tuple:
-            write_rows(folder / f"{name}.csv", typing.get_args(hint)[0], getattr(part, name))
-        else:
-            write_result(folder / f"{name}.json", getattr(part, name))
-
-
-def write_study(root: Path, study: StudyResults) -> None:
-    """Write what there is of a study as the stages do."""
-    folder = root / "results"
-    write_result(root / "hardware.json", study.hardware)
-    if study.tune:
-        write_result(folder / "choices.json", study.tune.choices)
-        write_rows(folder / "tune/blocks.csv", TuneBlock, study.tune.blocks)
-    if study.warmup is not None:
-        write_rows(folder / "warmup/runs.csv", WarmupRun, study.warmup)
-    parts = {
-        "loader": study.loader,
-        "strategies": study.strategies,
-        "gain": study.gain,
-        "pretrain": study.pretraining,
-        "batchsz": study.batchsz,
-        "evaluate": study.evaluate,
-        **{f"train/{name}": training for name, training in study.training.items()},
-    }
-    for name, part in parts.items():
-        if part is not None:
-            write_folder(folder / name, part)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import study_builder as build
+from study_files import write_folder, write_study
 
 from parashot.cli import main
 from parashot.cli.shared import study_here
@@ -29,7 +30,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     loading = {("jpeg", 0): 0.3, ("jpeg", 2): 0.2, ("packed", 0): 0.1, ("packed", 2): 0.12}
     loader = build.loader_results({"packed": {0: 0.2, 2: 0.1}}, own=0.0, loading=loading)
     tune = build.tune_results({("split", "fp32"): 0.3, ("split", "bf16"): 0.1}, own=0.0)
-    build.write_study(tmp_path, StudyResults(hardware=inspect_hardware(), tune=tune, loader=loader))
+    write_study(tmp_path, StudyResults(hardware=inspect_hardware(), tune=tune, loader=loader))
     (tmp_path / "reports/figures").mkdir(parents=True)
     for name in ("overview", "batchsz"):
         (tmp_path / f"reports/figures/{name}.png").write_bytes(b"a picture")
@@ -151,7 +152,7 @@ def test_what_holds_something_else_is_left_alone(study: Path, place: str, capsys
 def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Steps of two replicas, and their messages. Returns their folder."""
     folder = tmp_path / "results/strategies"
-    build.write_folder(folder, build.strategy_results(own=0.0))
+    write_folder(folder, build.strategy_results(own=0.0))
     monkeypatch.chdir(tmp_path)
     return folder
 

@@ -19,6 +19,7 @@ from torch import distributed as dist
 
 from parashot.params import Params
 from parashot.parsing import Value
+from parashot.progress import span
 from parashot.questions.batchsz.measure import (
     NOISE_EPISODES,
     _interleaved_blocks,
@@ -28,7 +29,6 @@ from parashot.questions.batchsz.measure import (
 )
 from parashot.questions.batchsz.records import BatchszBlock, BatchszRun, BatchszTraining, GradientSample
 from parashot.questions.batchsz.rows import episode_seconds
-from parashot.questions.text import seconds
 from parashot.questions.timed import TimedStrategy
 from parashot.records import Provenance, read_json, read_rows, read_runs
 from parashot.tasks.relation import RelationTask
@@ -83,7 +83,7 @@ def test_the_baseline_sets_the_limit_at_which_others_are_stopped(studied: Path) 
     assert list(runs) == [*SIZES]
     assert [each.limit_seconds for each in runs.values()] == [LIMIT, None, LIMIT]
     stopped = runs[1]
-    assert (stopped.status, stopped.reason) == ("stopped", f"over the time of batchsz 4, {seconds(LIMIT)}")
+    assert (stopped.status, stopped.reason) == ("stopped", f"over the time of batchsz 4, {span(LIMIT)}")
     assert LIMIT < stopped.seconds <= LIMIT + TICKS * 2 * BASELINE
     assert stopped.seconds == TICKS * stopped.episodes
     assert stopped.projected_seconds == TICKS * BUDGET

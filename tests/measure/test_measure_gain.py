@@ -60,7 +60,7 @@ WAYS = tuple(
 )
 
 
-BENCH = StrategyBenchParams(blocks=7, launches=1, steps=2, seconds=0.5, warmup_steps=1)
+BENCH = StrategyBenchParams(blocks=7, launches=1, steps=2, seconds=0.1, warmup_steps=1)
 
 
 def held_while_timed(context: Context, fit: bool) -> tuple[list[int], set[str]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import study_builder as build
+from study_files import write_study
 
 from parashot.errors import RecordError
 from parashot.questions.ledger import CLAIMS
@@ -37,7 +38,7 @@ EXPORTED = (
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    build.write_study(tmp_path, build.study())
+    write_study(tmp_path, build.study())
     return tmp_path
 
 
@@ -48,7 +49,7 @@ def test_a_study_survives_its_files(tmp_path: Path) -> None:
     several = replace(study.training["dp"], seeds=seeds)
     skipped = build.skipped_training("ddp", "one GPU")
     study = replace(study, training={**study.training, "dp": several, "ddp": skipped})
-    build.write_study(tmp_path, study)
+    write_study(tmp_path, study)
     assert load_results(tmp_path, STRATEGIES) == study
     assert set(load_results(tmp_path, ("dp",)).training) == {"dp"}
 

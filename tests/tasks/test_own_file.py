@@ -165,9 +165,7 @@ def test_a_data_set_may_open_its_file_when_it_is_first_read(tmp_path: Path) -> N
         assert [len(each) for each in batches] == [6, 6]
 
 
-def test_the_top_of_a_file_may_read_arguments_and_not_end_the_program(tmp_path: Path) -> None:
-    parse = "import argparse\nargparse.ArgumentParser().parse_args()\nbatchsz = 6"
-    assert own_task(write_own(tmp_path, "own_arguments", "batchsz = 6", parse)).batchsz == 6
+def test_a_file_that_ends_the_program_is_told_so(tmp_path: Path) -> None:
     ends = write_own(tmp_path, "own_ends", "batchsz = 6", "raise SystemExit(3)\nbatchsz = 6")
     with pytest.raises(TaskError, match=r"own_ends\.py: its top level ends the program \(3\)"):
         own_task(ends)

@@ -214,15 +214,12 @@ def load_file(file: Path) -> ModuleType:
     folder, name = str(file.resolve().parent), file.stem
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    arguments, sys.argv = sys.argv, [str(file)]  # not those of `parashot measure`
     try:
         with own_errors(file):
             module = importlib.import_module(name)
     except SystemExit as error:
         said = f"its top level ends the program ({error}); put what does that into a function"
         raise TaskError(f"{file}: {said}") from error
-    finally:
-        sys.argv = arguments
     if Path(module.__file__ or "").resolve() != file.resolve():
         raise TaskError(f"{file}: Python has another module called {name}; give the file another name")
     missing = [each for each in FUNCTIONS if not callable(getattr(module, each, None))]

@@ -51,7 +51,6 @@ from parashot.questions.batchsz.records import (
 from parashot.questions.batchsz.rows import BatchszRow, batchsz_rows, episode_seconds
 from parashot.questions.runs import Setting, Stage
 from parashot.questions.statistics import Resampling
-from parashot.questions.text import seconds as in_words
 from parashot.questions.timed import TimedStrategy, timed_strategy, train_whole
 from parashot.records import Provenance
 from parashot.task import Batch, Plan, mean_and_ci95
@@ -150,7 +149,7 @@ def _train(context: Context, task: RelationTask, limit: float | None) -> Batchsz
     return BatchszRun(
         batchsz=size,
         status="stopped" if stopped else "ok",
-        reason=f"over the time of batchsz {study.baseline}, {in_words(limit)}" if limit and stopped else "",
+        reason=f"over the time of batchsz {study.baseline}, {span(limit)}" if limit and stopped else "",
         replicas=context.world_size,
         seconds=seconds,
         limit_seconds=limit,
