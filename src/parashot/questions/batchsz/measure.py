@@ -40,7 +40,7 @@ from parashot.parallel.launch import launch
 from parashot.parallel.registry import build_strategy, step_options, unsupported_reason
 from parashot.parallel.strategy import Strategy
 from parashot.params import Params
-from parashot.progress import Progress
+from parashot.progress import Progress, span
 from parashot.questions.batchsz.records import (
     BatchszBlock,
     BatchszResults,
