@@ -278,7 +278,7 @@ def draw_choices(
     if not choices:
         return None
     of, base, filled = said
-    found = listed(f"{choice.label} {ratio(choice.speedup.value)}×" for choice in choices)
+    found = listed(f"{' '.join(choice.label.split())} {ratio(choice.speedup.value)}×" for choice in choices)
     return Drawing(
         name,
         title,
@@ -328,7 +328,8 @@ def round_ratios(base: Rounds, own: Rounds) -> tuple[float, ...]:
 @styled
 def _drawn(choices: Sequence[Choice], heading: str, width: float) -> Figure:
     groups = list(dict.fromkeys(choice.group for choice in choices))
-    height = 0.9 + 0.27 * len(choices) + 0.34 * len(groups) + (0.5 if heading else 0)
+    rows = [max(1.0, 0.65 * len(choice.label.splitlines())) for choice in choices]
+    height = 0.9 + 0.27 * sum(rows) + 0.34 * len(groups) + (0.5 if heading else 0)
     figure, axes = new_axes(height, width)
     across = blended_transform_factory(axes.transAxes, axes.transData)
     ground = {"boxstyle": "square,pad=0.1", "facecolor": LIGHT["paper"], "edgecolor": "none", "alpha": 0.8}
@@ -337,7 +338,10 @@ def _drawn(choices: Sequence[Choice], heading: str, width: float) -> Figure:
     for group, colour in zip(groups, SERIES, strict=False):
         axes.text(0.0, place, f" {group}", transform=across, va="center", bbox=ground, **bold)
         place += 1.05
-        for choice in (each for each in choices if each.group == group):
+        for row, choice in zip(rows, choices, strict=True):
+            if choice.group != group:
+                continue
+            place += (row - 1) / 2
             fill = {} if choice.advised else {"markerfacecolor": LIGHT["paper"]}
             measured(axes, "x", choice.speedup, place, choice.rounds, place + 0.3, colour, **fill)
             weight = "bold" if choice.advised else "normal"
@@ -345,7 +349,7 @@ def _drawn(choices: Sequence[Choice], heading: str, width: float) -> Figure:
             axes.text(1.01, place, said, transform=across, va="center", fontweight=weight)
             places.append(place)
             labels.append(choice.label)
-            place += 1
+            place += (row + 1) / 2
         place += 0.25
     rows_on_y(axes, places, labels, -0.8, place - 0.4)
     axes.axvline(1, color=LIGHT["muted"], linewidth=1.2, zorder=1)

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
+from textwrap import fill
 from typing import Any
 
 from parashot.files import replacing_folder, write_text
@@ -186,13 +187,21 @@ def said_of_workers(results: OwnResults, advice: OwnAdvice) -> str:
     )
 
 
+LABEL = 30
+"""Characters of a line beside a figure."""
+
+
+def _label(way: OwnWay) -> str:
+    return ", ".join([f"{way.strategy} × {way.replicas}", way.loading, way.precision, *way.extras])
+
+
 def _drawing(results: OwnResults, advice: OwnAdvice) -> Drawing | None:
     """The finalists' speedups; None where only the default was left."""
     seconds = step_seconds_by_way(results.finals)
     choices = [
         Choice(
             "Over the default",
-            ", ".join([f"{way.strategy} × {way.replicas}", way.loading, way.precision, *way.extras]),
+            fill(_label(way), LABEL),
             row.speedup,
             round_ratios(seconds[PLAIN], seconds[way.way]),
             way.way == advice.choice.choice,
