@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -294,10 +294,6 @@ class RankStrategy(Strategy):
     def __init__(self, task: Task, options: StepOptions, context: Context, params: Any) -> None:
         if not dist.is_initialized():  # DistributedDataParallel asks a lone process for a group too
             dist.init_process_group(context.placement.backend, store=HashStore(), rank=0, world_size=1)
-        if context.group is None and context.world_size < dist.get_world_size():  # one rank, by itself
-            own = dist.new_group([dist.get_rank()], use_local_synchronization=True)
-            assert isinstance(own, dist.ProcessGroup)
-            context = replace(context, group=own)
         super().__init__(task, options, context, params)
         self.replicas = context.world_size
         processes = "1 process" if self.replicas == 1 else f"{self.replicas} processes"
