@@ -79,6 +79,12 @@ def one_line(error: BaseException) -> str:
     return line(" ".join(str(error).split())) or type(error).__name__
 
 
+def described(error: BaseException) -> str:
+    """Return the message of `error` as one line, after its class where it is not meant for the user."""
+    known = isinstance(error, ParashotError | OSError)
+    return one_line(error) if known else f"{type(error).__name__}: {one_line(error)}"
+
+
 def first_fault(error: ValidationError) -> str:
     """Return the first fault that pydantic found: the place, what is needed there, and what was found."""
     fault = error.errors(include_url=False, include_context=False)[0]

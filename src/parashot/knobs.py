@@ -14,9 +14,6 @@ from parashot.files import replacing_file
 from parashot.params import Params, load_params
 from parashot.parsing import Value, allowed, keys
 
-WIDTH = 10_000
-"""Of lines of YAML, so that none is wrapped."""
-
 
 def knobs(kind: Any = None, prefix: str = "") -> dict[str, str]:
     """Return every knob by its dotted key, in order, with what it may be in words."""
@@ -71,15 +68,21 @@ def write_settings(path: Path, settings: Mapping[str, Value]) -> None:
 
     Raises `ParamsError`, and leaves the file as it was, for a key or a value that is not allowed.
     """
-    from ruamel.yaml import YAML  # as `dvc exp run -S` writes it
-
     load_params(path)  # whose faults are one line; those of ruamel are not
-    yaml = YAML()
-    yaml.preserve_quotes, yaml.width = True, WIDTH
+    yaml = keeping_yaml()
     tree = yaml.load(path)
     with replacing_file(path) as temporary:
         yaml.dump(apply(tree, settings), temporary)
         load_params(temporary)
+
+
+def keeping_yaml() -> Any:
+    """Return a reader and writer of YAML that keeps comments, quotes and long lines."""
+    from ruamel.yaml import YAML  # as `dvc exp run -S` writes it
+
+    yaml = YAML()
+    yaml.preserve_quotes, yaml.width = True, 10_000
+    return yaml
 
 
 def _word(value: Value) -> str:

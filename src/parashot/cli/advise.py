@@ -17,7 +17,7 @@ from parashot.cli.shared import is_study, study_here
 from parashot.errors import ParamsError, RecordError
 from parashot.files import replacing_file
 from parashot.hardware import inspect_hardware
-from parashot.knobs import WIDTH, arguments, write_settings
+from parashot.knobs import arguments, keeping_yaml, write_settings
 from parashot.parsing import read_yaml
 from parashot.questions.study import Study
 from parashot.records import Hardware, read_json
@@ -133,13 +133,10 @@ def write_training(path: Path, way: Mapping[str, Any]) -> None:
 
     Raises `ParamsError`, and leaves the file as it was, where it is no file of sections.
     """
-    from ruamel.yaml import YAML  # as `dvc exp run -S` writes it
-
     plain = read_yaml(path) or {}
     if not isinstance(plain, dict) or not isinstance(plain.get(TRAINING) or {}, dict):
         raise ParamsError(f"{path}: {TRAINING} cannot be a section there; name a YAML file of sections")
-    yaml = YAML()
-    yaml.preserve_quotes, yaml.width = True, WIDTH
+    yaml = keeping_yaml()
     tree = yaml.load(path) or {}
     tree[TRAINING] = tree.get(TRAINING) or {}
     tree[TRAINING].update(training_settings(way))

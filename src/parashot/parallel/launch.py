@@ -19,7 +19,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from torch import distributed as dist
 
-from parashot.errors import DeviceError, ParashotError, PeerError, one_line
+from parashot.errors import DeviceError, PeerError, described, one_line
 from parashot.lifetime import end_with_maker, fork_server
 from parashot.parallel.context import (
     FRESH_STORE,
@@ -197,8 +197,7 @@ def _rank(
     except PeerError:
         raise
     except Exception as error:
-        known = isinstance(error, ParashotError | OSError)
-        final.write_text(one_line(error) if known else f"{type(error).__name__}: {one_line(error)}")
+        final.write_text(described(error))
         raise DeviceError(final.read_text(encoding="utf-8")) from error
     finally:
         end_line()

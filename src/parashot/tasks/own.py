@@ -253,7 +253,6 @@ def own_task(file: Path) -> OwnTask:
     if len(dataset) < task.batchsz:
         raise TaskError(f"{file}: the data set has {len(dataset)} samples and a batch {task.batchsz}")
     steps = task.steps(Plan(task.batchsz, task.batchsz))
-    _check_sent(file, dataset, "dataset()")
     _check_sent(file, steps.collate, "collate")
     with own_errors(file):
         batch = steps.collated(steps.indices(0))
@@ -267,7 +266,8 @@ def own_task(file: Path) -> OwnTask:
     cuttable = all(isinstance(each, Tensor) and [*each.shape[:1]] == [task.batchsz] for each in leaves)
     reads_apart = bool(cannot_be_sent(dataset, "dataset()"))
     if reads_apart:
-        _load_dataset.cache_clear()  # this one was read
+        _load_dataset.cache_clear()
+        _check_sent(file, load_dataset(file), "dataset()")  # another one, of which nothing was read
     return replace(task, cuttable=cuttable, reads_apart=reads_apart)
 
 

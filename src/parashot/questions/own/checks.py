@@ -33,7 +33,7 @@ from parashot.parallel.registry import STRATEGIES, build_strategy
 from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams
 from parashot.questions.own.records import GradientCheck, SkippedWay
-from parashot.questions.strategies.equality import base_gradient, difference, gradient
+from parashot.questions.strategies.equality import difference, gradient, of_parameters
 from parashot.questions.ways.measure import for_ways
 from parashot.questions.ways.records import Way
 from parashot.task import Plan
@@ -283,13 +283,8 @@ def _compared(
         return Compared()
     base, reason, exact = dict[str, Tensor](), "", True
     # on GPUs in all ranks: one that fails where another goes on would end both
-    for exact in (True, False) if context.is_main or context.device.type == "cuda" else ():
-        try:
-            base = base_gradient("serial", task, context.alone(), parallel, PLAIN_STEP, exact=exact)
-            reason = ""
-            break
-        except Exception as error:  # a network may mix in float32, which does not go with float64
-            reason = one_line(error)
+    if context.is_main or context.device.type == "cuda":
+        base, reason, exact = _base(context, task, parallel)
     told = from_all_ranks((reason, exact), context, control)
     reason, exact = told[0]
     if reason:
@@ -317,8 +312,23 @@ def _compared(
             found.gradients.append(GradientCheck(way.strategy, difference(moved, base)))
     if not found.differing:
         return found
-    again = base_gradient("serial", task, context.alone(), parallel, PLAIN_STEP, exact=exact)
+    again = gradient("serial", task, context.alone(), parallel, PLAIN_STEP, exact=exact)
     return replace(found, repeats=difference(again, base) <= found.rounding)
+
+
+def _base(context: Context, task: OwnTask, parallel: ParallelParams) -> tuple[dict[str, Tensor], str, bool]:
+    """The gradient by one process, why there is none, and whether it is in float64.
+
+    A network may mix in float32, which does not go with float64.
+    """
+    reason = ""
+    for exact in (True, False):
+        try:
+            moved = gradient("serial", task, context.alone(), parallel, PLAIN_STEP, exact=exact)
+            return of_parameters(task, moved), "", exact
+        except Exception as error:
+            reason = one_line(error)
+    return {}, reason, False
 
 
 def in_words(first: FirstStep, compared: Compared, same_in_workers: bool = False) -> list[str]:

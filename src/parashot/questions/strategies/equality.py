@@ -70,17 +70,8 @@ def gradient(
     }
 
 
-def base_gradient(
-    name: str,
-    task: Task,
-    context: Context,
-    parallel: ParallelParams,
-    options: StepOptions = USUAL,
-    *,
-    exact: bool = True,
-) -> dict[str, Tensor]:
-    """The same, of trained parameters alone: what others are compared with."""
-    moved = gradient(name, task, context, parallel, options, exact=exact)
+def of_parameters(task: Task, moved: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The gradient of trained parameters alone: what others are compared with."""
     return {name: moved[name] for name, _ in task.network().named_parameters()}
 
 

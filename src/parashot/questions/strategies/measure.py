@@ -24,7 +24,7 @@ from parashot.progress import Progress
 from parashot.questions.runs import Setting, Stage
 from parashot.questions.scaling.measure import CostBlocks, new_messages, ready_sizes, time_round
 from parashot.questions.statistics import Resampling
-from parashot.questions.strategies.equality import base_gradient, difference, gradient
+from parashot.questions.strategies.equality import difference, gradient, of_parameters
 from parashot.questions.strategies.records import (
     StepEquality,
     StepShares,
@@ -156,7 +156,9 @@ def _equality(
 ) -> Iterator[StepEquality]:
     """Compare the gradient of every strategy with that of one replica; one after another."""
     torch.set_num_threads(context.placement.threads_per_replica)
-    base = base_gradient(BASE, bench.task, context.alone(), bench.parallel) if context.is_main else {}
+    base = dict[str, torch.Tensor]()
+    if context.is_main:
+        base = of_parameters(bench.task, gradient(BASE, bench.task, context.alone(), bench.parallel))
     for variant in bench.variants:
         wait_for_all(control)
         mine = context.taking_part(STRATEGIES[variant.strategy].processes(variant.replicas))

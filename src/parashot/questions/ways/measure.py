@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 
 import torch
 
-from parashot.errors import DeviceError, ParashotError, PeerError, one_line
+from parashot.errors import DeviceError, PeerError, described
 from parashot.hardware import usable_memory_bytes
 from parashot.parallel.context import Context, Placement, control_group, wait_for_all
 from parashot.parallel.exchange import from_all_ranks
@@ -125,9 +125,7 @@ class ReadyWays(Generic[W]):
         except PeerError:
             raise
         except Exception as error:
-            reason = one_line(error)
-            if not isinstance(error, ParashotError | OSError):
-                reason = f"{type(error).__name__}: {reason}"
+            reason = described(error)
         every = from_all_ranks((found, reason), self.context, self.control)
         if reason := next((each for _, each in every if each), ""):
             raise WayError(reason)
