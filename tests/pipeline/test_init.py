@@ -73,14 +73,14 @@ def write_report(folder: Path, hardware: Hardware) -> str:
 
 def test_a_project_without_any_files_of_dvc(project: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
     """DVC takes the stage; its outputs are all files of a report; the budget is that of params.yaml."""
-    assert main(["init", str(project.root / "own_train.py")]) == 0
+    assert main(["init", str(project.root / "own_train.py:Small")]) == 0
     said = capsys.readouterr().out
     assert "dvc repro measure" in said and "parashot advise --apply" in said
     write_report(project.root, inspect_hardware())
     project.run("dvc", "commit", "--force", "--quiet")
     assert "up to date" in project.run("dvc", "status").stdout
     lock = yaml.safe_load(project.read("dvc.lock"))["stages"]["measure"]
-    assert lock["cmd"] == "parashot measure own_train.py --budget 10"
+    assert lock["cmd"] == "parashot measure own_train.py:Small --budget 10"
     assert [each["path"] for each in lock["deps"]] == ["own_train.py"]
     assert {Path(each["path"]) for each in lock["outs"]} == {
         each.relative_to(project.root) for each in (project.root / "parashot-report").iterdir()

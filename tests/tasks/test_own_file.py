@@ -146,6 +146,43 @@ def test_a_file_that_is_not_there_or_hidden_by_another_is_named(tmp_path: Path) 
         own_task(write_own(tmp_path, "random"))
 
 
+IN_A_CLASS = """
+
+class Small:
+    batchsz = 3
+
+    def __init__(self):
+        self.width = 5
+
+    def network(self):
+        return nn.Sequential(nn.Linear(4, self.width), nn.Tanh(), nn.Linear(self.width, 3)).double()
+
+    def collate(self, samples):
+        return torch.utils.data.default_collate(samples)
+
+    dataset, loss, optimizer = map(staticmethod, (dataset, loss, optimizer))
+
+
+small = Small()
+"""
+
+
+def test_one_of_several_trainings_in_a_file_is_named(tmp_path: Path) -> None:
+    """By a class or an object; its methods are sent to workers, too."""
+    file = write_own(tmp_path, "own_named")
+    file.write_text(file.read_text() + IN_A_CLASS)
+    for name in ("Small", "small"):
+        task = own_task(Path(f"{file}:{name}"))
+        assert (task.batchsz, len([*task.network().parameters()][1])) == (3, 5)
+        (batch,) = replace(task, workers=1).batches(Plan(3, 3), alone())
+        assert [*batch.data[0].shape] == [3]
+    assert own_task(file).batchsz == 6
+    with pytest.raises(TaskError, match=r"own_named\.py: nothing is called Large there"):
+        own_task(Path(f"{file}:Large"))
+    with pytest.raises(TaskError, match=r"own_named\.py:torch: no function network"):
+        own_task(Path(f"{file}:torch"))
+
+
 def test_a_loss_of_another_shape_is_refused(tmp_path: Path) -> None:
     file = write_own(tmp_path, "own_shape", "return F.cross", "return network(batch['x']), F.cross")
     with pytest.raises(TaskError, match="loss returns tuple for a batch of 6"):

@@ -135,7 +135,8 @@ def _advise(parser: argparse.ArgumentParser) -> None:
 
 
 def _measure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", type=Path, help="a Python file")
+    said = "a Python file; FILE:NAME is a class or an object in it"
+    parser.add_argument("file", metavar="FILE[:NAME]", type=Path, help=said)
     parser.add_argument("--budget", metavar="MINUTES", type=minutes, default=10.0, help="time to spend (10)")
     said = "exit with 1 where what is recommended is not X times as fast as the default"
     parser.add_argument("--fail-below", metavar="X", type=float, help=said)
@@ -143,7 +144,8 @@ def _measure(parser: argparse.ArgumentParser) -> None:
 
 
 def _init(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", type=Path, help="a Python file, as for `parashot measure`")
+    said = "a Python file, as for `parashot measure`"
+    parser.add_argument("file", metavar="FILE[:NAME]", type=Path, help=said)
 
 
 def _predict(parser: argparse.ArgumentParser) -> None:

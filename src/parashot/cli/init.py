@@ -24,10 +24,10 @@ from parashot.files import replacing_file
 from parashot.parsing import parse_yaml, read_yaml
 
 STAGE = """\
-# The fastest way to train {file} on this machine; `parashot advise --apply` writes it into {params}.
+# The fastest way to train {training} on this machine; `parashot advise --apply` writes it into {params}.
 # Add to deps what else the training reads: your modules, your data.
 measure:
-  cmd: parashot measure {file} --budget ${{measure.budget}}
+  cmd: parashot measure {training} --budget ${{measure.budget}}
   deps:
     - {file}
   params:
@@ -54,8 +54,8 @@ measure:
 
 def run(command: argparse.Namespace) -> None:
     """Add the stage and the sections, or nothing."""
-    file = _file(command.file)
-    pipeline, params = _pipeline_with_stage(file), _params_with_sections(file)
+    training = _training(command.file)
+    pipeline, params = _pipeline_with_stage(training), _params_with_sections(training)
     with replacing_file(PIPELINE) as new_pipeline, replacing_file(PARAMS) as new_params:
         new_pipeline.write_text(pipeline, encoding="utf-8")
         new_params.write_text(params, encoding="utf-8")
@@ -64,27 +64,32 @@ def run(command: argparse.Namespace) -> None:
     print(f"    parashot advise --apply   # writes the fastest way into {PARAMS}")
 
 
-def _file(named: Path) -> Path:
-    """Return the file to measure, seen from this folder. Raises `UsageError` or `TaskError`."""
+def _training(named: Path) -> Path:
+    """Return FILE or FILE:NAME to measure, seen from this folder. Raises `UsageError` or `TaskError`."""
+    from parashot.tasks.own import split_name
+
     if not Path(".dvc").is_dir():
         raise UsageError(f"{Path.cwd()}: no DVC project; go to the folder of yours, or run `dvc init` first")
     if is_study():
         raise UsageError(f"{PARAMS} is that of a study; run it in a DVC project of your own")
-    if not named.is_file():
-        raise TaskError(f"{named}: no such file; name a Python file as for `parashot measure`")
-    file = Path(os.path.relpath(named))
-    if not re.fullmatch(r"[\w./+-]+", str(file)):
+    file, _ = split_name(named)
+    if not file.is_file():
+        raise TaskError(f"{file}: no such file; name a Python file as for `parashot measure`")
+    if not re.fullmatch(r"[\w./+-]+", os.path.relpath(file)):
         raise TaskError(f"{file}: {PIPELINE} wants a name of letters, digits and ._+-; rename it")
-    return file
+    return Path(os.path.relpath(named))
 
 
-def _pipeline_with_stage(file: Path) -> str:
+def _pipeline_with_stage(training: Path) -> str:
     """Return the text of dvc.yaml with the stage first: comments stay with the stages that they stand before.
 
     Raises `ParamsError` where it has one of this name, or is not laid out in lines.
     """
+    from parashot.tasks.own import split_name
+
     tree, text = _read(PIPELINE)
-    stage = STAGE.format(file=file.as_posix(), report=REPORT, params=PARAMS)
+    file, _ = split_name(training)
+    stage = STAGE.format(training=training.as_posix(), file=file.as_posix(), report=REPORT, params=PARAMS)
     stages = tree.get("stages") or {}
     if not isinstance(stages, dict):
         raise ParamsError(f"{PIPELINE}: stages is no section of stages; correct it there")
@@ -102,7 +107,7 @@ def _pipeline_with_stage(file: Path) -> str:
     return _checked(PIPELINE, whole, {**tree, "stages": {**stages, **added}})
 
 
-def _params_with_sections(file: Path) -> str:
+def _params_with_sections(training: Path) -> str:
     """Return the text of params.yaml with the sections that it lacks; training begins as the plain way."""
     from parashot.parallel.context import resolve_placement
     from parashot.questions.own.candidates import plain_way
@@ -110,7 +115,7 @@ def _params_with_sections(file: Path) -> str:
     from parashot.tasks.own import OwnTask
 
     tree, text = _read(PARAMS)
-    default = plain_way(OwnTask(file), resolve_placement(own_parallel()))
+    default = plain_way(OwnTask(training), resolve_placement(own_parallel()))
     sections = {
         "measure": ("of `parashot measure`; budget: minutes", {"budget": 10}),
         TRAINING: ("how to train; `parashot advise --apply` sets it", training_settings(asdict(default))),

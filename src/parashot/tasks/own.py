@@ -1,7 +1,8 @@
 """A training of the user's own, out of a Python file, as a task.
 
 The file has functions `network()`, `dataset()`, `loss(network, batch)` and `optimizer(parameters)`, and a
-number `batchsz`; `collate(samples)` and `default` are optional. It imports nothing of this package.
+number `batchsz`; `collate(samples)` and `default` are optional. It imports nothing of this package. FILE:NAME
+is a training of several in one file: a class NAME, or an object, with methods and a number of these names.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ DEFAULT_WORDS = {str: "a name", int: "a number", bool: "True or False"}
 
 @dataclass(frozen=True)
 class OwnTask(Task):
-    """The training that `file` describes.
+    """The training that `file`, as FILE or FILE:NAME, describes.
 
     Samples are read in an order that is shuffled anew in each pass, the same for every strategy, number of
     replicas and number of workers. A batch is a pair: indices of the samples [b], and what the user's loss
@@ -203,12 +204,38 @@ def _order(count: int, epoch: int) -> list[int]:
     return order
 
 
+def split_name(file: Path) -> tuple[Path, str]:
+    """FILE and NAME of FILE:NAME; NAME is empty where there is none."""
+    path, _, name = str(file).rpartition(":")
+    return (Path(path), name) if path and name.isidentifier() else (file, "")
+
+
 @lru_cache
-def load_file(file: Path) -> ModuleType:
-    """Import the user's file under its own name, so that processes that are sent its classes find them.
+def load_file(file: Path) -> Any:
+    """What describes the training: the module that FILE is, or what it calls NAME, of a class an instance.
 
     Raises `TaskError` where there is none, where it fails, or where it lacks a function.
     """
+    path, name = split_name(file)
+    training: Any = _import_file(path)
+    if name:
+        training = getattr(training, name, None)
+        if isinstance(training, type):
+            with own_errors(file):
+                training = training()
+        if training is None:
+            raise TaskError(f"{path}: nothing is called {name} there; name a class or an object in it")
+    missing = [each for each in FUNCTIONS if not callable(getattr(training, each, None))]
+    if missing:
+        raise TaskError(f"{file}: no function {missing[0]}; it needs {_listed()}")
+    size = getattr(training, "batchsz", None)
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise TaskError(f"{file}: batchsz is {size!r}; set it to the number of samples of a step")
+    return training
+
+
+def _import_file(file: Path) -> ModuleType:
+    """Import the user's file under its own name, so that processes that are sent its classes find them."""
     if not file.is_file():
         raise TaskError(f"{file}: no such file; name a Python file with {_listed()}")
     folder, name = str(file.resolve().parent), file.stem
@@ -222,12 +249,6 @@ def load_file(file: Path) -> ModuleType:
         raise TaskError(f"{file}: {said}") from error
     if Path(module.__file__ or "").resolve() != file.resolve():
         raise TaskError(f"{file}: Python has another module called {name}; give the file another name")
-    missing = [each for each in FUNCTIONS if not callable(getattr(module, each, None))]
-    if missing:
-        raise TaskError(f"{file}: no function {missing[0]}; it needs {_listed()}")
-    size = getattr(module, "batchsz", None)
-    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-        raise TaskError(f"{file}: batchsz is {size!r}; set it to the number of samples of a step")
     return module
 
 

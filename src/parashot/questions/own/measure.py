@@ -129,6 +129,7 @@ class Measurement:
     parts: list[StepParts] = field(default_factory=list)
     sizes: list[SizeRow] = field(default_factory=list)
     no_larger: str = ""
+    samples: int = 0
     stopped: bool = False
     warnings: list[str] = field(default_factory=list)
     nothing_kept: str = ""
@@ -232,9 +233,9 @@ class Measurement:
                 self.parts += launch_apart(parts_rank, placement, processes, self.trainings, group) or []
             except DeviceError as error:
                 self.warnings.append(f"where the time of a step goes could not be measured ({error})")
-        samples = len(load_dataset(self.trainings.task.file))
+        self.samples = len(load_dataset(self.trainings.task.file))
         self.no_larger = measure_sizes(
-            self.trainings, chosen, samples, self.placement, self._until(1.0), self.sizes.append
+            self.trainings, chosen, self.samples, self.placement, self._until(1.0), self.sizes.append
         )
 
     def results(self) -> OwnResults:
@@ -254,6 +255,7 @@ class Measurement:
             parts=tuple(self.parts),
             sizes=tuple(self.sizes),
             no_larger=self.no_larger,
+            samples=self.samples,
             stopped=self.stopped,
         )
 

@@ -129,8 +129,8 @@ class OwnResults:
     search: a block of each way, then of the better half, and so on. refining: the best of them as it is and
     with one thing changed. finals: the default and the last ways, in interleaved blocks over several
     launches; the advice is of these. parts: of a step by default and as recommended. sizes: of a batch, and
-    no_larger: why larger ones were not tried. stopped: by the user, before the end. warnings: what the checks
-    mean, in words.
+    no_larger: why larger ones were not tried. samples: of the data set; 0 before it is counted. stopped:
+    by the user, before the end. warnings: what the checks mean, in words.
     """
 
     ways: tuple[OwnWay, ...]
@@ -141,6 +141,7 @@ class OwnResults:
     parts: tuple[StepParts, ...] = ()
     sizes: tuple[SizeRow, ...] = ()
     no_larger: str = ""
+    samples: int = 0
     stopped: bool = False
     checks: tuple[GradientCheck, ...] = ()
     warnings: tuple[str, ...] = ()
