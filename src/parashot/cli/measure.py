@@ -19,7 +19,7 @@ from parashot.errors import DeviceError, TrackingError, UsageError
 from parashot.hardware import inspect_hardware
 from parashot.parallel.torchrun import joined_by_torchrun
 from parashot.progress import OneLine, end_line
-from parashot.questions.own.advice import OwnAdvice, advise_own, to_copy
+from parashot.questions.own.advice import OwnAdvice, advise_own
 from parashot.questions.own.measure import measure_own
 from parashot.questions.own.records import OwnResults
 from parashot.questions.runs import numbers
@@ -29,6 +29,7 @@ from parashot.report.own import (
     PARTS,
     SIZES,
     as_json,
+    lines_to_copy,
     own_runs,
     parts_rows,
     said_of_workers,
@@ -107,7 +108,7 @@ def _text(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> str:
     workers = filter(None, [said_of_workers(results, advice)])
     noted = "".join(f"Note: {each}\n" for each in (*results.warnings, *workers, *larger, *skipped))
     tried = f"{len(results.ways)} ways were tried; the page: {REPORT}/index.html\n"
-    lines = "".join(f"    {each}\n" for each in to_copy(advice.row.way, bool(hardware.gpus)))
+    lines = "".join(f"    {each}\n" for each in lines_to_copy(results, advice, hardware))
     tables = [
         FINALS.of(advice.rows).plain(),
         lines,

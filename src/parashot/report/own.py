@@ -114,7 +114,7 @@ def as_json(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> dict[
         "warnings": [*results.warnings],
         "gradient_differences": {each.strategy: each.difference for each in results.checks},
         "advised": asdict(advice.row.way),
-        "to_copy": to_copy(advice.row.way, bool(hardware.gpus)),
+        "to_copy": lines_to_copy(results, advice, hardware),
         "finalists": [{**flat(row), "way": asdict(row.way)} for row in advice.rows],
         "parts": {row.way.way: row.shares for row in parts_rows(results, advice)},
         "batch_sizes": [
@@ -144,7 +144,7 @@ def _page(file: Path, results: OwnResults, advice: OwnAdvice, hardware: Hardware
         hardware=hardware,
         drawings={"finals": _drawing(results, advice)},
         tables={each.name: each for each in tables},
-        to_copy=to_copy(advice.row.way, bool(hardware.gpus)),
+        to_copy=lines_to_copy(results, advice, hardware),
         launches=len({each.launch for each in results.finals}),
         margin=MARGIN,
         workers=said_of_workers(results, advice),
@@ -187,6 +187,11 @@ def said_of_workers(results: OwnResults, advice: OwnAdvice) -> str:
         "persistent_workers=True every pass over the data set begins so, which makes a pass of "
         f"{text.seconds(pass_seconds)} {text.percent(seconds[0] / pass_seconds, 0)} longer"
     )
+
+
+def lines_to_copy(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> list[str]:
+    """Lines of PyTorch that train in the way that is recommended."""
+    return to_copy(advice.row.way, bool(hardware.gpus), results.unused)
 
 
 LABEL = 30

@@ -101,8 +101,11 @@ def advise_own(results: OwnResults) -> OwnAdvice | None:
     return OwnAdvice(choice, tuple(rows))
 
 
-def to_copy(way: OwnWay, gpus: bool) -> list[str]:
-    """Lines of PyTorch that train in this way, as a script has them; each rank reads its share of a batch."""
+def to_copy(way: OwnWay, gpus: bool, unused: bool = False) -> list[str]:
+    """Lines of PyTorch that train in this way, as a script has them; each rank reads its share of a batch.
+
+    unused: whether some parameters get no gradient.
+    """
     ranks, device = STRATEGY_RANKS.get(way.strategy, way.replicas), "cuda" if gpus else "cpu"
     dtype = DTYPES.get(way.precision)
     kept = " ".join(f"{name}={value}" for name, value in as_environment().items())
@@ -113,7 +116,7 @@ def to_copy(way: OwnWay, gpus: bool) -> list[str]:
         _loader(way, ranks): True,
         "network = network.to(memory_format=torch.channels_last)": way.channels_last,
         f"network.compile(mode={way.compile!r})": way.compile != DEFAULTS["compile"],
-        WRAPS.get(way.strategy, ""): way.strategy in WRAPS,
+        _wrap(way.strategy, unused): way.strategy in WRAPS,
         "optimizer = YOUR_OPTIMIZER(..., fused=True)": way.fused,
         'torch.set_float32_matmul_precision("high")': way.precision == "tf32",
         f'with torch.autocast("{device}", {dtype}):  # around the loss': dtype is not None,
@@ -133,6 +136,13 @@ def _begin(way: OwnWay, ranks: int, gpus: bool) -> list[str]:
         own_device if gpus else f"torch.set_num_threads({way.threads_per_replica})",
         "sampler = torch.utils.data.DistributedSampler(dataset)  # in each epoch: sampler.set_epoch(epoch)",
     ]
+
+
+def _wrap(strategy: str, unused: bool) -> str:
+    """The line that makes a network train by a strategy; empty where there is none."""
+    line = WRAPS.get(strategy, "")
+    finding = unused and strategy == "ddp"
+    return line.replace("(network)", "(network, find_unused_parameters=True)") if finding else line
 
 
 def _loader(way: OwnWay, ranks: int) -> str:

@@ -108,6 +108,7 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
             measurement.results(),
             skipped=(*listed.skipped, *checked.skipped, *measurement.failed()),
             checks=checked.gradients,
+            unused=checked.parallel.ddp.find_unused_parameters,
             warnings=(*checked.warnings, *measurement.warnings),
         )
 

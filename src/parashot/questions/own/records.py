@@ -129,8 +129,9 @@ class OwnResults:
     search: a block of each way, then of the better half, and so on. refining: the best of them as it is and
     with one thing changed. finals: the default and the last ways, in interleaved blocks over several
     launches; the advice is of these. parts: of a step by default and as recommended. sizes: of a batch, and
-    no_larger: why larger ones were not tried. samples: of the data set; 0 before it is counted. stopped:
-    by the user, before the end. warnings: what the checks mean, in words.
+    no_larger: why larger ones were not tried. samples: of the data set; 0 before it is counted. unused:
+    whether some parameters get no gradient. stopped: by the user, before the end. warnings: what the
+    checks mean, in words.
     """
 
     ways: tuple[OwnWay, ...]
@@ -142,6 +143,7 @@ class OwnResults:
     sizes: tuple[SizeRow, ...] = ()
     no_larger: str = ""
     samples: int = 0
+    unused: bool = False
     stopped: bool = False
     checks: tuple[GradientCheck, ...] = ()
     warnings: tuple[str, ...] = ()
