@@ -19,6 +19,7 @@ from hypothesis import settings  # noqa: E402
 from standing_ranks import StandingRanks  # noqa: E402
 
 if TYPE_CHECKING:
+    from command_line import Commands
     from playwright.sync_api import Browser
     from tracked import Checkout
 
@@ -81,6 +82,14 @@ def tiny_packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tiny_data import pack_tiny
 
     return pack_tiny(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Commands:
+    """`command(*words)` calls `parashot` in this process and returns what it prints."""
+    from command_line import Commands
+
+    return Commands(capsys)
 
 
 @pytest.fixture(scope="session")

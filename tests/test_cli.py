@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from command_line import Commands
 
 from parashot.cli import COMMANDS, GROUPS, main
 from parashot.command import guarded
@@ -46,13 +47,12 @@ def _raise(error: BaseException) -> Callable[[], None]:
     ("fail", "line"),
     [
         (_raise(OSError(errno.ENOSPC, "", "a.bin")), "the disk is full while writing a.bin; "),
-        (_raise(FileNotFoundError(errno.ENOENT, "", "a.bin")), "a.bin: no such file or folder; "),
         (_raise(torch.OutOfMemoryError("CUDA out of memory.")), "the GPU's memory is full; set a "),
         (_raise(RuntimeError("DataLoader worker died")), "DataLoader worker died; where shared memory"),
         (lambda: torch.empty(2**50), "the memory is full; set a smaller train.batchsz"),
         (lambda: np.empty(2**50), "the memory is full; set a smaller train.batchsz"),
     ],
-    ids=["disk", "no file", "GPU", "shared memory", "torch", "numpy"],
+    ids=["disk", "GPU", "shared memory", "torch", "numpy"],
 )
 def test_what_the_user_can_mend_is_one_line(
     fail: Callable[[], object], line: str, capsys: pytest.CaptureFixture[str]
@@ -112,6 +112,14 @@ def test_help_version_and_wrong_usage(
     assert said in (printed.err if status else printed.out)
 
 
+def test_a_file_that_is_not_there_is_not_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Commands
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "no such file" in command.refused("measure", "nowhere.py")
+    assert not list(tmp_path.iterdir())
+
+
 def test_help_lists_every_command() -> None:
     assert {name for names in GROUPS.values() for name in names} == COMMANDS.keys()
 
@@ -119,14 +127,11 @@ def test_help_lists_every_command() -> None:
 # --- recipes ----------------------------------------------------------------------------------------
 
 
-def test_recipes_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["recipe"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == recipe_names()
+def test_recipes_are_listed_with_a_line_each(command: Commands) -> None:
+    assert [line.split()[0] for line in command("recipe").splitlines()] == recipe_names()
     assert recipe_names()[0] == DEFAULT
     assert {"quick", "miniimagenet", "study"} <= set(recipe_names())
-    assert main(["recipe", "--json"]) == 0
-    assert [each["name"] for each in json.loads(capsys.readouterr().out)] == recipe_names()
+    assert [each["name"] for each in json.loads(command("recipe", "--json"))] == recipe_names()
 
 
 def test_unknown_recipe_is_one_line_and_stops_the_command_around_it(
