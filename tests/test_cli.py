@@ -9,12 +9,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from command_line import Commands
+from tiny_data import project_tree
 
 from parashot.cli import COMMANDS, GROUPS, main
 from parashot.command import guarded
@@ -25,12 +25,6 @@ from parashot.parsing import parse, read_yaml
 from parashot.recipes import DEFAULT, load_recipe, recipe_names
 
 PARAMS = Path(__file__).parents[1] / "params.yaml"
-
-
-def _params_tree() -> dict[str, Any]:
-    tree = read_yaml(PARAMS)
-    assert isinstance(tree, dict)
-    return tree
 
 
 # --- the command ------------------------------------------------------------------------------------
@@ -161,7 +155,7 @@ def test_a_recipe_reaches_params_by_dvc_and_by_the_shell(name: str, tmp_path: Pa
     assert words[::2] == ["-S"] * (len(words) // 2)
     copied = Path(shutil.copy(PARAMS, tmp_path))
     apply_overrides(copied, words[1::2])
-    assert load_params(copied) == parse(Params, apply(_params_tree(), recipe.settings))
+    assert load_params(copied) == parse(Params, project_tree(recipe.settings))
     script = f"set -- {' '.join(words)}; printf '%s\\n' \"$@\""
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == words
@@ -173,7 +167,7 @@ def test_quick_is_the_default_study() -> None:
     quick = load_recipe(DEFAULT).settings
     assert isinstance(tree, dict)
     assert apply(tree, quick) == tree
-    owned = apply(_params_tree(), {"data.source": "miniimagenet", "data.archive": "/somewhere/mini"})
+    owned = project_tree({"data.source": "miniimagenet", "data.archive": "/somewhere/mini"})
     for name in recipe_names():
         settings = load_recipe(name).settings
         assert settings.keys() | {"data.archive"} == quick.keys()  # so that each can follow any other

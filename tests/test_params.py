@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_data import project_tree
 
 from parashot.errors import ParamsError
 from parashot.knobs import apply, flatten, knobs, select
@@ -23,14 +24,9 @@ FILE = Path(__file__).parents[1] / "params.yaml"
 KNOWN = {"episode.n_way": 5, "episode.k_shot": 1, "data.synthetic.images_per_class": 60}
 
 
-def _default_study() -> dict[str, Any]:
-    """The tree of the default study, whatever knobs are turned in this checkout."""
-    tree = read_yaml(FILE)
-    assert isinstance(tree, dict)
-    return apply(tree, {**load_recipe("quick").settings, **KNOWN})
+TREE = project_tree({**load_recipe("quick").settings, **KNOWN})
+"""The tree of the default study, whatever knobs are turned in this checkout."""
 
-
-TREE = _default_study()
 KNOBS = knobs()
 SECTIONS = sorted({key.rpartition(".")[0] for key in KNOBS if "." in key} | {"data", "loader"})
 
