@@ -38,7 +38,14 @@ from parashot.questions.strategies.records import (
 from parashot.questions.ways.records import EpisodeWay, WayBlock
 from parashot.recipes import DEFAULT, load_recipe
 from parashot.records import Hardware
-from parashot.train.records import Choices, EpisodeAccuracy, HistoryRow, TaskAccuracy, TrainResult
+from parashot.train.records import (
+    Choices,
+    EpisodeAccuracy,
+    HistoryRow,
+    SeedAccuracy,
+    TaskAccuracy,
+    TrainResult,
+)
 
 ROUNDS = 9
 MIB = 2**20
@@ -295,6 +302,13 @@ def batchsz_results(
     return BatchszResults(tuple(runs), tuple(blocks), tuple(trainings), gradients())
 
 
+def skipped_batchsz() -> BatchszResults:
+    """The same where no size could run."""
+    whole = batchsz_results()
+    runs = tuple(replace(run, status="skipped", reason="ddp is off") for run in whole.runs)
+    return replace(whole, runs=runs, blocks=())
+
+
 def gradients(count: int = 40) -> tuple[GradientSample, ...]:
     """Gradients of 400 numbers whose mean has length 1, with as much noise as makes a noise scale of 12."""
     draws = np.random.default_rng(17).standard_normal((count, 400)) * (12 / 400) ** 0.5
@@ -356,6 +370,18 @@ def training(
         for step in range(1, 101)
     ]
     return Training(replace(result, **changes), tuple(history), by_episode(accuracies))  # type: ignore[arg-type]
+
+
+def with_seeds(whole: Training, gains: Sequence[float], episodes: int = 4) -> Training:
+    """The same training with several seeds, each so much better in all of its episodes."""
+    return replace(
+        whole,
+        seeds=tuple(
+            SeedAccuracy(seed, episode, 0.4 + 0.001 * (episode % 7) + gain)
+            for seed, gain in enumerate(gains)
+            for episode in range(episodes)
+        ),
+    )
 
 
 def by_episode(accuracies: np.ndarray) -> tuple[EpisodeAccuracy, ...]:

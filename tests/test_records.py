@@ -7,7 +7,6 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -129,16 +128,11 @@ def test_rows_that_are_none(text: str, says: str, tmp_path: Path) -> None:
     assert says in _refused(lambda path: read_rows(StrategyBlock, path), tmp_path / "blocks.csv")
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"start_ms": 0.5}, {"metrics": [{"key": "loss", "value": 0.5, "unit": "nats"}]}, {"comment": "?"}],
-)
-def test_runs_that_are_none(changes: dict[str, Any], tmp_path: Path) -> None:
-    run = Run("ddp", "train", "ok", 0, 1, params={"a": "1"}, metrics=(Metric("loss", 0.5),))
-    tree = dataclasses.asdict(run)
-    file = tmp_path / "records.jsonl"
-    file.write_text(json.dumps(tree) + "\n" + json.dumps({**tree, **changes}) + "\n")
-    assert f"not a Run ({next(iter(changes))}" in _refused(read_runs, file)
+def test_runs_that_are_none(tmp_path: Path) -> None:
+    tree = dataclasses.asdict(Run("ddp", "train", "ok", 0, 1))
+    wrong = {**tree, "metrics": [{"key": "loss", "value": 0.5, "unit": "nats"}]}
+    (tmp_path / "records.jsonl").write_text(f"{json.dumps(tree)}\n{json.dumps(wrong)}\n")
+    assert "not a Run (metrics" in _refused(read_runs, tmp_path / "records.jsonl")
 
 
 @pytest.mark.parametrize(

@@ -208,13 +208,11 @@ def test_a_missing_part_is_told_and_the_rest_is_there(part: str) -> None:
 
 def test_everything_skipped_has_a_page() -> None:
     reasons = dict.fromkeys(build.STEPS, "switched off")
-    batchsz = build.batchsz_results()
-    runs = tuple(replace(run, status="skipped", reason="ddp is off") for run in batchsz.runs)
     page = words(
         build.study(
             strategies=build.strategy_results(skipped=reasons),
             training={name: build.skipped_training(name, "switched off") for name in ("serial", "dp", "ddp")},
-            batchsz=replace(batchsz, runs=runs, blocks=()),
+            batchsz=build.skipped_batchsz(),
             evaluate=None,
         )
     )

@@ -1,4 +1,4 @@
-"""All of the advice against the default: two ways of one training, in blocks in turn, on real processes."""
+"""Ways of one training in blocks in turn, on real processes; which ways of loading are tried."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from standing_ranks import StandingRanks
 from tiny_data import tiny_params
 
 from parashot.parallel.allreduce import Allreduce
-from parashot.parallel.context import Context
+from parashot.parallel.context import Context, Placement
 from parashot.parallel.registry import build_strategy
 from parashot.parallel.strategy import StepOptions, Strategy
 from parashot.params import StrategyBenchParams
 from parashot.questions.gain.measure import bench_gain
+from parashot.questions.loader import measure as loader_bench
+from parashot.questions.loader.measure import loadings, who_trains, worker_counts
 from parashot.questions.timed import MOST_STEPS, steps_with_loading
 from parashot.questions.ways import measure
+from parashot.questions.ways.episodes import read_by
 from parashot.questions.ways.measure import Training
 from parashot.questions.ways.records import EpisodeWay, FailedWay, Way, WayBlock
 from parashot.records import Provenance, read_rows
@@ -26,11 +29,8 @@ from parashot.task import Batch
 
 def test_without_advice_there_is_nothing_to_measure(tmp_path: Path) -> None:
     bench_gain(tiny_params(), tmp_path, (), tmp_path / "gain", Provenance())
-    assert (
-        read_rows(EpisodeWay, tmp_path / "gain/ways.csv")
-        == read_rows(WayBlock, tmp_path / "gain/blocks.csv")
-        == []
-    )
+    assert read_rows(EpisodeWay, tmp_path / "gain/ways.csv") == []
+    assert read_rows(WayBlock, tmp_path / "gain/blocks.csv") == []
 
 
 def test_what_workers_had_ready_is_not_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,3 +110,39 @@ def test_a_round_has_as_many_steps_of_every_way(ranks: StandingRanks) -> None:
     steps = {each.round: each.steps for each in blocks}
     assert all(each.steps == steps[each.round] for each in blocks) and len(blocks) == 7 * len(WAYS)
     assert 2 < min(steps.values()) <= max(steps.values()) <= MOST_STEPS
+
+
+# --- ways of loading ------------------------------------------------------------------------------------
+
+
+def test_auto_follows_the_hardware_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    params = tiny_params({"loader.bench.workers": "auto"})
+    for threads, counts in ((1, [0, 1, 2, 4]), (6, [0, 1, 2, 3, 6, 12, 21])):
+        monkeypatch.setattr(loader_bench, "usable_threads", lambda count=threads: count)
+        assert worker_counts(params, "jpeg") == counts
+    assert worker_counts(params, "packed") == worker_counts(params, "resident") == [0]
+    assert worker_counts(tiny_params({"loader.bench.workers": [5, 0, 3]}), "jpeg") == [0, 3, 5]
+
+
+@pytest.mark.parametrize(
+    ("threads", "ranks", "counts"), [(2, 2, [0, 2]), (6, 1, [0, 1, 3, 6]), (64, 4, [0, 4, 32, 64])]
+)
+def test_no_rank_trains_without_a_worker_where_others_have_one(
+    monkeypatch: pytest.MonkeyPatch, threads: int, ranks: int, counts: list[int]
+) -> None:
+    monkeypatch.setattr(loader_bench, "usable_threads", lambda: threads)
+    found = list(loadings(tiny_params({"loader.bench.workers": "auto"}), ranks))
+    assert found == [*((name, each) for name in ("jpeg", "packed") for each in counts), ("resident", 0)]
+
+
+@pytest.mark.usefixtures("one_core")
+def test_who_trains_while_batches_are_loaded(tiny_packed: Path) -> None:
+    assert who_trains(tiny_params({"parallel.replicas": "auto"}), tiny_packed)[0] == "serial"  # one is here
+    assert who_trains(tiny_params(), tiny_packed) == ("ddp", Placement("cpu", 2, 1, 1))
+    off = who_trains(tiny_params({"parallel.ddp.enabled": False}), tiny_packed)
+    assert off == ("serial", Placement("cpu", 1, 1, 1))
+
+
+def test_augmentation_is_left_out_since_jpeg_has_none() -> None:
+    varied = tiny_params({"augment.flip": True})
+    assert read_by(varied, "jpeg", 2) == tiny_params({"loader.backend": "jpeg", "loader.workers": 2})
