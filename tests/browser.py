@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,17 +19,6 @@ needs_browser = pytest.mark.skipif(
 )
 WIDTHS = (390, 1440)
 """Pixels of a phone's screen, and of a wide one."""
-
-
-@contextmanager
-def chromium() -> Iterator[Browser]:
-    """Yield a browser without a window."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as player:
-        browser = player.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 def opened(browser: Browser, path: Path, width: int, scheme: Any = "light") -> tuple[Page, Watched]:

@@ -79,9 +79,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture(scope="session")
 def tiny_packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A packed folder of the smallest study."""
-    from tiny_data import pack_tiny
+    from tiny_data import CLASSES, pack_colours
 
-    return pack_tiny(tmp_path_factory.mktemp("tiny"))
+    return pack_colours(tmp_path_factory.mktemp("tiny"), CLASSES, 16)
 
 
 @pytest.fixture
@@ -119,10 +119,13 @@ def standing_launch(ranks: StandingRanks, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A Chromium without a window."""
-    from browser import chromium
+    from browser import CHROMIUM
+    from playwright.sync_api import sync_playwright
 
-    with chromium() as opened:
-        yield opened
+    with sync_playwright() as player:
+        browser = player.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -91,11 +91,6 @@ def project_tree(settings: Mapping[str, Value]) -> dict[str, Any]:
     return apply(tree, settings)
 
 
-def pack_tiny(folder: Path) -> Path:
-    """Pack the smallest study's images; returns the packed folder."""
-    return pack_colours(folder, CLASSES, 16)
-
-
 def pack_colours(folder: Path, classes: Mapping[str, Sequence[str]], size: int) -> Path:
     """Pack noise around a colour for each class, a letter; returns the packed folder."""
     labels = [label for each in classes.values() for label in each]

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from browser import WIDTHS, barriers, needs_browser, opened
-from faulty_server import refusing_address
 from own_file import advised, results, way
-from tracked import Checkout
+from tracked import Checkout, refusing_address
 
 from parashot.cli.measure import REPORT, publish_own
 from parashot.hardware import inspect_hardware
