@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -30,19 +31,12 @@ PARAMS = Path(__file__).parents[1] / "params.yaml"
 # --- the command ------------------------------------------------------------------------------------
 
 
-def _raise(error: BaseException) -> Callable[[], None]:
-    def run() -> None:
-        raise error
-
-    return run
-
-
 @pytest.mark.parametrize(
     ("fail", "line"),
     [
-        (_raise(OSError(errno.ENOSPC, "", "a.bin")), "the disk is full while writing a.bin; "),
-        (_raise(torch.OutOfMemoryError("CUDA out of memory.")), "the GPU's memory is full; set a "),
-        (_raise(RuntimeError("DataLoader worker died")), "DataLoader worker died; where shared memory"),
+        (Mock(side_effect=OSError(errno.ENOSPC, "", "a.bin")), "the disk is full while writing a.bin; "),
+        (Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory.")), "the GPU's memory is full; set a "),
+        (Mock(side_effect=RuntimeError("DataLoader worker died")), "DataLoader worker died; where shared "),
         (lambda: torch.empty(2**50), "the memory is full; set a smaller train.batchsz"),
         (lambda: np.empty(2**50), "the memory is full; set a smaller train.batchsz"),
     ],
@@ -59,10 +53,10 @@ def test_what_the_user_can_mend_is_one_line(
 
 def test_success_interrupt_and_a_fault_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
     assert guarded(lambda: None) == 0
-    assert guarded(_raise(KeyboardInterrupt())) == 130
+    assert guarded(Mock(side_effect=KeyboardInterrupt())) == 130
     assert capsys.readouterr().err == ""
     with pytest.raises(ZeroDivisionError):  # with its traceback
-        guarded(_raise(ZeroDivisionError()))
+        guarded(Mock(side_effect=ZeroDivisionError()))
 
 
 LIST_RECIPES = """

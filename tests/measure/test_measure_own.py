@@ -9,10 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from own_file import advised, blocks, way, write_own
@@ -239,31 +239,21 @@ def test_a_file_is_measured_and_its_report_written(four_ways: ParallelParams, tm
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "reason"),
     [
-        DeviceError("OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"),
-        TaskError("train.py:9, in loss: the memory is full; set a smaller batchsz"),
+        (DeviceError("CUDA out of memory. Tried to allocate 2 GiB"), "6 samples do not fit in memory"),
+        (TaskError("train.py:9, in loss: the memory is full"), "6 samples do not fit in memory"),
+        (DeviceError("no GPU is here"), "a step of 6 samples fails: no GPU is here"),
     ],
 )
-def test_a_size_that_does_not_fit_ends_the_search_for_larger_ones(
-    error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_size_that_fails_ends_the_search_for_larger_ones(
+    error: Exception, reason: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """So does any other error; what was measured before stays."""
-    trainings = OwnTrainings(own_task(write_own(tmp_path, f"own_{type(error).__name__}")), own_parallel())
-
-    def reason(error: Exception) -> str:
-        monkeypatch.setattr("parashot.questions.own.closer.launch_apart", raising(error))
-        return measure_sizes(trainings, way("serial"), 100, alone().placement, math.inf, raising(error))
-
-    assert reason(error) == "6 samples do not fit in memory"
-    assert reason(DeviceError("no GPU is here")) == "a step of 6 samples fails: no GPU is here"
-
-
-def raising(error: Exception) -> Callable[..., Any]:
-    def call(*_: object) -> None:
-        raise error
-
-    return call
+    """What was measured before stays."""
+    monkeypatch.setattr("parashot.questions.own.closer.launch_apart", Mock(side_effect=error))
+    trainings, sizes = OwnTrainings(OwnTask(tmp_path / "file.py", 6), own_parallel()), list[SizeRow]()
+    found = measure_sizes(trainings, way("serial"), 100, alone().placement, math.inf, sizes.append)
+    assert (found, sizes) == (reason, [])
 
 
 @pytest.mark.slow
