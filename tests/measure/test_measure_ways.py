@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -46,20 +45,15 @@ def test_what_workers_had_ready_is_not_trained_on(monkeypatch: pytest.MonkeyPatc
     assert 0 < found.waiting_seconds < found.seconds
 
 
-@dataclass(frozen=True)
-class Vectors:
+def vectors(way: Way) -> Training:
     """The same training in every way."""
-
-    def __call__(self, way: Way) -> Training:
-        return Training(VectorTask(batchsz=way.batchsz), StepOptions(), tiny_params().parallel, 0)
+    return Training(VectorTask(batchsz=way.batchsz), StepOptions(), tiny_params().parallel, 0)
 
 
 WAYS = tuple(
     Way(name, name, replicas, 1, 4, 0, "fp32", "none")
     for name, replicas in (("serial", 1), ("ddp", 2), ("fsdp", 2), ("allreduce", 2))
 )
-
-
 BENCH = StrategyBenchParams(blocks=7, launches=1, steps=2, seconds=0.1, warmup_steps=1)
 
 
@@ -67,7 +61,7 @@ def held_while_timed(context: Context, fit: bool) -> tuple[list[int], set[str]]:
     """How many networks are held after each block, and what was timed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure, "_fit_together", lambda *_: fit)
-        ready = measure.ReadyWays(context, Vectors(), WAYS)
+        ready = measure.ReadyWays(context, vectors, WAYS)
         held, timed = [], set()
         for way in (*WAYS, *reversed(WAYS)):
             timed |= {each.way for each in [ready.block(way, 2, 0, 0)] if each}
@@ -89,7 +83,7 @@ def fails(context: Context, journal: Path | None) -> tuple[set[str], list[Failed
     """Of what blocks there are where steps by allreduce fail, and what is written of it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Allreduce, "step", lambda self, batch: {}["x"])
-        blocks = measure.ways_rank(context, Vectors(), WAYS, BENCH, 0, "ways", journal)
+        blocks = measure.ways_rank(context, vectors, WAYS, BENCH, 0, "ways", journal)
     failed = read_rows(FailedWay, journal.with_name(measure.FAILED)) if journal and context.is_main else []
     return {each.way for each in blocks}, failed
 
@@ -106,7 +100,7 @@ def test_a_way_whose_step_fails_is_left_out_where_that_is_wanted(
 
 def test_a_round_has_as_many_steps_of_every_way(ranks: StandingRanks) -> None:
     """As many as last long enough in the fastest, so that totals of the ways can be compared."""
-    blocks = ranks(2, measure.ways_rank, Vectors(), WAYS, BENCH, 0, "ways")
+    blocks = ranks(2, measure.ways_rank, vectors, WAYS, BENCH, 0, "ways")
     steps = {each.round: each.steps for each in blocks}
     assert all(each.steps == steps[each.round] for each in blocks) and len(blocks) == 7 * len(WAYS)
     assert 2 < min(steps.values()) <= max(steps.values()) <= MOST_STEPS

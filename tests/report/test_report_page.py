@@ -13,7 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 import study_builder as build
-from html_elements import Elements
+from browser import Elements
 
 from parashot.knobs import arguments
 from parashot.params import Params
