@@ -1,10 +1,10 @@
-"""A real Chromium for tests of pages; where there is none they skip, with the reason."""
+"""Pages in a real Chromium, without which tests skip, and as a parser of HTML reads them."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
+from html.parser import HTMLParser
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,17 +21,6 @@ needs_browser = pytest.mark.skipif(
 )
 WIDTHS = (390, 1440)
 """Pixels of a phone's screen, and of a wide one."""
-
-
-@contextmanager
-def chromium() -> Iterator[Browser]:
-    """Yield a browser without a window."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as player:
-        browser = player.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 def opened(browser: Browser, path: Path, width: int, scheme: Any = "light") -> tuple[Page, Watched]:
@@ -63,3 +52,24 @@ class Watched:
         page.on("console", lambda each: self.complaints.append(each.text) if each.type == "error" else None)
         page.on("pageerror", lambda each: self.complaints.append(str(each)))
         page.on("request", lambda each: self.requests.append(each.url))
+
+
+class Elements(HTMLParser):
+    """Elements and how many there are of each, event handlers, addresses and text of a page."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self.handlers: list[str] = []
+        self.addresses: list[str] = []
+        self.text = ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
+        self.addresses += [str(value) for name, value in attrs if name in {"href", "src", "srcset"}]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data

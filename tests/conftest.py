@@ -19,6 +19,7 @@ from hypothesis import settings  # noqa: E402
 from standing_ranks import StandingRanks  # noqa: E402
 
 if TYPE_CHECKING:
+    from command_line import Commands
     from playwright.sync_api import Browser
     from tracked import Checkout
 
@@ -78,9 +79,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture(scope="session")
 def tiny_packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A packed folder of the smallest study."""
-    from tiny_data import pack_tiny
+    from tiny_data import CLASSES, pack_colours
 
-    return pack_tiny(tmp_path_factory.mktemp("tiny"))
+    return pack_colours(tmp_path_factory.mktemp("tiny"), CLASSES, 16)
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Commands:
+    """`command(*words)` calls `parashot` in this process and returns what it prints."""
+    from command_line import Commands
+
+    return Commands(capsys)
 
 
 @pytest.fixture(scope="session")
@@ -110,10 +119,13 @@ def standing_launch(ranks: StandingRanks, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A Chromium without a window."""
-    from browser import chromium
+    from browser import CHROMIUM
+    from playwright.sync_api import sync_playwright
 
-    with chromium() as opened:
-        yield opened
+    with sync_playwright() as player:
+        browser = player.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="module")

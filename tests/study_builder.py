@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from pathlib import Path
 from zlib import crc32
 
 import numpy as np
+from tiny_data import project_tree
 
-from parashot.knobs import apply
-from parashot.params import ClaimsParams, Params, parse, read_yaml
+from parashot.params import ClaimsParams, Params, parse
 from parashot.questions.accuracy.records import EvaluateResult, Evaluation, Training
 from parashot.questions.batchsz.records import (
     BatchszBlock,
@@ -39,7 +38,14 @@ from parashot.questions.strategies.records import (
 from parashot.questions.ways.records import EpisodeWay, WayBlock
 from parashot.recipes import DEFAULT, load_recipe
 from parashot.records import Hardware
-from parashot.train.records import Choices, EpisodeAccuracy, HistoryRow, TaskAccuracy, TrainResult
+from parashot.train.records import (
+    Choices,
+    EpisodeAccuracy,
+    HistoryRow,
+    SeedAccuracy,
+    TaskAccuracy,
+    TrainResult,
+)
 
 ROUNDS = 9
 MIB = 2**20
@@ -79,9 +85,7 @@ SHARES = {"serial": (0.0, 0.0, 0.1), "dp": (0.2, 0.0, 0.2), "ddp": (0.05, 0.15, 
 
 def params() -> Params:
     """The default study's, whatever recipe was run here, with what these records rely on held fast."""
-    turned = read_yaml(Path(__file__).parents[1] / "params.yaml")
-    assert isinstance(turned, dict)
-    defaults = parse(Params, apply(turned, load_recipe(DEFAULT).settings))
+    defaults = parse(Params, project_tree(load_recipe(DEFAULT).settings))
     return replace(
         defaults,
         data=replace(defaults.data, source="synthetic"),
@@ -298,9 +302,16 @@ def batchsz_results(
     return BatchszResults(tuple(runs), tuple(blocks), tuple(trainings), gradients())
 
 
-def gradients(count: int = 40, noise_scale: float = 12.0) -> tuple[GradientSample, ...]:
-    """Gradients of 400 numbers whose mean has length 1, with as much noise as makes this noise scale."""
-    draws = np.random.default_rng(17).standard_normal((count, 400)) * (noise_scale / 400) ** 0.5
+def skipped_batchsz() -> BatchszResults:
+    """The same where no size could run."""
+    whole = batchsz_results()
+    runs = tuple(replace(run, status="skipped", reason="ddp is off") for run in whole.runs)
+    return replace(whole, runs=runs, blocks=())
+
+
+def gradients(count: int = 40) -> tuple[GradientSample, ...]:
+    """Gradients of 400 numbers whose mean has length 1, with as much noise as makes a noise scale of 12."""
+    draws = np.random.default_rng(17).standard_normal((count, 400)) * (12 / 400) ** 0.5
     draws[:, 0] += 1
     mean = draws.mean(0)
     return tuple(
@@ -359,6 +370,18 @@ def training(
         for step in range(1, 101)
     ]
     return Training(replace(result, **changes), tuple(history), by_episode(accuracies))  # type: ignore[arg-type]
+
+
+def with_seeds(whole: Training, gains: Sequence[float], episodes: int = 4) -> Training:
+    """The same training with several seeds, each so much better in all of its episodes."""
+    return replace(
+        whole,
+        seeds=tuple(
+            SeedAccuracy(seed, episode, 0.4 + 0.001 * (episode % 7) + gain)
+            for seed, gain in enumerate(gains)
+            for episode in range(episodes)
+        ),
+    )
 
 
 def by_episode(accuracies: np.ndarray) -> tuple[EpisodeAccuracy, ...]:

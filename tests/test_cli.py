@@ -9,11 +9,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
+from command_line import Commands
+from tiny_data import project_tree
 
 from parashot.cli import COMMANDS, GROUPS, main
 from parashot.command import guarded
@@ -26,33 +28,19 @@ from parashot.recipes import DEFAULT, load_recipe, recipe_names
 PARAMS = Path(__file__).parents[1] / "params.yaml"
 
 
-def _params_tree() -> dict[str, Any]:
-    tree = read_yaml(PARAMS)
-    assert isinstance(tree, dict)
-    return tree
-
-
 # --- the command ------------------------------------------------------------------------------------
-
-
-def _raise(error: BaseException) -> Callable[[], None]:
-    def run() -> None:
-        raise error
-
-    return run
 
 
 @pytest.mark.parametrize(
     ("fail", "line"),
     [
-        (_raise(OSError(errno.ENOSPC, "", "a.bin")), "the disk is full while writing a.bin; "),
-        (_raise(FileNotFoundError(errno.ENOENT, "", "a.bin")), "a.bin: no such file or folder; "),
-        (_raise(torch.OutOfMemoryError("CUDA out of memory.")), "the GPU's memory is full; set a "),
-        (_raise(RuntimeError("DataLoader worker died")), "DataLoader worker died; where shared memory"),
+        (Mock(side_effect=OSError(errno.ENOSPC, "", "a.bin")), "the disk is full while writing a.bin; "),
+        (Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory.")), "the GPU's memory is full; set a "),
+        (Mock(side_effect=RuntimeError("DataLoader worker died")), "DataLoader worker died; where shared "),
         (lambda: torch.empty(2**50), "the memory is full; set a smaller train.batchsz"),
         (lambda: np.empty(2**50), "the memory is full; set a smaller train.batchsz"),
     ],
-    ids=["disk", "no file", "GPU", "shared memory", "torch", "numpy"],
+    ids=["disk", "GPU", "shared memory", "torch", "numpy"],
 )
 def test_what_the_user_can_mend_is_one_line(
     fail: Callable[[], object], line: str, capsys: pytest.CaptureFixture[str]
@@ -65,10 +53,10 @@ def test_what_the_user_can_mend_is_one_line(
 
 def test_success_interrupt_and_a_fault_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
     assert guarded(lambda: None) == 0
-    assert guarded(_raise(KeyboardInterrupt())) == 130
+    assert guarded(Mock(side_effect=KeyboardInterrupt())) == 130
     assert capsys.readouterr().err == ""
     with pytest.raises(ZeroDivisionError):  # with its traceback
-        guarded(_raise(ZeroDivisionError()))
+        guarded(Mock(side_effect=ZeroDivisionError()))
 
 
 LIST_RECIPES = """
@@ -112,6 +100,14 @@ def test_help_version_and_wrong_usage(
     assert said in (printed.err if status else printed.out)
 
 
+def test_a_file_that_is_not_there_is_not_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Commands
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "no such file" in command.refused("measure", "nowhere.py")
+    assert not list(tmp_path.iterdir())
+
+
 def test_help_lists_every_command() -> None:
     assert {name for names in GROUPS.values() for name in names} == COMMANDS.keys()
 
@@ -119,14 +115,11 @@ def test_help_lists_every_command() -> None:
 # --- recipes ----------------------------------------------------------------------------------------
 
 
-def test_recipes_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["recipe"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == recipe_names()
+def test_recipes_are_listed_with_a_line_each(command: Commands) -> None:
+    assert [line.split()[0] for line in command("recipe").splitlines()] == recipe_names()
     assert recipe_names()[0] == DEFAULT
     assert {"quick", "miniimagenet", "study"} <= set(recipe_names())
-    assert main(["recipe", "--json"]) == 0
-    assert [each["name"] for each in json.loads(capsys.readouterr().out)] == recipe_names()
+    assert [each["name"] for each in json.loads(command("recipe", "--json"))] == recipe_names()
 
 
 def test_unknown_recipe_is_one_line_and_stops_the_command_around_it(
@@ -156,7 +149,7 @@ def test_a_recipe_reaches_params_by_dvc_and_by_the_shell(name: str, tmp_path: Pa
     assert words[::2] == ["-S"] * (len(words) // 2)
     copied = Path(shutil.copy(PARAMS, tmp_path))
     apply_overrides(copied, words[1::2])
-    assert load_params(copied) == parse(Params, apply(_params_tree(), recipe.settings))
+    assert load_params(copied) == parse(Params, project_tree(recipe.settings))
     script = f"set -- {' '.join(words)}; printf '%s\\n' \"$@\""
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == words
@@ -168,7 +161,7 @@ def test_quick_is_the_default_study() -> None:
     quick = load_recipe(DEFAULT).settings
     assert isinstance(tree, dict)
     assert apply(tree, quick) == tree
-    owned = apply(_params_tree(), {"data.source": "miniimagenet", "data.archive": "/somewhere/mini"})
+    owned = project_tree({"data.source": "miniimagenet", "data.archive": "/somewhere/mini"})
     for name in recipe_names():
         settings = load_recipe(name).settings
         assert settings.keys() | {"data.archive"} == quick.keys()  # so that each can follow any other

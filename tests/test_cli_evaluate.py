@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import Commands
 from tiny_data import EVALUATED, SEED, tiny_params
 
-from parashot.cli import main
 from parashot.cli.shared import SHIPPED
 from parashot.data import pack
 from parashot.data.images import encode_jpeg
@@ -25,10 +25,6 @@ pytestmark = pytest.mark.usefixtures("one_core")
 SHAPE = ("--n-way", 2, "--k-shot", 1, "--k-query", 3, "--episodes", 11, "--seed", SEED)
 
 
-def run(*words: object) -> int:
-    return main(["evaluate", *map(str, words)])
-
-
 @pytest.fixture
 def weights(tmp_path: Path) -> Path:
     model = tiny_params({"model.head": "residual"}).model
@@ -36,11 +32,9 @@ def weights(tmp_path: Path) -> Path:
     return tmp_path / "model.safetensors"
 
 
-def test_json_holds_what_the_library_measures(
-    tiny_packed: Path, weights: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run("--data", tiny_packed, "--weights", weights, *SHAPE, "--transductive", 3, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+def test_json_holds_what_the_library_measures(tiny_packed: Path, weights: Path, command: Commands) -> None:
+    words = ("--data", tiny_packed, "--weights", weights, *SHAPE, "--transductive", 3, "--json")
+    found = json.loads(command("evaluate", *words))
     network = build_network(tiny_params({"model.head": "residual"}).model, seed=1)
     expected = episode_accuracies(network, draw_split(tiny_packed, "test", EVALUATED, 11, SEED))
     assert (found["test_accuracy"], found["test_accuracy_ci95"]) == pytest.approx(mean_and_ci95(expected))
@@ -49,22 +43,21 @@ def test_json_holds_what_the_library_measures(
     assert (found["n_way"], found["k_shot"], found["k_query"], found["split"]) == (2, 1, 3, "test")
 
 
-def test_a_table_for_people(tiny_packed: Path, weights: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--data", tiny_packed, "--weights", weights, *SHAPE, "--split", "val") == 0
-    printed = capsys.readouterr().out
+def test_a_table_for_people(tiny_packed: Path, weights: Path, command: Commands) -> None:
+    printed = command("evaluate", "--data", tiny_packed, "--weights", weights, *SHAPE, "--split", "val")
     assert "2-way 1-shot, 11 episodes" in printed
     assert "margin, episode by episode    +0.00 ± 0.00 points" in printed
     assert "transductive" not in printed
 
 
 def test_other_sizes_grids_and_mirror_images_are_tested_on_request(
-    tiny_packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_packed: Path, tmp_path: Path, command: Commands
 ) -> None:
     model, weights, told = tiny_params().model, tmp_path / "model.safetensors", []
     save_weights(weights, model, build_network(model, seed=1).state_dict())
     for words in ([], ["--image-size", 24], ["--mirrored"], ["--grids", 1, 2]):
-        assert run("--data", tiny_packed, "--weights", weights, *SHAPE, "--json", *words) == 0
-        told.append(json.loads(capsys.readouterr().out))
+        usual = ("--data", tiny_packed, "--weights", weights, *SHAPE, "--json")
+        told.append(json.loads(command("evaluate", *usual, *words)))
     settings = [(each.get("image_size"), each.get("mirrored"), each.get("grids")) for each in told]
     assert settings == [(None, None, None), (24, None, None), (None, True, None), (None, None, [1, 2])]
     usual, large, mirrored, grids = (each["test_accuracy"] for each in told)
@@ -73,7 +66,7 @@ def test_other_sizes_grids_and_mirror_images_are_tested_on_request(
 
 
 def test_a_copy_of_miniimagenet_is_packed_on_the_way(
-    weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Commands
 ) -> None:
     """The real class names, with 4 small images of each instead of 600."""
     for label in sorted({label for labels in class_splits().values() for label in labels}):
@@ -85,8 +78,8 @@ def test_a_copy_of_miniimagenet_is_packed_on_the_way(
     monkeypatch.setattr(pack, "miniimagenet", partial(miniimagenet, per_class=4))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = sorted(tmp_path.iterdir())
-    assert run("--data", tmp_path / "copy", "--weights", weights, *SHAPE, "--n-way", 5, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["episodes"] == 11
+    words = ("--data", tmp_path / "copy", "--weights", weights, *SHAPE, "--n-way", 5, "--json")
+    assert json.loads(command("evaluate", *words))["episodes"] == 11
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -101,23 +94,15 @@ def test_a_copy_of_miniimagenet_is_packed_on_the_way(
     ],
 )
 def test_bad_input_is_one_line(
-    tiny_packed: Path,
-    weights: Path,
-    words: tuple[object, ...],
-    answer: str,
-    capsys: pytest.CaptureFixture[str],
+    tiny_packed: Path, weights: Path, words: tuple[object, ...], answer: str, command: Commands
 ) -> None:
-    assert run("--data", tiny_packed, "--weights", weights, *SHAPE, *words) == 1
-    printed = capsys.readouterr()
-    assert answer in printed.err
-    assert (printed.err.count("\n"), printed.out) == (1, "")
+    assert answer in command.refused("evaluate", "--data", tiny_packed, "--weights", weights, *SHAPE, *words)
 
 
 def test_without_weights_it_is_the_network_that_comes_with_parashot(
-    tiny_packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tiny_packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Commands
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run("--data", tiny_packed, *SHAPE, "--json") == 0
-    printed = capsys.readouterr()
-    assert json.loads(printed.out)["weights"] == str(SHIPPED)
-    assert printed.err.startswith("network: the one that comes with parashot")
+    printed = command("evaluate", "--data", tiny_packed, *SHAPE, "--json")
+    assert json.loads(printed)["weights"] == str(SHIPPED)
+    assert command.said.startswith("network: the one that comes with parashot")

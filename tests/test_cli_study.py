@@ -1,4 +1,4 @@
-"""Commands that read the study in this folder: `parashot advise`, `summary` and `predict`."""
+"""Commands about the study in this folder: `parashot advise`, `summary`, `predict` and `clean`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import study_builder as build
+from command_line import Commands
 from study_files import write_folder, write_study
 
-from parashot.cli import main
 from parashot.cli.shared import study_here
 from parashot.errors import ParamsError
 from parashot.hardware import inspect_hardware
@@ -20,8 +20,6 @@ from parashot.params import load_params
 from parashot.questions.results import StudyResults
 from parashot.questions.summary import export
 from parashot.records import write_result
-
-Shown = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
@@ -40,21 +38,18 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("command", ["advise", "summary"])
-def test_nothing_measured_is_one_line(study: Path, command: str, capsys: Shown) -> None:
+def test_nothing_measured_is_one_line(study: Path, command: Commands) -> None:
     shutil.rmtree(study / "results")
-    assert main([command]) == 1
-    printed = capsys.readouterr()
-    assert printed.err.startswith("error: nothing was measured in this folder yet; run `dvc repro`")
-    assert (printed.err.count("\n"), printed.out) == (1, "")
+    for name in ("advise", "summary"):
+        told = command.refused(name)
+        assert told.startswith("nothing was measured in this folder yet; run `dvc repro`")
 
 
 # --- advise -------------------------------------------------------------------------------------------
 
 
-def test_json_has_every_topic_and_tells_of_another_machine(study: Path, capsys: Shown) -> None:
-    assert main(["advise", "--json"]) == 0
-    tree = json.loads(capsys.readouterr().out)
+def test_json_has_every_topic_and_tells_of_another_machine(study: Path, command: Commands) -> None:
+    tree = json.loads(command("advise", "--json"))
     found = {each["topic"]: each for each in tree["advice"]}
     assert found["loader"]["choice"] == "packed with no workers"
     assert found["loader"]["buys"].startswith("3.00×")
@@ -71,26 +66,23 @@ def test_json_has_every_topic_and_tells_of_another_machine(study: Path, capsys: 
         assert found[topic]["choice"] == "" and "dvc repro" in found[topic]["sure"]
 
     write_result(study / "hardware.json", replace(inspect_hardware(), cores=128, gpus=("A card",)))
-    assert main(["advise", "--json"]) == 0
-    tree = json.loads(capsys.readouterr().out)
+    tree = json.loads(command("advise", "--json"))
     assert tree["measured_here"] is False
     assert "cores 128 then" in tree["notes"][0] and "dvc repro" in tree["notes"][0]
 
 
-def test_text_says_what_each_choice_buys_and_what_is_missing(study: Path, capsys: Shown) -> None:
-    assert main(["advise"]) == 0
-    text = capsys.readouterr().out
+def test_text_says_what_each_choice_buys_and_what_is_missing(study: Path, command: Commands) -> None:
+    text = command("advise")
     assert "\ncomputing: bf16 with pairing split\n  buys     3.00×" in text
     assert "-S loader.workers=0 -S train.precision=bf16" in text
     assert "\nstrategy: not known\n  missing  results/strategies" in text
 
 
-def test_apply_writes_all_of_it_and_keeps_the_comments(study: Path, capsys: Shown) -> None:
+def test_apply_writes_all_of_it_and_keeps_the_comments(study: Path, command: Commands) -> None:
     file = study / "params.yaml"
     write_settings(file, {"loader.workers": 7, "train.precision": "fp32"})
     before = file.read_text(encoding="utf-8")
-    assert main(["advise", "--apply"]) == 0
-    assert "written into params.yaml" in capsys.readouterr().out
+    assert "written into params.yaml" in command("advise", "--apply")
     params = load_params(file)
     assert (params.loader.workers, params.train.precision, params.model.pairing) == (0, "bf16", "split")
     lines = zip(before.splitlines(), file.read_text(encoding="utf-8").splitlines(), strict=True)
@@ -117,32 +109,29 @@ def test_a_setting_that_is_not_allowed_leaves_params_as_they_were(study: Path) -
 # --- summary ------------------------------------------------------------------------------------------
 
 
-def test_tables_are_printed_and_what_is_missing_is_told(study: Path, capsys: Shown) -> None:
-    assert main(["summary", "--title", "Mine"]) == 0
-    page = capsys.readouterr().out
+def test_tables_are_printed_and_what_is_missing_is_told(study: Path, command: Commands) -> None:
+    page = command("summary", "--title", "Mine")
     assert page.startswith("# Mine\n") and "| packed | 2 |" in page and "| 2.00× " in page
     assert "*Missing: strategies. " in page
 
 
-def test_json_is_the_summary_of_the_study(study: Path, capsys: Shown) -> None:
-    assert main(["summary", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(export(study_here())))
+def test_json_is_the_summary_of_the_study(study: Path, command: Commands) -> None:
+    assert json.loads(command("summary", "--json")) == json.loads(json.dumps(export(study_here())))
 
 
-def test_a_folder_is_written_and_written_again(study: Path) -> None:
+def test_a_folder_is_written_and_written_again(study: Path, command: Commands) -> None:
     for _ in range(2):
-        assert main(["summary", "--to", "mine"]) == 0
+        command("summary", "--to", "mine")
     names = {each.name for each in (study / "mine").iterdir()}
     assert names == {"README.md", "report.html", "params.yaml", "overview.png", "batchsz.png"}
     assert "![overview](overview.png)\n\n![batchsz](batchsz.png)" in (study / "mine/README.md").read_text()
 
 
 @pytest.mark.parametrize("place", [".", "results", "params.yaml"])
-def test_what_holds_something_else_is_left_alone(study: Path, place: str, capsys: Shown) -> None:
+def test_what_holds_something_else_is_left_alone(study: Path, place: str, command: Commands) -> None:
     before = {each: each.read_bytes() for each in study.rglob("*") if each.is_file()}
-    assert main(["summary", "--to", place]) == 2
+    command.refused("summary", "--to", place, status=2)
     assert {each: each.read_bytes() for each in study.rglob("*") if each.is_file()} == before
-    assert capsys.readouterr().err.count("\n") == 1
 
 
 # --- predict ------------------------------------------------------------------------------------------
@@ -157,19 +146,16 @@ def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_table_of_every_number_of_devices(timed: Path, capsys: Shown) -> None:
-    assert main(["predict", "--gpus", "4,1,2", "--link", "ethernet-10g"]) == 0
-    printed = capsys.readouterr()
-    rows = [line.split() for line in printed.out.splitlines() if line.startswith("ethernet-10g")]
+def test_a_table_of_every_number_of_devices(timed: Path, command: Commands) -> None:
+    printed = command("predict", "--gpus", "4,1,2", "--link", "ethernet-10g")
+    rows = [line.split() for line in printed.splitlines() if line.startswith("ethernet-10g")]
     assert [row[1:5] for row in rows[:3]] == [["strong", str(n), str((n + 1) // 2), "16"] for n in (1, 2, 4)]
-    assert len(rows) == 6 and printed.err == ""
-    assert "The model checked here" in printed.out
+    assert len(rows) == 6 and "The model checked here" in printed and command.said == ""
 
 
-def test_json_has_every_digit(timed: Path, capsys: Shown) -> None:
+def test_json_has_every_digit(timed: Path, command: Commands) -> None:
     words = ["predict", "--gpus", "64", "--link", "12.5,5", "--per-node", "8", "--batchsz", "128", "--json"]
-    assert main(words) == 0
-    tree = json.loads(capsys.readouterr().out)
+    tree = json.loads(command(*words))
     strong, weak = tree["rows"]
     assert (strong["nodes"], strong["batchsz"], weak["batchsz"]) == (8, 128, 8192)
     seconds = strong["seconds_per_step"]
@@ -187,19 +173,57 @@ def test_json_has_every_digit(timed: Path, capsys: Shown) -> None:
         (["--gpus", "0"], "--gpus '0': whole numbers from 1"),
     ],
 )
-def test_what_was_asked_wrongly_is_one_line(timed: Path, capsys: Shown, words: list[str], line: str) -> None:
-    assert main(["predict", *words]) == 2
-    printed = capsys.readouterr()
-    assert printed.err.startswith(f"error: {line}") and printed.err.count("\n") == 1
-    assert printed.out == ""
+def test_what_was_asked_wrongly_is_one_line(
+    timed: Path, command: Commands, words: list[str], line: str
+) -> None:
+    assert command.refused("predict", *words, status=2).startswith(line)
 
 
-def test_what_was_not_measured_says_what_to_run(timed: Path, capsys: Shown) -> None:
+def test_what_was_not_measured_says_what_to_run(timed: Path, command: Commands) -> None:
     (timed / "cost_steps.csv").unlink()
-    assert main(["predict"]) == 1
-    assert "run `dvc repro -f -s strategy-bench`" in capsys.readouterr().err
+    assert "run `dvc repro -f -s strategy-bench`" in command.refused("predict")
     (timed / "variants.csv").unlink()
-    assert main(["predict"]) == 1
-    line = capsys.readouterr().err
-    assert line.startswith("error: results/strategies/variants.csv: cannot be read")
-    assert "run `dvc repro`" in line and line.count("\n") == 1
+    line = command.refused("predict")
+    assert line.startswith("results/strategies/variants.csv: cannot be read") and "run `dvc repro`" in line
+
+
+# --- clean --------------------------------------------------------------------------------------------
+
+KEPT = {"results/a.json", "data/raw/a.jpg", "mlruns/.gitkeep", ".dvc/cache/x", "dvc.yaml", "params.yaml"}
+OF_MLFLOW = {"mlflow.db", "mlflow.db-wal", "mlruns/parashot/1/artifacts/a.txt"}
+
+
+@pytest.fixture
+def full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with all that a study leaves."""
+    for name in (*KEPT, *OF_MLFLOW, ".scratch/abc/step_100.pt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("batchsz_study: {}")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def there(folder: Path) -> set[str]:
+    return {each.relative_to(folder).as_posix() for each in folder.rglob("*") if each.is_file()}
+
+
+def test_nothing_goes_without_yes_then_one_kind_and_then_all(full: Path, command: Commands) -> None:
+    before = there(full)
+    listed = command("clean")
+    assert "would remove .scratch\n" in listed and "mlflow" not in listed
+    command("clean", "mlflow")
+    found = json.loads(command("clean", "checkpoints", "--json"))
+    assert found == {"removed": False, "files": [".scratch"]}
+    assert there(full) == before
+    command("clean", "--yes")
+    assert there(full) == KEPT | OF_MLFLOW
+    command("clean", "mlflow", "--yes")
+    assert there(full) == KEPT
+
+
+def test_elsewhere_and_of_another_kind_it_touches_nothing(full: Path, command: Commands) -> None:
+    before = there(full)
+    command.refused("clean", "everything", "--yes", status=2)
+    (full / "params.yaml").write_text("training: {}")  # a project of the user's own
+    assert "no study here" in command.refused("clean", "--yes", status=2)
+    assert there(full) == before

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -107,9 +108,6 @@ def test_cores_count_siblings_once_and_memory_is_limited_by_the_group(
 
 
 def test_memory_of_a_tree_and_its_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(process: psutil.Process) -> None:
-        raise psutil.AccessDenied
-
     before, command, pipe = tree_memory_bytes(os.getpid()), [sys.executable, "-c", HOLD], subprocess.PIPE
     with MemoryPeak(interval_seconds=0.01) as memory:
         with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as child:
@@ -119,7 +117,8 @@ def test_memory_of_a_tree_and_its_peak(monkeypatch: pytest.MonkeyPatch) -> None:
             while memory.peak_bytes - before < 90 * MIB:
                 threading.Event().wait(0.01)
             with monkeypatch.context() as patch:
-                patch.setattr(psutil.Process, "memory_full_info", refuse)  # RSS stands in for PSS
+                denied = Mock(side_effect=psutil.AccessDenied)
+                patch.setattr(psutil.Process, "memory_full_info", denied)  # RSS stands in for PSS
                 assert tree_memory_bytes(child.pid) == psutil.Process(child.pid).memory_info().rss
         assert tree_memory_bytes(child.pid) == 0  # it has gone
     assert memory.peak_bytes - before > 90 * MIB

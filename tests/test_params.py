@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_data import project_tree
 
 from parashot.errors import ParamsError
 from parashot.knobs import apply, flatten, knobs, select
@@ -23,14 +24,9 @@ FILE = Path(__file__).parents[1] / "params.yaml"
 KNOWN = {"episode.n_way": 5, "episode.k_shot": 1, "data.synthetic.images_per_class": 60}
 
 
-def _default_study() -> dict[str, Any]:
-    """The tree of the default study, whatever knobs are turned in this checkout."""
-    tree = read_yaml(FILE)
-    assert isinstance(tree, dict)
-    return apply(tree, {**load_recipe("quick").settings, **KNOWN})
+TREE = project_tree({**load_recipe("quick").settings, **KNOWN})
+"""The tree of the default study, whatever knobs are turned in this checkout."""
 
-
-TREE = _default_study()
 KNOBS = knobs()
 SECTIONS = sorted({key.rpartition(".")[0] for key in KNOBS if "." in key} | {"data", "loader"})
 
@@ -57,10 +53,6 @@ def _refused(tree: object) -> str:
     return message
 
 
-def _changed(changes: dict[str, Any]) -> dict[str, Any]:
-    return apply(TREE, changes)
-
-
 def _with(changes: dict[Any, Any], section: str = "") -> dict[str, Any]:
     """The tree with keys of a section set that it need not have."""
     tree = copy.deepcopy(TREE)
@@ -84,11 +76,11 @@ def test_the_file_is_valid() -> None:
 
 def test_values_keep_their_types() -> None:
     changes = {"batchsz_study.sizes": [8, 2], "train.learning_rate": 1, "parallel.replicas": 3}
-    params = parse(Params, _changed(changes))
+    params = parse(Params, apply(TREE, changes))
     assert params.batchsz_study.sizes == (8, 2)
     assert (params.train.learning_rate, type(params.train.learning_rate)) == (1.0, float)
     assert params.loader.bench.workers == "auto" and params.parallel.replicas == 3
-    assert parse(Params, _changed({"loader.bench.workers": [0, 4]})).loader.bench.workers == (0, 4)
+    assert parse(Params, apply(TREE, {"loader.bench.workers": [0, 4]})).loader.bench.workers == (0, 4)
 
 
 def test_flattened_params_are_every_knob_as_text() -> None:
@@ -134,7 +126,7 @@ def test_wrong_values_are_refused(kind: str) -> None:
         for value in WRONG[kind]:
             if value in (None, "auto") and (" or null" in KNOBS[key] or "auto" in KNOBS[key]):
                 continue
-            message = _refused(_changed({key: value}))
+            message = _refused(apply(TREE, {key: value}))
             assert message.startswith(f"{key}: "), (key, value)
             assert f" is not allowed; it must be {KNOBS[key]}" in message, (key, value)
     assert tried
@@ -144,8 +136,8 @@ def test_wrong_values_are_refused(kind: str) -> None:
     ("key", "inside", "outside"), [("episode.n_way", 2, 1), ("claims.confidence", 0.9999, 1.0)]
 )
 def test_both_ends_of_a_range_are_in_it(key: str, inside: float, outside: float) -> None:
-    parse(Params, _changed({key: inside}))
-    assert " is not allowed" in _refused(_changed({key: outside}))
+    parse(Params, apply(TREE, {key: inside}))
+    assert " is not allowed" in _refused(apply(TREE, {key: outside}))
 
 
 def test_a_missing_key_is_named() -> None:
@@ -172,11 +164,11 @@ def test_what_a_user_is_likely_to_mistake_gets_advice() -> None:
     assert "also wrong" not in misnamed
     assert misnamed.startswith("train.batch_size: unknown key; did you mean batchsz? known here: ")
     for section in SECTIONS:
-        assert "a section with keys is needed" in _refused(_changed({section: []})), section
-    assert "without quotes" in _refused(_changed({"train.learning_rate": "1e-3"}))
-    assert "without quotes" not in _refused(_changed({"train.learning_rate": "fast"}))
-    assert len(_refused(_changed({"train.batchsz": "x" * 10_000}))) < 300  # a long value is cut
-    earlier = _refused(_changed({"train.batchsz": 0, "parallel.replicas": "many"}))
+        assert "a section with keys is needed" in _refused(apply(TREE, {section: []})), section
+    assert "without quotes" in _refused(apply(TREE, {"train.learning_rate": "1e-3"}))
+    assert "without quotes" not in _refused(apply(TREE, {"train.learning_rate": "fast"}))
+    assert len(_refused(apply(TREE, {"train.batchsz": "x" * 10_000}))) < 300  # a long value is cut
+    earlier = _refused(apply(TREE, {"train.batchsz": 0, "parallel.replicas": "many"}))
     assert earlier.startswith("train.batchsz: 0 ") and earlier.endswith("; also wrong: parallel.replicas")
 
 
@@ -209,7 +201,7 @@ def test_what_a_user_is_likely_to_mistake_gets_advice() -> None:
     ],
 )
 def test_values_that_do_not_fit_together(changes: dict[str, Any], says: str) -> None:
-    assert _refused(_changed(changes)).startswith(says)
+    assert _refused(apply(TREE, changes)).startswith(says)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +213,7 @@ def test_values_that_do_not_fit_together(changes: dict[str, Any], says: str) -> 
     ],
 )
 def test_values_that_just_fit_together(changes: dict[str, Any]) -> None:
-    parse(Params, _changed(changes))
+    parse(Params, apply(TREE, changes))
 
 
 # --- the file -----------------------------------------------------------------------------------------

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
-from tiny_data import IMAGES, pack_colours
+from tiny_data import IMAGES, pack_colours, project_tree
 
 from parashot.knobs import apply
 from parashot.params import Params, parse
@@ -74,8 +73,7 @@ def test_a_recipe_learns(packed: Path, tmp_path: Path, name: str) -> None:
 
 def small(name: str) -> Params:
     """A recipe at the size of a test."""
-    tree = yaml.safe_load((Path(__file__).parents[1] / "params.yaml").read_text(encoding="utf-8"))
-    params = apply(tree, {**load_recipe(name).settings, **SMALL})
+    params = project_tree({**load_recipe(name).settings, **SMALL})
     embedding = params["model"]["embedding"]
     steps, batchsz = STEPS[embedding], 4 if embedding == "bottleneck" else 2
     settings = {"train.episodes": steps * batchsz, "train.batchsz": batchsz, "train.validate_every": steps}

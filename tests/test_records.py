@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -86,10 +86,8 @@ def test_metrics_are_strict_json_of_what_is_known(tmp_path: Path) -> None:
     file = tmp_path / "metrics.json"
     write_metrics(file, {"b": None, "c": 3, "a": 0.1, "d": math.nan, "e": "text"})
 
-    def refuse(constant: str) -> None:
-        raise AssertionError(constant)
-
-    assert json.loads(file.read_text(), parse_constant=refuse) == {"a": 0.1, "c": 3, "d": "nan", "e": "text"}
+    found = json.loads(file.read_text(), parse_constant=Mock(side_effect=AssertionError))
+    assert found == {"a": 0.1, "c": 3, "d": "nan", "e": "text"}
     assert file.read_text().index('"a"') < file.read_text().index('"c"')
 
 
@@ -129,16 +127,11 @@ def test_rows_that_are_none(text: str, says: str, tmp_path: Path) -> None:
     assert says in _refused(lambda path: read_rows(StrategyBlock, path), tmp_path / "blocks.csv")
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"start_ms": 0.5}, {"metrics": [{"key": "loss", "value": 0.5, "unit": "nats"}]}, {"comment": "?"}],
-)
-def test_runs_that_are_none(changes: dict[str, Any], tmp_path: Path) -> None:
-    run = Run("ddp", "train", "ok", 0, 1, params={"a": "1"}, metrics=(Metric("loss", 0.5),))
-    tree = dataclasses.asdict(run)
-    file = tmp_path / "records.jsonl"
-    file.write_text(json.dumps(tree) + "\n" + json.dumps({**tree, **changes}) + "\n")
-    assert f"not a Run ({next(iter(changes))}" in _refused(read_runs, file)
+def test_runs_that_are_none(tmp_path: Path) -> None:
+    tree = dataclasses.asdict(Run("ddp", "train", "ok", 0, 1))
+    wrong = {**tree, "metrics": [{"key": "loss", "value": 0.5, "unit": "nats"}]}
+    (tmp_path / "records.jsonl").write_text(f"{json.dumps(tree)}\n{json.dumps(wrong)}\n")
+    assert "not a Run (metrics" in _refused(read_runs, tmp_path / "records.jsonl")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import psutil
@@ -275,11 +276,9 @@ def test_the_model_is_there_once_and_predicts(checkout: Checkout, monkeypatch: p
 
     folder = checkout.record("train", a_run("ddp", model="model.safetensors"))
 
-    def fill_the_disk(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device", "model.pt2")
-
     with monkeypatch.context() as patch:
-        patch.setattr(mlflow.pytorch, "save_model", fill_the_disk)
+        full = OSError(28, "No space left on device", "model.pt2")
+        patch.setattr(mlflow.pytorch, "save_model", Mock(side_effect=full))
         with pytest.raises(TrackingError, match="the disk is full"):
             checkout.publish(folder)
     assert checkout.publish(folder) == Published(published=2)

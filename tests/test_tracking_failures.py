@@ -9,14 +9,16 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from faulty_server import Faulty, mlflow_app, refusing_address, serving
-from tracked import Checkout, a_run
+from tracked import Checkout, a_run, refusing_address
+from werkzeug.serving import make_server
 
 from parashot.errors import TrackingError
 from parashot.records import Metric, Run
@@ -156,12 +158,55 @@ def test_a_training_does_not_wait_for_others_that_publish(
 # --- the server -------------------------------------------------------------------------------------
 
 
+class Faulty:
+    """A WSGI application: passes on to `app` the first `healthy` requests, and from then on has its `fault`.
+
+    error: it answers 500. hang: it answers after two seconds. page: it answers with a web page.
+    """
+
+    def __init__(self, fault: str, app: Any = None, healthy: int = 0) -> None:
+        self.fault, self.app, self.healthy = fault, app, healthy
+        self.requests = 0
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        self.requests += 1
+        if self.requests <= self.healthy:
+            answer: Iterable[bytes] = self.app(environ, start_response)
+            return answer
+        if self.fault == "hang":
+            time.sleep(2)
+        status = "200 OK" if self.fault == "page" else "500 Internal Server Error"
+        start_response(status, [("Content-Type", "text/html")])
+        return [b"<html>Welcome to the network of this hotel</html>"]
+
+
+@contextmanager
+def serving(app: Any) -> Iterator[str]:
+    """Yield the address of a server of `app` that listens while the block lasts."""
+    server = make_server("127.0.0.1", 0, app, threaded=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iterator[Any]:
-    """MLflow's own server."""
+    """MLflow's own server, with a database and artifacts of its own."""
     folder = tmp_path_factory.mktemp("server")
-    with mlflow_app(folder, Path(shutil.copy(empty_database, folder / "server.db"))) as found:
-        yield found
+    with pytest.MonkeyPatch.context() as patch:
+        database = shutil.copy(empty_database, folder / "server.db")
+        patch.setenv("_MLFLOW_SERVER_FILE_STORE", f"sqlite:///{database}")
+        patch.setenv("_MLFLOW_SERVER_SERVE_ARTIFACTS", "true")
+        patch.setenv("_MLFLOW_SERVER_ARTIFACT_ROOT", "mlflow-artifacts:/")
+        patch.setenv("_MLFLOW_SERVER_ARTIFACT_DESTINATION", folder.as_uri())
+        from mlflow.server import app
+
+        yield app
 
 
 @pytest.mark.parametrize(("fault", "says"), [("refuse", "refused"), ("hang", "timed out"), ("page", "JSON")])

@@ -82,13 +82,13 @@ def tiny_params(settings: dict[str, Value] | None = None) -> Params:
 
 def tiny_tree(settings: dict[str, Value] | None = None) -> dict[str, Any]:
     """The same as plain data, as params.yaml holds it."""
+    return project_tree({**SETTINGS, **(settings or {})})
+
+
+def project_tree(settings: Mapping[str, Value]) -> dict[str, Any]:
+    """The project's params.yaml as plain data with `settings` applied."""
     tree = yaml.safe_load((Path(__file__).parents[1] / "params.yaml").read_text(encoding="utf-8"))
-    return apply(tree, {**SETTINGS, **(settings or {})})
-
-
-def pack_tiny(folder: Path) -> Path:
-    """Pack the smallest study's images; returns the packed folder."""
-    return pack_colours(folder, CLASSES, 16)
+    return apply(tree, settings)
 
 
 def pack_colours(folder: Path, classes: Mapping[str, Sequence[str]], size: int) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import socket
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,17 @@ class Checkout:
     def files(self, name: str) -> list[str]:
         folder = Path(self.runs()[name].info.artifact_uri.removeprefix("file://").replace("%20", " "))
         return sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
+
+
+_REFUSING = socket.socket()
+"""Bound and never listening: its port stays taken, and refuses."""
+
+
+def refusing_address() -> str:
+    """Where nobody listens."""
+    if _REFUSING.getsockname()[1] == 0:
+        _REFUSING.bind(("127.0.0.1", 0))
+    return f"http://127.0.0.1:{_REFUSING.getsockname()[1]}"
 
 
 def tiny_model() -> LoggableModel:

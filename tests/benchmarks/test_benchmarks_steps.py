@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +23,7 @@ from benchmarks.step import OURS
 from benchmarks.workload import Workload, serial_strategy
 from parashot.errors import DataError
 from parashot.model.network import RelationNetwork, build_network
+from parashot.params import Params
 from parashot.questions.statistics import Interval
 
 CPU = torch.device("cpu")
@@ -134,19 +135,14 @@ def test_the_command_fails_where_a_prediction_is_off(
 def test_ways_are_paired_by_seed_and_episode(
     tiny_packed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    class Pool:
-        """Stands in for a pool of processes."""
+    def accuracies(params: Params, packed: Path) -> list[float]:
+        return [float(params.seed), float(params.model.norm_episodes)]
 
-        __enter__ = lambda self: self  # noqa: E731
-        __exit__ = lambda *_: None  # noqa: E731
-
-        def map(self, function: Any, params: Any, packed: Any) -> Any:
-            assert [(each.seed, each.model.norm_episodes) for each in params] == [(0, 0), (0, 1)]
-            return [[0.4, 0.6], [0.42, 0.6]]
-
-    monkeypatch.setattr(norm, "ProcessPoolExecutor", lambda *_, **__: Pool())
+    monkeypatch.setattr(norm, "ProcessPoolExecutor", lambda workers, **_: ThreadPoolExecutor(workers))
+    monkeypatch.setattr(norm, "val_accuracies", accuracies)
+    monkeypatch.setitem(norm.SEEDS, "miniimagenet", (5, 6))
     (plain, ghost), _ = norm.train_ways("miniimagenet", {}, tiny_packed, quick=True)
-    assert (plain.tolist(), ghost.tolist()) == ([[0.4, 0.6]], [[0.42, 0.6]])
+    assert (plain.tolist(), ghost.tolist()) == ([[5, 0], [6, 0]], [[5, 1], [6, 1]])
     with pytest.raises(DataError, match="parashot recipe miniimagenet"):
         norm.train_ways("miniimagenet", {}, tmp_path, quick=True)
 

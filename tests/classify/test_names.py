@@ -8,8 +8,8 @@ import json
 from pathlib import Path
 
 import pytest
+from browser import Elements
 from coloured import picture
-from html_elements import Elements
 
 from parashot.classify.predictions import Prediction, as_csv, as_json, as_table, sheet
 from parashot.data.images import encode_jpeg

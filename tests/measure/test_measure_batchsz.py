@@ -96,7 +96,6 @@ def test_the_baseline_sets_the_limit_at_which_others_are_stopped(studied: Path) 
 
     parent, *children = read_runs(studied / "records.jsonl")
     assert {*parent.artifacts} == {"runs.csv", "blocks.csv", "trainings.csv", "gradients.csv"}
-    assert {each.parent for each in children} == {parent.uuid}
     assert {each.name: each.status for each in children} == {
         f"batch sizes: batchsz{size}": run.status for size, run in runs.items()
     }

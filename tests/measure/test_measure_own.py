@@ -1,4 +1,4 @@
-"""The search over ways to train a user's file, and what is recommended."""
+"""The search over ways to train a user's file; what is said of it is tested with its report."""
 
 from __future__ import annotations
 
@@ -9,26 +9,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from faulty_server import refusing_address
-from own_file import way, write_own
+from own_file import advised, blocks, way, write_own
 from small_tasks import alone
-from tracked import Checkout
 
-from parashot.cli import main
-from parashot.cli.measure import REPORT, publish_own
+from parashot.allocator import why_nothing_is_kept
 from parashot.errors import DeviceError, TaskError
 from parashot.hardware import inspect_hardware
+from parashot.parallel.context import Placement
 from parashot.parallel.launch import launch
 from parashot.params import ParallelParams
-from parashot.questions.own import candidates as own_candidates
-from parashot.questions.own.advice import OwnAdvice, advise_own, to_copy
-from parashot.questions.own.candidates import candidates, combined, refined, refinements
+from parashot.questions.own.candidates import candidates, combined, refined, refinements, renamed
 from parashot.questions.own.checks import Checked
 from parashot.questions.own.closer import measure_sizes, parts_rank
 from parashot.questions.own.measure import (
@@ -38,41 +34,14 @@ from parashot.questions.own.measure import (
     measure_own,
     own_parallel,
 )
-from parashot.questions.own.records import (
-    DEFAULTS,
-    PLAIN,
-    OwnResults,
-    OwnWay,
-    SizeRow,
-    SkippedWay,
-)
+from parashot.questions.own.records import DEFAULTS, PLAIN, OwnWay, SizeRow, SkippedWay
 from parashot.questions.own.search import Found, better_half, halvings
-from parashot.questions.statistics import Interval
 from parashot.questions.timed import steps_of_block
+from parashot.questions.ways.measure import time_ways
 from parashot.questions.ways.records import WayBlock
 from parashot.records import read_rows
 from parashot.report.own import write_own_report
 from parashot.tasks.own import OwnTask, own_task
-from parashot.tracking import Store
-
-
-def blocks(name: str, step: float, noise: float = 0.001) -> list[WayBlock]:
-    """Eight rounds over two launches."""
-    return [
-        WayBlock(number // 4, number, name, 10, 10 * step * (1 + noise * (number % 3)), 0.1 * step, 2**20)
-        for number in range(8)
-    ]
-
-
-def results(seconds: dict[OwnWay, float]) -> OwnResults:
-    finals = [block for each, step in seconds.items() for block in blocks(each.way, step)]
-    return OwnResults(tuple(seconds), (), tuple(finals), (), tuple(finals))
-
-
-def advised(found: OwnResults) -> OwnAdvice:
-    advice = advise_own(found)
-    assert advice is not None
-    return advice
 
 
 def test_halving_ends_with_the_fastest() -> None:
@@ -90,8 +59,8 @@ def test_halving_ends_with_the_fastest() -> None:
 def test_what_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Every strategy that shares items out, with workers for each rank; on one replica only one process."""
     monkeypatch.setattr("parashot.parallel.context.usable_cores", lambda: 2)
-    monkeypatch.setattr(own_candidates, "usable_threads", lambda: 4)
-    monkeypatch.setattr(own_candidates, "precisions", lambda device: ["fp32", "bf16"])
+    monkeypatch.setattr("parashot.questions.own.candidates.usable_threads", lambda: 4)
+    monkeypatch.setattr("parashot.questions.own.candidates.precisions", lambda device: ["fp32", "bf16"])
     task, parallel = own_task(write_own(tmp_path, "own_tried")), replace(own_parallel(), device="cpu")
     found = candidates(task, parallel)
     assert found.ways[0] == OwnWay(PLAIN, "serial", 1, 2, 6, 0, "fp32", **DEFAULTS)
@@ -135,40 +104,6 @@ def test_a_wrong_default_is_one_line(default: object, message: str, tmp_path: Pa
     file = write_own(tmp_path, name, "batchsz = 6", f"default = {default!r}\nbatchsz = 6")
     with pytest.raises(TaskError, match=f"{name}.py: {message}"):
         candidates(own_task(file), replace(own_parallel(), device="cpu", replicas=2))
-
-
-def test_the_simplest_that_is_as_good_is_recommended() -> None:
-    plain, workers, ddp = way(PLAIN), way("workers", workers=2), way("ddp", replicas=2, workers=2)
-    fast = advised(results({plain: 0.2, workers: 0.1, ddp: 0.0999}))
-    assert (fast.choice.choice, fast.choice.decided) == ("workers", True)
-    assert fast.sentence.startswith(
-        "Train by one process with 1 thread, 2 workers, fp32: 2.00× (1.90 to 2.10)"
-    )
-    assert fast.rows[0].speedup == Interval(1, 1, 1)
-    same = advised(results({plain: 0.1, workers: 0.1, ddp: 0.2}))
-    assert same.sentence.startswith("Keep one process with 1 thread, no workers, fp32: nothing was shown")
-
-
-def test_the_lines_to_copy_share_batch_and_workers_out() -> None:
-    ddp = way("ddp", replicas=2, workers=4, precision="bf16")
-    lines = to_copy(ddp, gpus=False)
-    assert lines[0] == "torchrun --nproc-per-node 2 YOUR_SCRIPT.py"
-    assert lines[1:3] == ['torch.distributed.init_process_group("gloo")', "torch.set_num_threads(1)"]
-    assert "batch_size=3, num_workers=2, prefetch_factor=2, persistent_workers=True, sampler" in lines[4]
-    assert "DistributedDataParallel" in lines[5] and 'autocast("cpu", torch.bfloat16)' in lines[6]
-    assert "(network, find_unused_parameters=True)" in to_copy(ddp, gpus=False, unused=True)[5]
-    assert 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))' in to_copy(ddp, gpus=True)
-    uneven = to_copy(replace(ddp, replicas=4), gpus=False)[4]
-    assert "batch_size=2, num_workers=1" in uneven and uneven.endswith("# 8 per step; 6 were timed")
-    assert to_copy(way(PLAIN), gpus=True) == ["DataLoader(dataset, batch_size=6, num_workers=0, ...)"]
-    by_hand = to_copy(replace(way("by hand", replicas=2), strategy="allreduce"), gpus=False)
-    assert "torch.distributed.all_reduce(flat.div_(2))" in by_hand  # one message, as it was measured
-    (kept, _) = to_copy(replace(way("kept"), keep_memory=True), gpus=False)
-    assert kept.startswith("export MALLOC_ARENA_MAX=1 MALLOC_MMAP_THRESHOLD_=1073741824 ")
-    all_on = replace(way("all", precision="fp16"), channels_last=True, fused=True, compile="default")
-    text = "\n".join(to_copy(replace(all_on, pin_memory=True), gpus=True))
-    parts = "channels_last", "fused=True", "network.compile", "pin_memory=True", "float16", "GradScaler"
-    assert [part for part in parts if part not in text] == []
 
 
 def test_only_what_could_help_is_changed_and_what_helps_is_taken_together(tmp_path: Path) -> None:
@@ -239,8 +174,8 @@ def test_a_default_that_cannot_train_this_network_is_one_line(
 @pytest.fixture
 def four_ways(monkeypatch: pytest.MonkeyPatch, standing_launch: None, one_core: None) -> ParallelParams:
     """Two replicas, no workers, fp32, and blocks that are over at once."""
-    monkeypatch.setattr(own_candidates, "worker_counts", lambda ranks: [0])
-    monkeypatch.setattr(own_candidates, "precisions", lambda device: ["fp32"])
+    monkeypatch.setattr("parashot.questions.own.candidates.worker_counts", lambda ranks: [0])
+    monkeypatch.setattr("parashot.questions.own.candidates.precisions", lambda device: ["fp32"])
     parallel = replace(own_parallel(), device="cpu", replicas=2)
     parallel = replace(parallel, bench=replace(parallel.bench, seconds=0.001))
     monkeypatch.setattr("parashot.questions.own.measure.own_parallel", lambda: parallel)
@@ -304,31 +239,21 @@ def test_a_file_is_measured_and_its_report_written(four_ways: ParallelParams, tm
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "reason"),
     [
-        DeviceError("OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"),
-        TaskError("train.py:9, in loss: the memory is full; set a smaller batchsz"),
+        (DeviceError("CUDA out of memory. Tried to allocate 2 GiB"), "6 samples do not fit in memory"),
+        (TaskError("train.py:9, in loss: the memory is full"), "6 samples do not fit in memory"),
+        (DeviceError("no GPU is here"), "a step of 6 samples fails: no GPU is here"),
     ],
 )
-def test_a_size_that_does_not_fit_ends_the_search_for_larger_ones(
-    error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_size_that_fails_ends_the_search_for_larger_ones(
+    error: Exception, reason: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """So does any other error; what was measured before stays."""
-    trainings = OwnTrainings(own_task(write_own(tmp_path, f"own_{type(error).__name__}")), own_parallel())
-
-    def reason(error: Exception) -> str:
-        monkeypatch.setattr("parashot.questions.own.closer.launch_apart", raising(error))
-        return measure_sizes(trainings, way("serial"), 100, alone().placement, math.inf, raising(error))
-
-    assert reason(error) == "6 samples do not fit in memory"
-    assert reason(DeviceError("no GPU is here")) == "a step of 6 samples fails: no GPU is here"
-
-
-def raising(error: Exception) -> Callable[..., Any]:
-    def call(*_: object) -> None:
-        raise error
-
-    return call
+    """What was measured before stays."""
+    monkeypatch.setattr("parashot.questions.own.closer.launch_apart", Mock(side_effect=error))
+    trainings, sizes = OwnTrainings(OwnTask(tmp_path / "file.py", 6), own_parallel()), list[SizeRow]()
+    found = measure_sizes(trainings, way("serial"), 100, alone().placement, math.inf, sizes.append)
+    assert (found, sizes) == (reason, [])
 
 
 @pytest.mark.slow
@@ -360,31 +285,6 @@ def test_what_was_measured_before_ctrl_c_is_kept(
         assert json.loads((report / "advice.json").read_text(encoding="utf-8"))["stopped"]
 
 
-def noisy(found: OwnResults, name: str) -> OwnResults:
-    """The same, one way faster in every other round and slower in the others."""
-    finals = (
-        replace(each, seconds=each.seconds * (1.25 if each.round % 2 else 0.8)) if each.way == name else each
-        for each in found.finals
-    )
-    return replace(found, finals=tuple(finals))
-
-
-def test_what_may_be_as_good_is_told_by_what_sets_it_apart() -> None:
-    """The sentence says how they differ, not what they are called; the default is kept unless beaten."""
-    plain, one = way(PLAIN), way("serial-1", workers=1)
-    fast, other = way("ddp-2", replicas=2, workers=2), way("ddp-2-bf16", replicas=2, precision="bf16")
-    advice = advised(noisy(results({plain: 0.2, fast: 0.1, other: 0.1}), other.way))
-    assert not advice.choice.decided
-    said = {"ddp-2": "no workers and bf16", "ddp-2-bf16": "2 workers and fp32"}[advice.choice.choice]
-    assert advice.sentence.endswith(f"; undecided: the same with {said} may be as good.")
-    kept = advised(noisy(results({plain: 0.1, one: 0.098}), one.way))
-    assert not kept.choice.decided
-    assert kept.sentence == (
-        f"Keep {plain}: nothing was shown to be more than 5% faster; "
-        "undecided: the same with 1 worker may be as good."
-    )
-
-
 @pytest.mark.parametrize(
     ("said", "named"),
     [("CUDA out of memory", True), ("rank 1 ended with exit code -9", True), ("a worker was killed", False)],
@@ -395,49 +295,51 @@ def test_full_memory_comes_with_advice(said: str, named: bool, tmp_path: Path) -
     assert ("64 samples per step: set a smaller batchsz in" in str(error.value)) == named
 
 
-def told(found: OwnResults) -> OwnAdvice:
-    """Write the report of `own.py` and publish it, as the command does."""
-    advice, hardware = advised(found), inspect_hardware()
-    write_own_report(REPORT, Path("own.py"), found, advice, hardware)
-    publish_own(Path("own.py"), found, advice, hardware)
-    return advice
+# --- ways that keep freed memory ---------------------------------------------------------------------------
 
 
-def test_the_finalists_are_runs_below_one_with_the_recommendation(
-    checkout: Checkout, monkeypatch: pytest.MonkeyPatch
+def test_ways_that_keep_freed_memory_have_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order A B B A, so that a machine that slows down harms both alike."""
+    called: list[tuple[int, bool, list[str]]] = []
+
+    def noted(function: object, placement: Placement, *args: Any) -> list[WayBlock]:
+        _, _, ways, _, number, *_ = args
+        called.append((number, bool(placement.variables), [each.way for each in ways]))
+        return []
+
+    monkeypatch.setattr("parashot.questions.ways.measure.launch_apart", noted)
+    ways, parallel = [way(PLAIN), renamed(way(PLAIN), keep_memory=True), way("other")], own_parallel()
+    trainings = OwnTrainings(OwnTask(Path("file.py"), 6), parallel)
+    time_ways(trainings, ways, alone().placement, parallel.bench, "finals")
+    kept, others = (True, ["default-keep_memory"]), (False, [PLAIN, "other"])
+    assert called == [(0, *others), (0, *kept), (1, *kept), (1, *others)]
+
+
+def test_ways_that_keep_memory_which_there_is_not_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What was skipped is a tag."""
-    monkeypatch.chdir(checkout.root)
-    fails = SkippedWay("fsdp", "shares parameters")
-    found = results({way(PLAIN): 0.2, way("ddp-2", replicas=2, workers=2): 0.1})
-    advice = told(replace(found, skipped=(fails,)))
-    checkout.store = Store(checkout.root, "parashot measure")
-    runs = checkout.runs()
-    above = runs.pop("own.py")
-    assert above.data.tags["skipped.fsdp"] == "shares parameters"
-    assert (above.data.params["way"], above.data.params["workers"]) == ("ddp-2", "2")
-    assert above.data.metrics["speedup"] == pytest.approx(advice.speedup)
-    assert "index.html" in {each.path for each in checkout.client.list_artifacts(above.info.run_id)}
-    assert set(runs) == {"own.py: default", "own.py: ddp-2"}
-    assert {each.data.tags["mlflow.parentRunId"] for each in runs.values()} == {above.info.run_id}
-    assert len(checkout.points("own.py: ddp-2", "seconds_per_step_block")) == 8
+    """What else is timed is timed again."""
+    timed: list[list[str]] = []
+
+    def full(self: Measurement, ways: list[OwnWay], bench: object, name: str) -> None:
+        timed.append([each.way for each in ways])
+        (tmp_path / "finals.csv").touch()
+        if any(each.keep_memory for each in ways):
+            raise DeviceError(said)
+
+    monkeypatch.setattr(Measurement, "_time", full)
+    trainings = OwnTrainings(OwnTask(tmp_path / "file.py", 6), replace(own_parallel(), device="cpu"))
+    ways, found = [way(PLAIN), renamed(way(PLAIN), keep_memory=True)], Found((), (), 0.1, 1.0)
+    said = "rank 1 ended with exit code -9"
+    measurement = Measurement(trainings, 0.0, time.monotonic(), 100.0, tmp_path, [])
+    measurement.finals(found, ways)
+    assert timed == [[PLAIN, "default-keep_memory"], [PLAIN]]
+    assert measurement.warnings == [f"keeping freed memory could not be timed ({said})"]
 
 
-def test_a_store_that_fails_is_one_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("name", ["MALLOC_ARENA_MAX", "LD_PRELOAD", "GLIBC_TUNABLES"])
+def test_what_the_user_has_set_himself_is_not_compared_with(
+    name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", refusing_address())
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    told(results({way(PLAIN): 0.2, way("ddp-2", replicas=2): 0.1}))
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("warning: MLflow at") and line.endswith("all of them are in parashot-report/")
-
-
-def test_bad_usage_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["measure", "nowhere.py"]) == 1
-    assert "no such file" in capsys.readouterr().err
-    with pytest.raises(SystemExit, match="2"):  # argparse
-        main(["measure", "nowhere.py", "--budget", "0"])
-    assert "between 1 and" in capsys.readouterr().err
-    assert not Path("parashot-report").exists()
+    monkeypatch.setenv(name, "4")
+    assert why_nothing_is_kept() == f"{name} is set, so all ways have it"

@@ -6,12 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from own_file import write_own
+from own_file import edited, write_own
 from small_tasks import alone
 from standing_ranks import StandingRanks
 
 from parashot.errors import TaskError
-from parashot.parallel.context import Context
 from parashot.questions.own.checks import (
     Compared,
     FirstStep,
@@ -24,35 +23,22 @@ from parashot.questions.own.measure import own_parallel
 from parashot.questions.ways.records import Way
 from parashot.tasks.own import own_task
 
-
-def two_replicas(context: Context, file: Path) -> Compared:
-    ddp = Way("ddp", "ddp", 2, 1, 6, 0, "fp32", "none")
-    ways = [ddp, replace(ddp, way="allreduce", strategy="allreduce")]
-    return check_rank(context, own_task(file), own_parallel(), ways)
+DDP = Way("ddp", "ddp", 2, 1, 6, 0, "fp32", "none")
+WAYS = (DDP, replace(DDP, way="allreduce", strategy="allreduce"))
 
 
-def with_batch_norm(context: Context, file: Path) -> Compared:
-    ddp = Way("ddp", "ddp", 2, 1, 6, 0, "fp32", "none")
-    return check_rank(context, own_task(file), own_parallel(), [ddp], has_batch_norm=True)
-
-
-def edited(folder: Path, name: str, changes: dict[str, str], top: str = "") -> Path:
-    """The user's file with lines above it, and words of it replaced, one after another."""
-    file = write_own(folder, name)
-    text = file.read_text()
-    for old, new in changes.items():
-        assert old in text
-        text = text.replace(old, new)
-    file.write_text(f"{top}\n{text}")
-    return file
+def compared(ranks: StandingRanks, file: Path, *, has_batch_norm: bool = False) -> Compared:
+    """The checks of two replicas by two strategies."""
+    found: Compared = ranks(2, check_rank, own_task(file), own_parallel(), WAYS, has_batch_norm)
+    return found
 
 
 def test_a_gradient_that_is_not_that_of_one_process_is_noticed(ranks: StandingRanks, tmp_path: Path) -> None:
     """Batch norm takes each replica's share by itself; dropout is switched off for the comparison."""
-    same = ranks(2, two_replicas, write_own(tmp_path, "own_same", "nn.Tanh()", "nn.Tanh(), nn.Dropout(0.5)"))
+    same = compared(ranks, write_own(tmp_path, "own_same", "nn.Tanh()", "nn.Tanh(), nn.Dropout(0.5)"))
     assert [each.strategy for each in same.gradients] == ["ddp", "allreduce"]
     assert max(each.difference for each in same.gradients) < 1e-10
-    norm = ranks(2, two_replicas, write_own(tmp_path, "own_norm", "nn.Tanh()", "nn.BatchNorm1d(8)"))
+    norm = compared(ranks, write_own(tmp_path, "own_norm", "nn.Tanh()", "nn.BatchNorm1d(8)"))
     assert min(each.difference for each in norm.gradients) > 1e-3
     assert in_words(FirstStep((), False), same) == []
     assert "SyncBatchNorm" in in_words(FirstStep((), True), norm)[0]
@@ -60,18 +46,14 @@ def test_a_gradient_that_is_not_that_of_one_process_is_noticed(ranks: StandingRa
 
 
 def test_a_loss_that_is_a_sum_is_told_beside_batch_norm(ranks: StandingRanks, tmp_path: Path) -> None:
-    norm = {"nn.Tanh()": "nn.BatchNorm1d(8)"}
-    mean = ranks(2, with_batch_norm, edited(tmp_path, "own_norm_mean", norm))
-    total = ranks(
-        2, with_batch_norm, edited(tmp_path, "own_norm_sum", {**norm, "    return F": "    return 6 * F"})
-    )
-    per_batch = {**norm, "    return F": "    return len(batch['x']) * F"}
-    summed = ranks(2, with_batch_norm, edited(tmp_path, "own_norm_summed", per_batch))
-    assert all(each.differing == ["ddp"] for each in (mean, total, summed))
-    for found, told in ((mean, False), (total, False), (summed, True)):
-        [line] = in_words(FirstStep((), True), found)
+    losses = {"mean": "F", "sum": "6 * F", "summed": "len(batch['x']) * F"}
+    for name, loss in losses.items():
+        changes = {"nn.Tanh()": "nn.BatchNorm1d(8)", "    return F": f"    return {loss}"}
+        found = compared(ranks, edited(tmp_path, f"own_norm_{name}", changes), has_batch_norm=True)
+        assert found.differing == ["ddp", "allreduce"]
+        (line,) = in_words(FirstStep((), True), found)
         assert "SyncBatchNorm" in line
-        assert ("no mean" in line) == told
+        assert ("no mean" in line) == (name == "summed")
 
 
 @pytest.mark.parametrize("needs", ["<= 8", ">= 5"])
@@ -82,7 +64,7 @@ def test_a_few_samples_are_compared_and_a_whole_batch_where_they_do_not_do(
         "batchsz = 6": "batchsz = 10",
         "    return F": f"    assert len(batch['x']) {needs}\n    return F",
     }
-    found = ranks(2, two_replicas, edited(tmp_path, f"own_needs_{needs[-1]}", changes))
+    found = compared(ranks, edited(tmp_path, f"own_needs_{needs[-1]}", changes))
     assert not found.skipped
     assert [each.difference < 1e-10 for each in found.gradients] == [True, True]
 
@@ -90,7 +72,7 @@ def test_a_few_samples_are_compared_and_a_whole_batch_where_they_do_not_do(
 def test_a_network_that_mixes_in_float32_is_compared_in_it(ranks: StandingRanks, tmp_path: Path) -> None:
     changes = {").double()": ")", "dtype=torch.float64": "dtype=torch.float32"}
     changes |= {'network(batch["x"])': 'network(batch["x"].float())'}
-    found = ranks(2, two_replicas, edited(tmp_path, "own_float32", changes))
+    found = compared(ranks, edited(tmp_path, "own_float32", changes))
     assert not found.exact and not found.differing and not found.skipped
     (said,) = in_words(FirstStep((), False), found)
     assert "float32" in said
@@ -103,7 +85,7 @@ def test_a_mask_among_the_buffers_has_no_gradient(ranks: StandingRanks, tmp_path
         "    return nn.Sequential(nn.Linear(4, 8)": network,
         ").double()\n": f").double()\n{buffer}    return made\n",
     }
-    found = ranks(2, two_replicas, edited(tmp_path, "own_mask", changes))
+    found = compared(ranks, edited(tmp_path, "own_mask", changes))
     assert [each.difference < 1e-10 for each in found.gradients] == [True, True]
 
 
@@ -122,16 +104,16 @@ def test_maps_stay_in_the_order_that_a_view_needs(tmp_path: Path) -> None:
 
 def test_a_gradient_of_zero_is_told(ranks: StandingRanks, tmp_path: Path) -> None:
     file = edited(tmp_path, "own_zero", {"    return F": "    return 0 * F"})
-    assert "is 0 or not finite" in in_words(FirstStep((), False), ranks(2, two_replicas, file))[0]
+    assert "is 0 or not finite" in in_words(FirstStep((), False), compared(ranks, file))[0]
 
 
 def test_samples_that_are_random_are_compared_all_the_same(ranks: StandingRanks, tmp_path: Path) -> None:
     """Each gets random numbers of its own; what cannot be seeded is not blamed on the loss."""
     noise = {"x = ": "x = torch.rand(4) + np.random.rand() + random.random() + "}
     file = edited(tmp_path, "own_noise", noise, top="import random\n\nimport numpy as np")
-    assert in_words(FirstStep((), False), ranks(2, two_replicas, file)) == []
+    assert in_words(FirstStep((), False), compared(ranks, file)) == []
     hidden = {'F.cross_entropy(network(batch["x"])': 'F.cross_entropy(F.dropout(network(batch["x"]))'}
-    (said,) = in_words(FirstStep((), True), ranks(2, two_replicas, edited(tmp_path, "own_hidden", hidden)))
+    (said,) = in_words(FirstStep((), True), compared(ranks, edited(tmp_path, "own_hidden", hidden)))
     assert "random numbers" in said
 
 
@@ -142,7 +124,7 @@ def test_a_data_set_that_differs_from_rank_to_rank_is_noticed(ranks: StandingRan
         "return {": "if index > 199:\n            raise IndexError\n        return {",
     }
     file = edited(tmp_path, "own_shuffled", changes, top="import os\nimport random")
-    samples, gradient = in_words(FirstStep((), True), ranks(2, two_replicas, file))
+    samples, gradient = in_words(FirstStep((), True), compared(ranks, file))
     assert "other samples in another process" in samples and "not the same" in gradient
 
 

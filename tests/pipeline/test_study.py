@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from checkouts import ROOT, Checkout, stages_run
-from faulty_server import refusing_address
+from tracked import refusing_address
 
 from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.ways.records import EpisodeWay, WayBlock

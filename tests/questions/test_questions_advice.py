@@ -15,7 +15,7 @@ from parashot.questions.gain.claims import two_ways
 from parashot.questions.gain.records import GainResults
 from parashot.questions.results import StudyResults
 from parashot.questions.study import analyse
-from parashot.train.records import Choices, SeedAccuracy
+from parashot.train.records import Choices
 
 
 def advice(topic: str, results: StudyResults | None = None, params: Params | None = None) -> Advice:
@@ -29,14 +29,11 @@ def strategy(steps: dict[str, float], own: float = 0.01) -> Advice:
 
 def trainings(*gains: float) -> dict[str, Training]:
     """Those of a study, ddp better by so much with each seed, the same on each of 4 episodes."""
-    found = {}
-    for name in ("serial", "dp", "ddp"):
-        own = gains if name == "ddp" else (0.0,) * len(gains)
-        seeds = tuple(
-            SeedAccuracy(seed, episode, 0.4 + gain) for seed, gain in enumerate(own) for episode in range(4)
-        )
-        found[name] = replace(build.training(name, shift=np.full(600, own[0])), seeds=seeds)
-    return found
+    even = (0.0,) * len(gains)
+    return {
+        name: build.with_seeds(build.training(name, shift=np.full(600, own[0])), own)
+        for name, own in (("serial", even), ("dp", even), ("ddp", gains))
+    }
 
 
 def test_the_fastest_strategy() -> None:

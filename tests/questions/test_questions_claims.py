@@ -16,7 +16,6 @@ from parashot.questions.ledger import CLAIMS
 from parashot.questions.results import StudyResults
 from parashot.questions.strategies.records import StepShares
 from parashot.questions.study import analyse
-from parashot.train.records import SeedAccuracy
 
 MIB = build.MIB
 CANNOT = "cannot be tested here"
@@ -69,8 +68,7 @@ def batchsz(small: float = 0.05, large: float = 0.0105, **options: object) -> St
 
 
 def skipped_batchsz() -> StudyResults:
-    runs = tuple(replace(run, status="skipped", reason="ddp is off") for run in build.batchsz_results().runs)
-    return build.study(batchsz=replace(build.batchsz_results(), runs=runs, blocks=()))
+    return build.study(batchsz=build.skipped_batchsz())
 
 
 def without_ddp() -> StudyResults:
@@ -110,15 +108,8 @@ def seeded(difference: float, spread: float) -> StudyResults:
     luck = (0.0, 0.05, -0.03)
     ddp = (each + difference + wide for each, wide in zip(luck, (-spread, 0, spread), strict=True))
     found = {
-        name: replace(
-            whole.training[name],
-            seeds=tuple(
-                SeedAccuracy(seed, episode, 0.4 + 0.001 * (episode % 7) + gain)
-                for seed, gain in enumerate(gains)
-                for episode in range(50)
-            ),
-        )
-        for name, gains in (("dp", luck), ("ddp", ddp))
+        name: build.with_seeds(whole.training[name], gains, episodes=50)
+        for name, gains in (("dp", luck), ("ddp", [*ddp]))
     }
     return replace(whole, training={**whole.training, **found})
 

@@ -17,7 +17,6 @@ from parashot.questions.ledger import CLAIMS
 from parashot.questions.results import StudyResults, load_results
 from parashot.questions.study import analyse
 from parashot.questions.summary import export, metrics
-from parashot.train.records import SeedAccuracy
 
 STRATEGIES = ("serial", "dp", "ddp")
 EXPORTED = (
@@ -44,9 +43,8 @@ def root(tmp_path: Path) -> Path:
 
 def test_a_study_survives_its_files(tmp_path: Path) -> None:
     """With further seeds of one training, and another training that was skipped."""
-    seeds = tuple(SeedAccuracy(seed, episode, 0.25) for seed in range(3) for episode in range(4))
     study = build.study()
-    several = replace(study.training["dp"], seeds=seeds)
+    several = build.with_seeds(study.training["dp"], (0.0, 0.1, -0.1))
     skipped = build.skipped_training("ddp", "one GPU")
     study = replace(study, training={**study.training, "dp": several, "ddp": skipped})
     write_study(tmp_path, study)

@@ -223,7 +223,7 @@ def test_pretraining_is_counted_in_where_its_time_is_known() -> None:
 
 
 def test_the_noise_scale_of_gradients_whose_noise_is_known() -> None:
-    found = noise_scale(build.gradients(200, 12.0), RESAMPLING)
+    found = noise_scale(build.gradients(200), RESAMPLING)
     assert found is not None
     assert found.low < 12 < found.high and found.value == pytest.approx(12, rel=0.25)
     pure = [GradientSample(number, 1.0, 1 / 40) for number in range(40)]  # orthogonal to each other

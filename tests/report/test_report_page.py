@@ -9,10 +9,11 @@ import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import study_builder as build
-from html_elements import Elements
+from browser import Elements
 
 from parashot.knobs import arguments
 from parashot.params import Params
@@ -21,7 +22,6 @@ from parashot.questions import text
 from parashot.questions.claim import Claim
 from parashot.questions.results import StudyResults
 from parashot.questions.study import Study, analyse
-from parashot.report import page as page_module
 from parashot.report.markdown import as_markdown, markdown
 from parashot.report.page import render_page, write_report
 from parashot.report.tables import CLAIMS, Table, all_tables
@@ -208,13 +208,11 @@ def test_a_missing_part_is_told_and_the_rest_is_there(part: str) -> None:
 
 def test_everything_skipped_has_a_page() -> None:
     reasons = dict.fromkeys(build.STEPS, "switched off")
-    batchsz = build.batchsz_results()
-    runs = tuple(replace(run, status="skipped", reason="ddp is off") for run in batchsz.runs)
     page = words(
         build.study(
             strategies=build.strategy_results(skipped=reasons),
             training={name: build.skipped_training(name, "switched off") for name in ("serial", "dp", "ddp")},
-            batchsz=replace(batchsz, runs=runs, blocks=()),
+            batchsz=build.skipped_batchsz(),
             evaluate=None,
         )
     )
@@ -235,10 +233,7 @@ def test_the_folder_is_replaced_as_a_whole_or_not_at_all(
     before = {each: each.read_bytes() for each in tmp_path.rglob("*") if each.is_file()}
     assert {each.name for each in before} == {"index.html", "claims.csv"}
 
-    def fail(self: Table[object]) -> str:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(page_module.Table, "csv", fail)
+    monkeypatch.setattr(Table, "csv", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space"):
         write_report(nothing, "", folder)
     assert {each: each.read_bytes() for each in tmp_path.rglob("*") if each.is_file()} == before

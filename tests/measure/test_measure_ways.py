@@ -1,8 +1,7 @@
-"""All of the advice against the default: two ways of one training, in blocks in turn, on real processes."""
+"""Ways of one training in blocks in turn, on real processes; which ways of loading are tried."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,16 @@ from standing_ranks import StandingRanks
 from tiny_data import tiny_params
 
 from parashot.parallel.allreduce import Allreduce
-from parashot.parallel.context import Context
+from parashot.parallel.context import Context, Placement
 from parashot.parallel.registry import build_strategy
 from parashot.parallel.strategy import StepOptions, Strategy
 from parashot.params import StrategyBenchParams
 from parashot.questions.gain.measure import bench_gain
+from parashot.questions.loader import measure as loader_bench
+from parashot.questions.loader.measure import loadings, who_trains, worker_counts
 from parashot.questions.timed import MOST_STEPS, steps_with_loading
 from parashot.questions.ways import measure
+from parashot.questions.ways.episodes import read_by
 from parashot.questions.ways.measure import Training
 from parashot.questions.ways.records import EpisodeWay, FailedWay, Way, WayBlock
 from parashot.records import Provenance, read_rows
@@ -26,11 +28,8 @@ from parashot.task import Batch
 
 def test_without_advice_there_is_nothing_to_measure(tmp_path: Path) -> None:
     bench_gain(tiny_params(), tmp_path, (), tmp_path / "gain", Provenance())
-    assert (
-        read_rows(EpisodeWay, tmp_path / "gain/ways.csv")
-        == read_rows(WayBlock, tmp_path / "gain/blocks.csv")
-        == []
-    )
+    assert read_rows(EpisodeWay, tmp_path / "gain/ways.csv") == []
+    assert read_rows(WayBlock, tmp_path / "gain/blocks.csv") == []
 
 
 def test_what_workers_had_ready_is_not_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,20 +45,15 @@ def test_what_workers_had_ready_is_not_trained_on(monkeypatch: pytest.MonkeyPatc
     assert 0 < found.waiting_seconds < found.seconds
 
 
-@dataclass(frozen=True)
-class Vectors:
+def vectors(way: Way) -> Training:
     """The same training in every way."""
-
-    def __call__(self, way: Way) -> Training:
-        return Training(VectorTask(batchsz=way.batchsz), StepOptions(), tiny_params().parallel, 0)
+    return Training(VectorTask(batchsz=way.batchsz), StepOptions(), tiny_params().parallel, 0)
 
 
 WAYS = tuple(
     Way(name, name, replicas, 1, 4, 0, "fp32", "none")
     for name, replicas in (("serial", 1), ("ddp", 2), ("fsdp", 2), ("allreduce", 2))
 )
-
-
 BENCH = StrategyBenchParams(blocks=7, launches=1, steps=2, seconds=0.1, warmup_steps=1)
 
 
@@ -67,7 +61,7 @@ def held_while_timed(context: Context, fit: bool) -> tuple[list[int], set[str]]:
     """How many networks are held after each block, and what was timed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure, "_fit_together", lambda *_: fit)
-        ready = measure.ReadyWays(context, Vectors(), WAYS)
+        ready = measure.ReadyWays(context, vectors, WAYS)
         held, timed = [], set()
         for way in (*WAYS, *reversed(WAYS)):
             timed |= {each.way for each in [ready.block(way, 2, 0, 0)] if each}
@@ -89,7 +83,7 @@ def fails(context: Context, journal: Path | None) -> tuple[set[str], list[Failed
     """Of what blocks there are where steps by allreduce fail, and what is written of it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Allreduce, "step", lambda self, batch: {}["x"])
-        blocks = measure.ways_rank(context, Vectors(), WAYS, BENCH, 0, "ways", journal)
+        blocks = measure.ways_rank(context, vectors, WAYS, BENCH, 0, "ways", journal)
     failed = read_rows(FailedWay, journal.with_name(measure.FAILED)) if journal and context.is_main else []
     return {each.way for each in blocks}, failed
 
@@ -106,7 +100,43 @@ def test_a_way_whose_step_fails_is_left_out_where_that_is_wanted(
 
 def test_a_round_has_as_many_steps_of_every_way(ranks: StandingRanks) -> None:
     """As many as last long enough in the fastest, so that totals of the ways can be compared."""
-    blocks = ranks(2, measure.ways_rank, Vectors(), WAYS, BENCH, 0, "ways")
+    blocks = ranks(2, measure.ways_rank, vectors, WAYS, BENCH, 0, "ways")
     steps = {each.round: each.steps for each in blocks}
     assert all(each.steps == steps[each.round] for each in blocks) and len(blocks) == 7 * len(WAYS)
     assert 2 < min(steps.values()) <= max(steps.values()) <= MOST_STEPS
+
+
+# --- ways of loading ------------------------------------------------------------------------------------
+
+
+def test_auto_follows_the_hardware_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    params = tiny_params({"loader.bench.workers": "auto"})
+    for threads, counts in ((1, [0, 1, 2, 4]), (6, [0, 1, 2, 3, 6, 12, 21])):
+        monkeypatch.setattr(loader_bench, "usable_threads", lambda count=threads: count)
+        assert worker_counts(params, "jpeg") == counts
+    assert worker_counts(params, "packed") == worker_counts(params, "resident") == [0]
+    assert worker_counts(tiny_params({"loader.bench.workers": [5, 0, 3]}), "jpeg") == [0, 3, 5]
+
+
+@pytest.mark.parametrize(
+    ("threads", "ranks", "counts"), [(2, 2, [0, 2]), (6, 1, [0, 1, 3, 6]), (64, 4, [0, 4, 32, 64])]
+)
+def test_no_rank_trains_without_a_worker_where_others_have_one(
+    monkeypatch: pytest.MonkeyPatch, threads: int, ranks: int, counts: list[int]
+) -> None:
+    monkeypatch.setattr(loader_bench, "usable_threads", lambda: threads)
+    found = list(loadings(tiny_params({"loader.bench.workers": "auto"}), ranks))
+    assert found == [*((name, each) for name in ("jpeg", "packed") for each in counts), ("resident", 0)]
+
+
+@pytest.mark.usefixtures("one_core")
+def test_who_trains_while_batches_are_loaded(tiny_packed: Path) -> None:
+    assert who_trains(tiny_params({"parallel.replicas": "auto"}), tiny_packed)[0] == "serial"  # one is here
+    assert who_trains(tiny_params(), tiny_packed) == ("ddp", Placement("cpu", 2, 1, 1))
+    off = who_trains(tiny_params({"parallel.ddp.enabled": False}), tiny_packed)
+    assert off == ("serial", Placement("cpu", 1, 1, 1))
+
+
+def test_augmentation_is_left_out_since_jpeg_has_none() -> None:
+    varied = tiny_params({"augment.flip": True})
+    assert read_by(varied, "jpeg", 2) == tiny_params({"loader.backend": "jpeg", "loader.workers": 2})
