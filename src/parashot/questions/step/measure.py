@@ -23,7 +23,7 @@ from parashot.parallel.launch import launch
 from parashot.parallel.registry import step_options
 from parashot.params import Compile, Params
 from parashot.questions.runs import Setting, Stage
-from parashot.questions.statistics import Resampling, ratio_interval
+from parashot.questions.statistics import Resampling, paired_ratio
 from parashot.questions.step.records import TuneBlock, TuneResults
 from parashot.questions.step.rows import seconds_by_way, step_rows
 from parashot.questions.timed import TimedStrategy, in_turn, steps_of_block, timed_strategy
@@ -103,7 +103,8 @@ def choose(seconds: Mapping[Choices, Sequence[float]], resampling: Resampling) -
     """
     first, *others = seconds
     together = resampling.simultaneous(len(others))
-    faster = [each for each in others if ratio_interval(seconds[first], seconds[each], together).low > 1]
+    rounds = {way: dict(enumerate(series)) for way, series in seconds.items()}
+    faster = [each for each in others if paired_ratio(rounds[first], rounds[each], together).low > 1]
     return min(faster, key=lambda each: median(seconds[each]), default=first)
 
 
