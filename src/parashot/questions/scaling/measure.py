@@ -19,7 +19,7 @@ from parashot.parallel.context import Context, wait_for_all
 from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams
-from parashot.questions.scaling.records import CostMessage, CostStep
+from parashot.questions.strategies.records import CostMessage, CostStep
 from parashot.questions.timed import TimedStrategy, timed_strategy
 from parashot.task import Task
 from parashot.train.loop import synchronise

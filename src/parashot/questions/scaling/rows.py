@@ -11,7 +11,6 @@ import numpy as np
 from parashot.errors import RecordError, UsageError
 from parashot.questions.scaling.cost_model import Cluster, Replica, Wire, fit_line, step_seconds
 from parashot.questions.scaling.links import HERE, LINKS, parse_link
-from parashot.questions.scaling.records import CostStep
 from parashot.questions.statistics import (
     Draws,
     Floats,
@@ -22,7 +21,7 @@ from parashot.questions.statistics import (
     drawn_interval,
     median_interval,
 )
-from parashot.questions.strategies.records import StrategyResults
+from parashot.questions.strategies.records import CostStep, StrategyResults
 from parashot.questions.strategies.rows import BASE, hidden_share
 from parashot.questions.strategies.rows import step_seconds as measured_seconds
 

@@ -174,7 +174,7 @@ def _on_cpu(study: Study) -> bool:
     devices = [each.result.device for each in study.results.training.values() if each.result.device]
     if devices:
         return all(device.startswith("cpu") for device in devices)
-    chosen, hardware = study.params.parallel.device, study.hardware
+    chosen, hardware = study.params.parallel.device, study.results.hardware
     return chosen == "cpu" or (chosen == "auto" and hardware is not None and not hardware.gpus)
 
 
