@@ -25,7 +25,7 @@ from parashot.errors import DataError
 from parashot.hardware import usable_cores
 from parashot.parallel.abilities import precisions
 from parashot.params import Params
-from parashot.questions.statistics import equivalence, repeated_interval
+from parashot.questions.statistics import mean_interval, repeated_interval
 from parashot.recipes import load_recipe
 from parashot.records import read_rows
 from parashot.train.job import episode_job
@@ -45,7 +45,7 @@ WORKLOADS = (
     Workload("resnet12", 84, 1, 2),
 )
 BLOCKS = 11
-EPISODES, MARGIN = 2000, 0.02
+EPISODES = 2000
 SEEDS = {"quick": (0, 1, 2, 3, 4), "miniimagenet": (0,)}
 """By recipe."""
 
@@ -137,7 +137,7 @@ def _accuracy_table(plain: Accuracies, ghost: Accuracies) -> Table:
     plain, ghost = 100 * plain, 100 * ghost
     rows: list[list[Cell]] = []
     for seed, (first, second) in enumerate(zip(plain, ghost, strict=True)):
-        over_episodes = equivalence(second - first, 100 * MARGIN).difference
+        over_episodes = mean_interval(second - first, 0.95)
         rows.append([str(seed), float(first.mean()), float(second.mean()), over_episodes, "episodes"])
     if len(plain) > 2:
         over_trainings = repeated_interval((ghost - plain).mean(1), 0.95)

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from benchmarks.checkout import run_command
 from benchmarks.outcome import Outcome, Table, median_of
-from benchmarks.turns import BLOCKS, rounds, seconds_of
+from benchmarks.turns import BLOCKS, in_turn, rounds, seconds_of
 from parashot import watch
-from parashot.questions.timed import in_turn
 
 _PYTHON = (sys.executable, "-c")
 _HELP = ("parashot", "--help")

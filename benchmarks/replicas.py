@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from benchmarks.outcome import ratio_of
+from benchmarks.turns import in_turn
 from benchmarks.workload import Workload
 from parashot.parallel.context import Context, Placement, control_group, wait_for_all
 from parashot.parallel.launch import launch
 from parashot.questions.statistics import Interval
-from parashot.questions.timed import TimedStrategy, in_turn
+from parashot.questions.timed import TimedStrategy
 
 REPLICAS = 2
 

@@ -17,13 +17,14 @@ from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 
 from parashot.errors import DeviceError, one_line
 from parashot.hardware import MemoryPeak, tree_memory_bytes
-from parashot.questions.timed import in_turn
+
+Key = TypeVar("Key")
 
 BLOCKS = 7
 """Interleaved blocks behind every median."""
@@ -37,6 +38,17 @@ Block = Callable[[], float]
 def rounds(quick: bool) -> int:
     """Number of rounds behind every median; `quick`: the fewest that an interval can be made of."""
     return 2 if quick else BLOCKS
+
+
+def in_turn(blocks: Mapping[Key, Block], rounds: int, warmups: int = 1) -> dict[Key, list[float]]:
+    """Measure every block in each round: item i of all lists is of round i; `warmups` rounds are left out."""
+    measured: dict[Key, list[float]] = {key: [] for key in blocks}
+    for number in range(-warmups, rounds):
+        for key, block in blocks.items():
+            value = block()
+            if number >= 0:
+                measured[key].append(value)
+    return measured
 
 
 def fitting(seconds: Callable[[int], float], at_least: float, fewest: int = 1) -> int:

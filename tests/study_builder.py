@@ -25,9 +25,10 @@ from parashot.questions.batchsz.records import (
 from parashot.questions.gain.records import GainResults
 from parashot.questions.loader.records import LoaderBlock, LoaderResults
 from parashot.questions.results import StudyResults
-from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.step.records import TuneBlock, TuneResults
 from parashot.questions.strategies.records import (
+    CostMessage,
+    CostStep,
     StepEquality,
     StepShares,
     StepTrace,

@@ -153,7 +153,7 @@ def test_a_run_whose_process_was_killed_is_closed_and_can_still_be_completed(che
     assert checkout.runs()["ddp"].info.status == "RUNNING"
 
     other = checkout.record("loader", a_run("loader"))
-    assert checkout.publish(other) == Published(published=2, closed_as_killed=1)
+    assert checkout.publish(other) == Published(published=2)
     found = checkout.runs()["ddp"]
     assert (found.info.status, found.info.end_time) == ("KILLED", 3_000)  # its last sign of life
     assert checkout.publish(other) == Published(already_there=2)

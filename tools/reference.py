@@ -18,9 +18,15 @@ from parashot.knobs import knobs
 from parashot.questions.accuracy.records import EvaluateResult, WarmupRun
 from parashot.questions.batchsz.records import BatchszBlock, BatchszRun, BatchszTraining, GradientSample
 from parashot.questions.loader.records import LoaderBlock
-from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.step.records import TuneBlock
-from parashot.questions.strategies.records import StepShares, StepTrace, StrategyBlock, StrategyVariant
+from parashot.questions.strategies.records import (
+    CostMessage,
+    CostStep,
+    StepShares,
+    StepTrace,
+    StrategyBlock,
+    StrategyVariant,
+)
 from parashot.questions.ways.records import EpisodeWay, WayBlock
 from parashot.train.records import EpisodeAccuracy, HistoryRow, SeedAccuracy, TrainResult
 

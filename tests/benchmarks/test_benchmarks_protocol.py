@@ -19,7 +19,7 @@ from benchmarks.outcome import Outcome, Table, save, show
 from benchmarks.page import PAGE, RESULTS, page
 from benchmarks.replicas import Replicas
 from benchmarks.step import DDP_REFERENCE, ClockedSteps, Comparison
-from benchmarks.turns import Side, Turns, fitting
+from benchmarks.turns import Side, Turns, fitting, in_turn
 from benchmarks.workload import Workload
 from parashot.errors import DeviceError
 from parashot.questions.statistics import Interval
@@ -165,3 +165,15 @@ def test_the_page_holds_the_results(tmp_path: Path) -> None:
 def test_the_committed_pages_are_those_of_the_committed_results() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(RESULTS)
     assert {path.stem.partition("-")[0] for path in RESULTS.glob("*.json")} == set(BENCHMARKS)
+
+
+def test_blocks_are_interleaved_and_warm_ups_are_left_out() -> None:
+    order: list[str] = []
+
+    def block(name: str) -> float:
+        order.append(name)
+        return float(len(order))
+
+    measured = in_turn({"a": lambda: block("a"), "b": lambda: block("b")}, rounds=3, warmups=2)
+    assert order == ["a", "b"] * 5
+    assert measured == {"a": [5.0, 7.0, 9.0], "b": [6.0, 8.0, 10.0]}

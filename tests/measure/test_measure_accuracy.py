@@ -16,12 +16,12 @@ from parashot.parallel.registry import STRATEGIES
 from parashot.parsing import Value
 from parashot.questions.accuracy.measure import evaluate_chosen
 from parashot.questions.accuracy.records import EvaluateResult, WarmupRun
-from parashot.questions.accuracy.skipped import skip_warmup
 from parashot.questions.accuracy.warmup import study_warmup
 from parashot.records import Provenance, read_json, read_result, read_rows, read_runs, write_result
 from parashot.task import mean_and_ci95
 from parashot.tasks.evaluation import draw_split, episode_accuracies
 from parashot.train.records import EpisodeAccuracy, TaskAccuracy, TrainResult
+from stages.warmup import skip
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -103,7 +103,7 @@ def test_every_size_is_trained_with_and_without_by_every_seed(tiny_packed: Path,
 
 
 def test_switched_off_it_says_so(tmp_path: Path) -> None:
-    skip_warmup(tmp_path / "out", Provenance())
+    skip(tmp_path / "out", Provenance())
     assert read_rows(WarmupRun, tmp_path / "out/runs.csv") == []
     assert read_json(tmp_path / "out/metrics.json") == {"warm-up": {}}
     _, skipped = read_runs(tmp_path / "out/records.jsonl")

@@ -17,7 +17,6 @@ from parashot.parallel.registry import STRATEGIES
 from parashot.parallel.strategy import StepOptions
 from parashot.parsing import Value
 from parashot.questions.scaling.measure import MESSAGE_BYTES, local_sizes
-from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.questions.strategies.measure import (
     ALL_CORES,
     ONE_GPU,
@@ -26,6 +25,8 @@ from parashot.questions.strategies.measure import (
     list_variants,
 )
 from parashot.questions.strategies.records import (
+    CostMessage,
+    CostStep,
     StepEquality,
     StepShares,
     StepTrace,
@@ -34,7 +35,6 @@ from parashot.questions.strategies.records import (
 )
 from parashot.questions.strategies.rows import PER_PARAMETER, SMALL_BUCKETS
 from parashot.questions.strategies.shares import length, merged, shares_of, within, without
-from parashot.questions.timed import in_turn
 from parashot.records import Provenance, read_json, read_rows, read_runs
 from parashot.tasks.relation import RelationTask
 
@@ -195,15 +195,3 @@ def test_what_the_host_annotated_is_no_work_of_a_gpu() -> None:
 def test_a_line_needs_three_sizes() -> None:
     assert local_sizes(1) == local_sizes(3) == [1, 2, 3]
     assert (local_sizes(8), local_sizes(30)) == ([1, 2, 4, 8], [4, 8, 15, 30])
-
-
-def test_blocks_are_interleaved_and_warm_ups_are_left_out() -> None:
-    order: list[str] = []
-
-    def block(name: str) -> float:
-        order.append(name)
-        return float(len(order))
-
-    measured = in_turn({"a": lambda: block("a"), "b": lambda: block("b")}, rounds=3, warmups=2)
-    assert order == ["a", "b"] * 5
-    assert measured == {"a": [5.0, 7.0, 9.0], "b": [6.0, 8.0, 10.0]}

@@ -41,12 +41,12 @@ def test_all_that_is_open_is_tried_the_plainest_first(monkeypatch: pytest.Monkey
 
 
 def test_a_way_is_chosen_only_where_it_is_faster_beyond_doubt() -> None:
-    slow, fast = [1.0 + 0.01 * number for number in range(9)], [0.5 + 0.01 * number for number in range(9)]
-    noisy = [0.6, 1.5, 0.7, 1.4, 0.9, 1.2, 0.8, 1.3, 0.95]
+    slow, fast = ({number: each + 0.01 * number for number in range(9)} for each in (1.0, 0.5))
+    noisy = dict(enumerate([0.6, 1.5, 0.7, 1.4, 0.9, 1.2, 0.8, 1.3, 0.95]))
     assert choose({FP32: slow, BF16: fast}, RESAMPLING) == BF16
     assert choose({FP32: slow, BF16: noisy}, RESAMPLING) == FP32
     assert choose({FP32: fast, BF16: slow}, RESAMPLING) == FP32
-    faster = [each / 2 for each in fast]
+    faster = {number: each / 2 for number, each in fast.items()}
     assert choose({FP32: slow, CONCAT: fast, BF16: faster}, RESAMPLING) == BF16
     assert choose({FP32: slow}, RESAMPLING) == FP32
 

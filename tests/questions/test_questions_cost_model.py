@@ -9,8 +9,8 @@ import pytest
 import study_builder as build
 
 from parashot.errors import RecordError, UsageError
-from parashot.questions.scaling.cost_model import Wire, exposed, fit_line
-from parashot.questions.scaling.links import LINKS, Link, parse_link
+from parashot.questions.scaling.cost_model import exposed, fit_line
+from parashot.questions.scaling.links import LINKS, link, parse_link
 from parashot.questions.scaling.rows import Predictor, ScalingRow, checked_rows, shown_rows
 from parashot.questions.statistics import Interval, Resampling
 
@@ -29,7 +29,7 @@ def by_devices(rows: list[ScalingRow], mode: str) -> dict[int, ScalingRow]:
 
 def test_a_ring_by_hand() -> None:
     """Four ranks, 6 hops: each carries a quarter of 8 GB at 2 GB/s, and waits 10 µs in each of 3 messages."""
-    wire = Wire.of(Link("any", 2, 10))
+    wire = link("any", 2, 10)
     assert wire.ring(4, 8e9, 3) == pytest.approx(6 * (1.0 + 3e-5))
     assert wire.ring(1, 8e9, 3) == 0
 
@@ -140,7 +140,7 @@ def test_too_little_is_said_with_its_remedy(changes: dict[str, object], words: s
 
 def test_links_by_name_and_by_number() -> None:
     assert parse_link("nvlink4") is LINKS["nvlink4"]
-    assert parse_link("12.5,20") == Link("12.5 GB/s, 20 µs", 12.5, 20)
+    assert parse_link("12.5,20") == link("12.5 GB/s, 20 µs", 12.5, 20)
     for text in ("", "1,2,3", "1,-1", "1,inf", "nan,1"):
         with pytest.raises(UsageError, match="link"):
             parse_link(text)

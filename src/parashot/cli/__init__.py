@@ -66,31 +66,21 @@ def _group(title: str) -> str:
 # --- types of arguments -------------------------------------------------------------------------------
 
 
-def at_least(low: int) -> Callable[[str], int]:
+def between(low: float, high: float, kind: Callable[[str], float] = int) -> Callable[[str], float]:
+    """Return a type of argument: a number of a kind, from `low` to `high`."""
+
+    def number(text: str) -> float:
+        value = kind(text)
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text} is not between {low} and {high}")
+        return value
+
+    return number
+
+
+def at_least(low: int) -> Callable[[str], float]:
     """Return a type of argument: a whole number from `low` to `LARGEST`."""
-
-    def whole_number(text: str) -> int:
-        if not low <= int(text) <= LARGEST:
-            raise argparse.ArgumentTypeError(f"{text} is not between {low} and {LARGEST}")
-        return int(text)
-
-    return whole_number
-
-
-def share(text: str) -> float:
-    """Type of argument: a number from 0 to 1."""
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
-    return value
-
-
-def minutes(text: str) -> float:
-    """Type of argument: minutes, of which one at least is needed."""
-    value = float(text)
-    if not 1 <= value <= 24 * 60:
-        raise argparse.ArgumentTypeError(f"{text} is not between 1 and {24 * 60}")
-    return value
+    return between(low, LARGEST)
 
 
 # --- options ------------------------------------------------------------------------------------------
@@ -137,7 +127,13 @@ def _advise(parser: argparse.ArgumentParser) -> None:
 def _measure(parser: argparse.ArgumentParser) -> None:
     said = "a Python file; FILE:NAME is a class or an object in it"
     parser.add_argument("file", metavar="FILE[:NAME]", type=Path, help=said)
-    parser.add_argument("--budget", metavar="MINUTES", type=minutes, default=10.0, help="time to spend (10)")
+    parser.add_argument(
+        "--budget",
+        metavar="MINUTES",
+        type=between(1, 24 * 60, float),
+        default=10.0,
+        help="time to spend (10)",
+    )
     said = "exit with 1 where what is recommended is not X times as fast as the default"
     parser.add_argument("--fail-below", metavar="X", type=float, help=said)
     _json(parser)
@@ -217,7 +213,7 @@ def _classify(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--csv", action="store_true", help="print CSV in full precision")
     parser.add_argument("--html", metavar="FILE", type=Path, help="also write a page with thumbnails")
     said = "call a picture whose highest score is below P none of these (0)"
-    parser.add_argument("--reject", metavar="P", type=share, default=0.0, help=said)
+    parser.add_argument("--reject", metavar="P", type=between(0, 1, float), default=0.0, help=said)
 
 
 def _clean(parser: argparse.ArgumentParser) -> None:

@@ -48,7 +48,7 @@ def _advise(command: argparse.Namespace) -> None:
             "answer": study.answer,
             "advice": [asdict(each) for each in study.advice],
             "settings": study.settings,
-            "measured_here": study.hardware == here,
+            "measured_here": study.results.hardware == here,
             "notes": notes,
         }
         print(json.dumps(tree, indent=2, ensure_ascii=False))
@@ -72,15 +72,13 @@ def _advise(command: argparse.Namespace) -> None:
 
 def _notes(study: Study, here: Hardware) -> list[str]:
     """What a reader must know before following the advice."""
-    notes = []
-    if study.hardware is None:
+    notes, there = [], study.results.hardware
+    if there is None:
         notes.append("which machine measured this is not known; run `dvc repro`")
-    elif study.hardware != here:
+    elif there != here:
         now = asdict(here)
         changed = [
-            f"{key} {then} then, {now[key]} now"
-            for key, then in asdict(study.hardware).items()
-            if then != now[key]
+            f"{key} {then} then, {now[key]} now" for key, then in asdict(there).items() if then != now[key]
         ]
         notes.append(
             f"measured on another machine or with other software: {'; '.join(changed)}; "

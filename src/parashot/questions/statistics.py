@@ -78,11 +78,10 @@ class Interval:
 
 @dataclass(frozen=True)
 class Resampling:
-    """Settings of the bootstrap: confidence, number of resamples, and the seed that makes them repeatable."""
+    """Settings of the bootstrap."""
 
     confidence: float = 0.95
     resamples: int = 2000
-    seed: int = 0
 
     @classmethod
     def of(cls, claims: ClaimsParams) -> Resampling:
@@ -92,7 +91,7 @@ class Resampling:
     def simultaneous(self, comparisons: int) -> Resampling:
         """Settings under which `comparisons` intervals hold together at this confidence (Bonferroni)."""
         share = (1 - self.confidence) / max(comparisons, 1)
-        return Resampling(1 - share, self.resamples, self.seed)
+        return Resampling(1 - share, self.resamples)
 
 
 def flat(row: Any) -> dict[str, Any]:
@@ -124,30 +123,18 @@ def median_interval(values: Values, resampling: Resampling) -> Interval:
     return _bootstrap(np.asarray(values, dtype=np.float64), np.median, resampling)
 
 
-def ratio_interval(numerator: Values, denominator: Values, resampling: Resampling) -> Interval:
-    """Ratio of two settings, item i of both from round i: the geometric mean of the rounds' ratios."""
-    above, below = np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)
-    if above.shape != below.shape:
-        raise ValueError(f"{above.shape} and {below.shape}: paired rounds are needed")
-    return _ratio(np.log(above / below), [0] * len(above), resampling)
-
-
 def paired_ratio(numerator: Rounds, denominator: Rounds, resampling: Resampling) -> Interval:
-    """The same over the rounds that measured both, at least 2, and their launches."""
-    common = sorted(numerator.keys() & denominator.keys())
-    launches = [each[0] if isinstance(each, tuple) else 0 for each in common]
-    above, below = paired(numerator, denominator)
-    return _ratio(np.log(above / below), launches, resampling)
-
-
-def _ratio(logs: Floats, launches: Sequence[int], resampling: Resampling) -> Interval:
-    """Geometric mean of ratios, from their logarithms by round and the launch of each round.
+    """Ratio of two settings: the geometric mean of the ratios of the rounds that measured both, at least 2.
 
     With several launches both errors count, that over launches and that within them. Either alone covers too
     seldom: two launches may happen to agree (`python -m benchmarks coverage`). The degrees of freedom of
     their sum are Satterthwaite's (Biometrics Bulletin 2, 1946): few where launches make the difference, more
     where rounds do.
     """
+    common = sorted(numerator.keys() & denominator.keys())
+    launches = [each[0] if isinstance(each, tuple) else 0 for each in common]
+    above, below = paired(numerator, denominator)
+    logs = np.log(above / below)
     mean, error = _mean_and_error(logs, 2, "rounds")
     freedom: float = len(logs) - 1
     of_launch = [logs[np.equal(launches, each)] for each in sorted({*launches})]
@@ -274,7 +261,7 @@ def draw_rounds(rounds: int, resampling: Resampling) -> Draws:
     """Indices of resampled rounds [resamples, rounds], the same in every call."""
     if rounds < 2:
         raise ValueError(f"{rounds} rounds: at least 2 are needed for an interval")
-    generator = np.random.default_rng(resampling.seed)
+    generator = np.random.default_rng(0)
     return generator.integers(rounds, size=(resampling.resamples, rounds))
 
 
@@ -296,47 +283,32 @@ def _bootstrap(data: Floats, statistic: Callable[..., Any], resampling: Resampli
 # --- accuracies: means over episodes, or over a few trainings ---------------------------------------------
 
 
+def mean_interval(values: Values, confidence: float) -> Interval:
+    """Mean of many values with its normal interval."""
+    mean, error = _mean_and_error(values, 2, "values")
+    return Interval.around(mean, float(ndtri((1 + confidence) / 2)) * error)
+
+
 def repeated_interval(values: Values, confidence: float) -> Interval:
     """Mean of a few repetitions, at least 3, with its interval by Student's t."""
     mean, error = _mean_and_error(values, 3, "repetitions")
     return Interval.around(mean, float(stdtrit(len(values) - 1, (1 + confidence) / 2)) * error)
 
 
-@dataclass(frozen=True)
-class Equivalence:
-    """Outcome of a paired equivalence test; `difference` has the interval at the full confidence (95%)."""
-
-    verdict: Literal["equivalent", "different", "undecided"]
-    difference: Interval
-
-
-def equivalence(differences: Values, margin: float, confidence: float = 0.95) -> Equivalence:
-    """Test if paired measurements are the same within ± `margin`.
+def equivalence(
+    differences: Values, margin: float, confidence: float
+) -> Literal["equivalent", "different", "undecided"]:
+    """Test if paired differences of a few repetitions, at least 3, are 0 within ± `margin`.
 
     Equivalent: two one-sided tests reject a difference as large as the margin, which is to say that the
     interval of the mean difference at level 1 - 2·alpha (90%) lies within ± margin (Schuirmann, J.
     Pharmacokin. Biopharm. 15, 1987). Different: the interval at level 1 - alpha (95%) lies wholly outside of
     it. Otherwise the data do not decide.
     """
-    mean, error = _mean_and_error(differences, 2, "pairs")
-    return _decide(
-        lambda level: Interval.around(mean, float(ndtri((1 + level) / 2)) * error), margin, confidence
-    )
-
-
-def repeated_equivalence(differences: Values, margin: float, confidence: float) -> Equivalence:
-    """Test the differences of a few repetitions, at least 3, in the same way by Student's t."""
-    return _decide(lambda level: repeated_interval(differences, level), margin, confidence)
-
-
-def _decide(interval: Callable[[float], Interval], margin: float, confidence: float) -> Equivalence:
-    """Decide by the interval of the mean difference at any level."""
-    one_sided, difference = interval(2 * confidence - 1), interval(confidence)
+    one_sided, two_sided = (repeated_interval(differences, each) for each in (2 * confidence - 1, confidence))
     if -margin < one_sided.low and one_sided.high < margin:
-        return Equivalence("equivalent", difference)
-    if difference.low > margin or difference.high < -margin:
-        return Equivalence("different", difference)
-    return Equivalence("undecided", difference)
+        return "equivalent"
+    return "different" if two_sided.low > margin or two_sided.high < -margin else "undecided"
 
 
 def _mean_and_error(values: Values, least: int, noun: str) -> tuple[float, float]:

@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from parashot.params import Params
 from parashot.parsing import Value
-from parashot.questions.accuracy.records import EvaluateResult
 from parashot.questions.accuracy.rows import (
     AccuracyComparison,
     TaskRow,
@@ -30,8 +29,7 @@ from parashot.questions.step.rows import StepRow, step_rows
 from parashot.questions.strategies.rows import BASE, StrategyRow, strategy_rows
 from parashot.questions.ways.records import PLAIN_LOADER, EpisodeWay
 from parashot.questions.ways.rows import WayRow, way_rows
-from parashot.records import Hardware
-from parashot.train.records import Choices, TrainResult
+from parashot.train.records import TrainResult
 
 T = TypeVar("T")
 
@@ -95,26 +93,6 @@ class Study:
         return self.params.train.episodes < LONG_RUN_EPISODES
 
     @property
-    def missing(self) -> Mapping[str, str]:
-        """Reasons of parts of the results that are not there, by the part's name."""
-        return self.results.missing
-
-    @property
-    def hardware(self) -> Hardware | None:
-        """The machine that was measured."""
-        return self.results.hardware
-
-    @property
-    def choices(self) -> Choices | None:
-        """Pairing, precision and compilation of every strategy's steps."""
-        return self.results.tune.choices if self.results.tune else None
-
-    @property
-    def evaluate(self) -> EvaluateResult | None:
-        """The chosen network on the test split."""
-        return self.results.evaluate.result if self.results.evaluate else None
-
-    @property
     def resampling(self) -> Resampling:
         """Settings of all intervals."""
         return Resampling.of(self.params.claims)
@@ -125,7 +103,7 @@ class Study:
 
     def why_missing(self, part: str) -> str:
         """Say why a part of the results is not there."""
-        return self.missing.get(part, f"results/{part} is missing; run `dvc repro` to make it")
+        return self.results.missing.get(part, f"results/{part} is missing; run `dvc repro` to make it")
 
     def trained(self, name: str) -> TrainResult:
         """Return the finished training of a strategy. Raises `UntestableError`."""

@@ -20,7 +20,7 @@ def export(study: Study) -> dict[str, Any]:
     An interval becomes three keys: `speedup`, `speedup_low`, `speedup_high`. Raises `RecordError` for a
     number that is not finite.
     """
-    predictor = study.predictor
+    predictor, results = study.predictor, study.results
     whole = {each.name: getattr(study, each.name) for each in dataclasses.fields(study)}
     parts = {name: part for name, part in whole.items() if name not in {"results", "predictor", "checked"}}
     parts |= {
@@ -29,11 +29,11 @@ def export(study: Study) -> dict[str, Any]:
         "source": study.params.data.source,
         "synthetic": study.synthetic,
         "short_run": study.short_run,
-        "missing": study.missing,
-        "hardware": study.hardware,
-        "choices": study.choices,
-        "pretraining": study.results.pretraining.result if study.results.pretraining else None,
-        "evaluate": study.evaluate,
+        "missing": results.missing,
+        "hardware": results.hardware,
+        "choices": results.tune.choices if results.tune else None,
+        "pretraining": results.pretraining.result if results.pretraining else None,
+        "evaluate": results.evaluate.result if results.evaluate else None,
         "batchsz": tuple(study.batchsz.values()),
         "scaling": {
             "rows": study.scaling,
@@ -48,8 +48,8 @@ def export(study: Study) -> dict[str, Any]:
 def metrics(study: Study) -> dict[str, float]:
     """Return the few numbers worth a column where studies are compared, for DVC and MLflow."""
     found: dict[str, Interval | float | None] = {}
-    if study.evaluate:
-        found["test_accuracy"] = study.evaluate.test_accuracy
+    if study.results.evaluate:
+        found["test_accuracy"] = study.results.evaluate.result.test_accuracy
     for name, row in study.strategies.items():
         found[f"{name}.seconds_per_step"] = row.seconds_per_step
         found[f"{name}.speedup"] = row.speedup

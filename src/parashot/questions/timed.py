@@ -1,17 +1,13 @@
-"""Strategies ready to be timed, with their batches in memory or as their loaders bring them.
-
-What is compared is timed in rounds: A B C A B C ...
-"""
+"""Strategies ready to be timed, with their batches in memory or as their loaders bring them."""
 
 from __future__ import annotations
 
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
 
 import torch
 
@@ -22,8 +18,6 @@ from parashot.parallel.strategy import StepOptions, Strategy
 from parashot.params import ParallelParams, StrategyBenchParams
 from parashot.task import Batch, Plan, Task, even_share
 from parashot.train.loop import Trace, synchronise, train_steps
-
-Key = TypeVar("Key")
 
 MOST_STEPS = 200
 """Of a block, however fast they are."""
@@ -123,16 +117,3 @@ def steps_of_block(step_seconds: float, bench: StrategyBenchParams) -> int:
 def rounds_of_launch(rounds: int, launch: int, launches: int) -> range:
     """Rounds of one launch of the processes, which share all `rounds` out."""
     return range(rounds)[even_share(rounds, launch, launches)]
-
-
-def in_turn(
-    blocks: Mapping[Key, Callable[[], float]], rounds: int, warmups: int = 1
-) -> dict[Key, list[float]]:
-    """Measure every block in each round: item i of all lists is of round i; `warmups` rounds are left out."""
-    measured: dict[Key, list[float]] = {key: [] for key in blocks}
-    for number in range(-warmups, rounds):
-        for key, block in blocks.items():
-            value = block()
-            if number >= 0:
-                measured[key].append(value)
-    return measured

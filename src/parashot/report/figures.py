@@ -62,9 +62,10 @@ def draw_figures(study: Study) -> dict[str, Drawing]:
 
 def _loader(study: Study) -> Drawing | None:
     """Speedup of loading over no workers, with the study's; None where the machine is not known."""
-    if not study.hardware or not any(row.speedup for row in study.loader):
+    hardware, results = study.results.hardware, study.results.loader
+    if not hardware or not results or not any(row.speedup for row in study.loader):
         return None
-    threads, blocks = study.hardware.threads, study.results.loader.blocks if study.results.loader else ()
+    threads, blocks = hardware.threads, results.blocks
     figure, axes = new_axes()
     backends = list(dict.fromkeys(row.backend for row in study.loader))
     for backend, (colour, marker) in zip(backends, looks(len(backends)), strict=True):
@@ -370,7 +371,7 @@ def _title(study: Study) -> str:
     data = "synthetic data" if study.synthetic else f"data: {study.params.data.source}"
     run = ", a short run" if study.short_run else ""
     title = f"What each choice buys ({data}{run})\nMeasured on this machine"
-    if machine := study.hardware:
+    if machine := study.results.hardware:
         parts = (machine.cpu_model, counted(machine.threads, "thread"), listed(machine.gpus))
         title += "".join(f", {part}" for part in parts if part)
     return title

@@ -32,11 +32,12 @@ def markdown(study: Study, title: str, pictures: Sequence[str] = ()) -> str:
     """Render `study` with `pictures` (paths, as the page will link them) below its tables."""
     tables = all_tables(study)
     parts = [f"# {title}", study.answer, _circumstances(study)]
-    parts += [f"*Missing: {name}. {escaped(reason)}*" for name, reason in study.missing.items()]
+    parts += [f"*Missing: {name}. {escaped(reason)}*" for name, reason in study.results.missing.items()]
     for name, heading in HEADINGS.items():
         if name in tables:
             parts += [f"## {heading}", f"{tables[name].caption}.", as_markdown(tables[name])]
-        if name == "accuracy" and (test := study.evaluate):
+        if name == "accuracy" and study.results.evaluate:
+            test = study.results.evaluate.result
             half = 100 * test.test_accuracy_ci95
             parts.append(
                 f"On test, once: **{100 * test.test_accuracy:.2f} ± {half:.2f}%** ({test.n_way}-way "
@@ -67,7 +68,7 @@ def _circumstances(study: Study) -> str:
     facts = ["synthetic images, drawn by a program" if study.synthetic else f"{source} images"]
     if study.short_run:
         facts.append("a short run: its accuracies are not comparable with published ones")
-    if machine := study.hardware:
+    if machine := study.results.hardware:
         gpus = ", ".join(machine.gpus) or "no GPU"
         facts.append(
             f"{machine.cpu_model}, {machine.threads} hardware threads, {gpus}, torch {machine.torch}"

@@ -154,16 +154,14 @@ class Experiment:
             status = "FAILED" if run.status == "failed" else "FINISHED"
             self._client.set_terminated(self.run_id(run.uuid), status, run.end_ms)
 
-    def close_abandoned(self) -> int:
-        """Close as killed what a process of this machine opened that has gone; return how many those are."""
-        gone = [each for each in self.runs.values() if _is_abandoned(each)]
-        for each in gone:
+    def close_abandoned(self) -> None:
+        """Close as killed what a process of this machine opened that has gone."""
+        for each in filter(_is_abandoned, self.runs.values()):
             last_ms = [each.info.start_time]
             for key in each.data.metrics:
                 history = self._client.get_metric_history(each.info.run_id, key)
                 last_ms += [point.timestamp for point in history]
             self._client.set_terminated(each.info.run_id, "KILLED", max(last_ms))
-        return len(gone)
 
 
 def _this_process() -> str:

@@ -41,7 +41,6 @@ class Published:
 
     published: int = 0  # made, or completed
     already_there: int = 0
-    closed_as_killed: int = 0
 
 
 def publish(
@@ -89,7 +88,8 @@ def publish(
             experiment.set_tags(above.uuid, {**skipped, NOTE_TAG: note})
             experiment.close(above)
         published = len(missing) + is_new
-        return Published(published, 1 + len(runs) - published, experiment.close_abandoned())
+        experiment.close_abandoned()
+        return Published(published, 1 + len(runs) - published)
 
 
 class Live:

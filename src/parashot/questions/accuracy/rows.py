@@ -7,7 +7,14 @@ from dataclasses import asdict, dataclass, replace
 
 from parashot.params import ClaimsParams
 from parashot.questions.accuracy.records import Training
-from parashot.questions.statistics import Interval, by_round, differences, equivalence, repeated_equivalence
+from parashot.questions.statistics import (
+    Interval,
+    by_round,
+    differences,
+    equivalence,
+    mean_interval,
+    repeated_interval,
+)
 from parashot.questions.study2020 import BEST_VALIDATION
 from parashot.train.records import EpisodeAccuracy, TaskAccuracy
 
@@ -85,24 +92,25 @@ def compare(first: Training, second: Training, margin: float, confidence: float)
     ours, theirs = _by_seed(first), _by_seed(second)
     by_seed = [differences(ours[seed], theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
     shared = [each for each in by_seed if len(each)]
-    seeds = len(shared) if len(shared) > 2 else 1
-    if seeds > 1:
+    verdict = "undecided"
+    if len(shared) > 2:
         means = [float(each.mean()) for each in shared]
-        outcome, episodes = repeated_equivalence(means, margin, confidence), len(shared[-1])
+        difference, episodes = repeated_interval(means, confidence), len(shared[-1])
+        verdict = equivalence(means, margin, confidence)
     else:
         lead = differences(_by_episode(first.val_episodes), _by_episode(second.val_episodes))
         if len(lead) < 2:
             return None
-        outcome, episodes = equivalence(lead, margin, confidence), len(lead)
+        difference, episodes = mean_interval(lead, confidence), len(lead)
     rounding = differences(_by_episode(second.twin), _by_episode(second.val_episodes))
     return AccuracyComparison(
         first=first.result.strategy,
         second=second.result.strategy,
         episodes=episodes,
-        difference=outcome.difference,
+        difference=difference,
         margin=margin,
-        verdict=outcome.verdict if seeds > 1 else "undecided",
-        seeds=seeds,
+        verdict=verdict,
+        seeds=len(shared) if len(shared) > 2 else 1,
         rounding=float(rounding.mean()) if len(rounding) else None,
     )
 

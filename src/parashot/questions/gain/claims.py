@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def two_ways(study: Study, cores: int) -> tuple[EpisodeWay, ...]:
     """The default way, by one process that has `cores` threads, and the one that is advised.
 
-    None where a part of the advice was not measured.
+    Neither where a part of the advice was not measured.
     """
     try:
         row = study.strategies[choose_strategy(study).choice]

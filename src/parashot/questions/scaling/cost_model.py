@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from parashot.questions.scaling.links import Link
 from parashot.questions.statistics import Floats
 
 BACKWARD_SHARE = 2 / 3
@@ -40,22 +39,18 @@ class Replica:
 
 @dataclass(frozen=True)
 class Wire:
-    """A link as a ring of messages sees it."""
+    """A link in one direction as a ring of messages sees it. A node has one, which its devices share."""
 
+    name: str
     latency: Floats  # seconds of one hop
     seconds_per_byte: Floats
 
     @classmethod
-    def of(cls, link: Link) -> Wire:
-        """Make one of a link's data."""
-        return cls(np.asarray(1e-6 * link.latency_us), np.asarray(1e-9 / link.gb_per_second))
-
-    @classmethod
-    def fitted(cls, ranks: int, message_bytes: ArrayLike, seconds: ArrayLike) -> Wire:
+    def fitted(cls, name: str, ranks: int, message_bytes: ArrayLike, seconds: ArrayLike) -> Wire:
         """Fit one to all-reduces over `ranks`: `seconds[..., i]` is what `message_bytes[i]` took."""
         once, per_byte = fit_line(message_bytes, seconds)
         hops = 2 * (ranks - 1)
-        return cls(once / hops, per_byte * ranks / hops)
+        return cls(name, once / hops, per_byte * ranks / hops)
 
     def ring(self, ranks: int, size: float, messages: int = 1) -> Floats:
         """Seconds to sum `size` bytes over `ranks`, in `messages` parts; nothing for a lone one."""

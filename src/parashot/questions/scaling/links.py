@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+import numpy as np
 
 from parashot.errors import UsageError
+from parashot.questions.scaling.cost_model import Wire
 
 HERE = "here"
 """The link that was measured on this machine."""
 
 
-@dataclass(frozen=True)
-class Link:
-    """A link in one direction. A node has one, which its devices share."""
-
-    name: str
-    gb_per_second: float  # 10^9 bytes per second
-    latency_us: float  # of one hop of a ring
+def link(name: str, gb_per_second: float, latency_us: float) -> Wire:
+    """Make a link of its data in one direction: 10^9 bytes per second, and µs of one hop of a ring."""
+    return Wire(name, np.asarray(1e-6 * latency_us), np.asarray(1e-9 / gb_per_second))
 
 
 LINKS = {
-    link.name: link
-    for link in (
-        Link("ethernet-1g", 0.125, 20),
-        Link("ethernet-10g", 1.25, 20),
-        Link("ethernet-25g", 3.125, 20),
-        Link("ethernet-100g", 12.5, 20),
-        Link("infiniband-hdr", 25, 14),
-        Link("pcie3", 15.75, 5.7),
-        Link("pcie4", 31.5, 5.7),
-        Link("nvlink1", 80, 3.4),
-        Link("nvlink2", 150, 3.4),
-        Link("nvlink3", 300, 3.4),
-        Link("nvlink4", 450, 3.4),
+    each.name: each
+    for each in (
+        link("ethernet-1g", 0.125, 20),
+        link("ethernet-10g", 1.25, 20),
+        link("ethernet-25g", 3.125, 20),
+        link("ethernet-100g", 12.5, 20),
+        link("infiniband-hdr", 25, 14),
+        link("pcie3", 15.75, 5.7),
+        link("pcie4", 31.5, 5.7),
+        link("nvlink1", 80, 3.4),
+        link("nvlink2", 150, 3.4),
+        link("nvlink3", 300, 3.4),
+        link("nvlink4", 450, 3.4),
     )
 }
 """Bandwidth is the rate of the standard or the data sheet, which no program quite reaches: Ethernet by its
@@ -47,7 +45,7 @@ rate: most of it is software.
 """
 
 
-def parse_link(text: str) -> Link:
+def parse_link(text: str) -> Wire:
     """Look up a link by name, or make one of `GB/s,latency in µs`. Raises `UsageError`."""
     if text in LINKS:
         return LINKS[text]
@@ -60,4 +58,4 @@ def parse_link(text: str) -> Link:
         ) from error
     if not (bandwidth > 0 and math.isfinite(latency) and latency >= 0):
         raise UsageError(f"link {text!r}: GB/s must be above 0, and the latency 0 µs or more")
-    return Link(f"{bandwidth:g} GB/s, {latency:g} µs", bandwidth, latency)
+    return link(f"{bandwidth:g} GB/s, {latency:g} µs", bandwidth, latency)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import torch
 from torch import distributed as dist
@@ -19,7 +18,7 @@ from parashot.parallel.context import Context, wait_for_all
 from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams
-from parashot.questions.scaling.records import CostMessage, CostStep
+from parashot.questions.strategies.records import CostMessage, CostStep
 from parashot.questions.timed import TimedStrategy, timed_strategy
 from parashot.task import Task
 from parashot.train.loop import synchronise
@@ -32,13 +31,6 @@ MESSAGE_BYTES = tuple(2**power for power in (12, 15, 18, 20, 22, 24))
 
 _BLOCK_BYTES = 4 * 2**20
 _MOST_CALLS = 20
-
-
-class CostBlocks(NamedTuple):
-    """Blocks of a round, as the main rank timed them."""
-
-    steps: list[CostStep]
-    messages: list[CostMessage]
 
 
 def ready_sizes(
@@ -66,17 +58,20 @@ def time_round(
     messages: Mapping[int, torch.Tensor],
     number: int,
     control: dist.ProcessGroup | None,
-) -> CostBlocks:
-    """Time a step of every number of episodes, alone and with all ranks busy, and every message."""
-    found = CostBlocks([], [])
+) -> tuple[list[CostStep], list[CostMessage]]:
+    """Time a step of every number of episodes, alone and with all ranks busy, and every message.
+
+    Returns blocks of both, as the main rank timed them.
+    """
+    steps, summed = list[CostStep](), list[CostMessage]()
     for size, one in timed.items():
         wait_for_all(control)
         if context.is_main:
-            found.steps.append(CostStep(number, 1, size, 1, one.seconds(1)))
+            steps.append(CostStep(number, 1, size, 1, one.seconds(1)))
         wait_for_all(control)
         if context.world_size > 1:
             slowest = max(from_all_ranks(one.seconds(1), context, control))
-            found.steps.append(CostStep(number, context.world_size, size, 1, slowest))
+            steps.append(CostStep(number, context.world_size, size, 1, slowest))
     for size, message in messages.items():
         calls = max(1, min(_MOST_CALLS, _BLOCK_BYTES // size))
         wait_for_all(control)
@@ -86,8 +81,8 @@ def time_round(
             dist.all_reduce(message, group=context.group)
         synchronise(context)
         seconds = time.perf_counter() - begin
-        found.messages.append(CostMessage(number, context.world_size, size, calls, seconds))
-    return found
+        summed.append(CostMessage(number, context.world_size, size, calls, seconds))
+    return steps, summed
 
 
 def new_messages(context: Context) -> dict[int, torch.Tensor]:

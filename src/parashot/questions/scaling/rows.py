@@ -11,7 +11,6 @@ import numpy as np
 from parashot.errors import RecordError, UsageError
 from parashot.questions.scaling.cost_model import Cluster, Replica, Wire, fit_line, step_seconds
 from parashot.questions.scaling.links import HERE, LINKS, parse_link
-from parashot.questions.scaling.records import CostStep
 from parashot.questions.statistics import (
     Draws,
     Floats,
@@ -22,7 +21,7 @@ from parashot.questions.statistics import (
     drawn_interval,
     median_interval,
 )
-from parashot.questions.strategies.records import StrategyResults
+from parashot.questions.strategies.records import CostStep, StrategyResults
 from parashot.questions.strategies.rows import BASE, hidden_share
 from parashot.questions.strategies.rows import step_seconds as measured_seconds
 
@@ -94,7 +93,7 @@ class Predictor:
         sent = [(each.bytes, each.round, each.seconds / each.calls) for each in bench.cost_messages]
         return cls(
             replica=_fit_replica(bench.cost_steps, drawn),
-            here=Wire.fitted(bench.cost_messages[0].ranks, *_medians(sent, drawn)) if sent else None,
+            here=Wire.fitted(HERE, bench.cost_messages[0].ranks, *_medians(sent, drawn)) if sent else None,
             gradient_bytes=step.gradient_bytes,
             messages=max(1, step.all_reduces),
             hidden=hidden_share(PREDICTED, bench.shares, resampling),
@@ -120,7 +119,6 @@ class Predictor:
         between = self._wire(link)
         inside = self._wire(within) if within else self.here or between
         size, on_node = batchsz or self.batchsz, per_node or self.per_node
-        name = link if link == HERE else parse_link(link).name
 
         def row(mode: Mode, count: int) -> ScalingRow:
             total = size if mode == "strong" else size * count
@@ -129,7 +127,7 @@ class Predictor:
             alone = self._seconds(Cluster(1, 1, inside, between), size)[0]
             speedup = self._interval([total / size * alone / each for each in seconds])
             return ScalingRow(
-                link=name,
+                link=between.name,
                 mode=mode,
                 devices=count,
                 nodes=-(-count // on_node),
@@ -144,14 +142,14 @@ class Predictor:
 
     def here_seconds(self, replicas: int) -> Interval:
         """Predict a step of batchsz on this machine."""
-        inside = self._wire(HERE) if replicas > 1 else Wire(np.zeros(1), np.zeros(1))
+        inside = self._wire(HERE) if replicas > 1 else Wire("none", np.zeros(1), np.zeros(1))
         cluster = Cluster(replicas, replicas, inside, inside)
         return self._interval(self._seconds(cluster, -(-self.batchsz // replicas)))
 
     def _wire(self, name: str) -> Wire:
         """Find a link by name, `here` among them. Raises `UsageError`."""
         if name != HERE:
-            return Wire.of(parse_link(name))
+            return parse_link(name)
         if self.here is None:
             names = ", ".join(LINKS)
             raise UsageError(

@@ -38,7 +38,7 @@ checkpointing_trades = settled(
 @claim("copy-overlap", "Copies to the device can be hidden behind computing.")
 def copy_overlap(study: Study) -> Finding:
     """Holds, on a GPU: the next batch is copied on a stream of its own while this one is computed."""
-    if study.hardware is None or not study.hardware.gpus:
+    if study.results.hardware is None or not study.results.hardware.gpus:
         raise UntestableError("images are copied to a device only where that is a GPU, and there is none")
     return by_test("holds", "tests/data/test_cuda_prefetch.py: one batch is copied while another is computed")
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -23,10 +22,10 @@ from parashot.parallel.launch import launch
 from parashot.parallel.registry import step_options
 from parashot.params import Compile, Params
 from parashot.questions.runs import Setting, Stage
-from parashot.questions.statistics import Resampling, ratio_interval
+from parashot.questions.statistics import Resampling, Rounds, by_round, paired_ratio
 from parashot.questions.step.records import TuneBlock, TuneResults
 from parashot.questions.step.rows import seconds_by_way, step_rows
-from parashot.questions.timed import TimedStrategy, in_turn, steps_of_block, timed_strategy
+from parashot.questions.timed import TimedStrategy, steps_of_block, timed_strategy
 from parashot.records import Provenance, write_result
 from parashot.tasks.relation import RelationTask
 from parashot.train.records import Choices, computed_as
@@ -58,17 +57,17 @@ def tune_rank(context: Context, params: Params, packed: Path) -> TuneResults:
     device_type = context.placement.device_type
     ways = open_ways(params, device_type)
     modes = open_modes(params, compile_modes(device_type))
-    seconds, chosen = dict[Choices, list[float]](), ways[0]
+    seconds, chosen = dict[Choices, dict[int, float]](), ways[0]
     if len(ways) > 1 or modes:
         seconds = _in_turn({way: _timed(context, params, packed, way) for way in ways}, params)
         chosen = choose(seconds, Resampling.of(params.claims))
     steps = params.train.episodes / params.train.batchsz
-    if modes and steps * median(seconds[chosen]) > WORTH_COMPILING_SECONDS:
+    if modes and steps * median(seconds[chosen].values()) > WORTH_COMPILING_SECONDS:
         seconds, chosen = _with_compiled(context, params, packed, modes, ways, chosen)
     blocks = [
-        TuneBlock(number, way.pairing, way.precision, way.compile, each)
-        for way, series in seconds.items()
-        for number, each in enumerate(series)
+        TuneBlock(number, **asdict(way), seconds=each)
+        for way, rounds in seconds.items()
+        for number, each in rounds.items()
     ]
     return TuneResults(chosen, tuple(blocks))
 
@@ -96,15 +95,15 @@ def open_modes(params: Params, able: Sequence[Compile]) -> list[Compile]:
     return [mode for mode in able if mode not in refused]
 
 
-def choose(seconds: Mapping[Choices, Sequence[float]], resampling: Resampling) -> Choices:
+def choose(seconds: Mapping[Choices, Rounds], resampling: Resampling) -> Choices:
     """The first way, unless a later one is faster by an interval that excludes 1; then the fastest of those.
 
     The intervals hold together (Bonferroni).
     """
     first, *others = seconds
     together = resampling.simultaneous(len(others))
-    faster = [each for each in others if ratio_interval(seconds[first], seconds[each], together).low > 1]
-    return min(faster, key=lambda each: median(seconds[each]), default=first)
+    faster = [each for each in others if paired_ratio(seconds[first], seconds[each], together).low > 1]
+    return min(faster, key=lambda each: median(seconds[each].values()), default=first)
 
 
 def _with_compiled(
@@ -114,7 +113,7 @@ def _with_compiled(
     modes: Sequence[Compile],
     ways: Sequence[Choices],
     plain: Choices,
-) -> tuple[dict[Choices, list[float]], Choices]:
+) -> tuple[dict[Choices, dict[int, float]], Choices]:
     """Time all ways again, and `plain` compiled in each mode.
 
     Returns seconds per step, and a mode whose whole training, compiling included, is shorter, or `plain`.
@@ -125,22 +124,20 @@ def _with_compiled(
     seconds = _in_turn(timed, params)
     best = choose({way: seconds[way] for way in (plain, *compiled)}, Resampling.of(params.claims))
     steps = params.train.episodes / params.train.batchsz
-    if best != plain and steps * (median(seconds[plain]) - median(seconds[best])) <= compiling[best]:
-        best = plain
-    return seconds, best
+    gain = median(seconds[plain].values()) - median(seconds[best].values())
+    return seconds, best if steps * gain > compiling.get(best, 0) else plain
 
 
-def _in_turn(timed: Mapping[Choices, TimedStrategy], params: Params) -> dict[Choices, list[float]]:
-    """Seconds per step of each way, in rounds of as many steps of every way as last long enough."""
+def _in_turn(timed: Mapping[Choices, TimedStrategy], params: Params) -> dict[Choices, dict[int, float]]:
+    """Seconds per step of each way, by round, in rounds of as many steps of every way as last long enough."""
     bench = params.parallel.bench
     fastest = min(each.step_seconds(bench) for each in timed.values())
     steps = steps_of_block(fastest, replace(bench, steps=1))
-    blocks = {way: partial(_seconds_per_step, each, steps) for way, each in timed.items()}
-    return in_turn(blocks, bench.blocks, warmups=0)
-
-
-def _seconds_per_step(timed: TimedStrategy, steps: int) -> float:
-    return timed.seconds(steps) / steps
+    return by_round(
+        (way, number, each.seconds(steps) / steps)
+        for number in range(bench.blocks)
+        for way, each in timed.items()
+    )
 
 
 def _timed(context: Context, params: Params, packed: Path, way: Choices) -> TimedStrategy:

@@ -7,7 +7,16 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from parashot.questions.advice import MORE_BLOCKS, Advice, Choice
-from parashot.questions.claim import Finding, Side, UntestableError, by_side, claim, holds_if, needed
+from parashot.questions.claim import (
+    Finding,
+    Side,
+    StudyClaim,
+    UntestableError,
+    by_side,
+    claim,
+    holds_if,
+    needed,
+)
 from parashot.questions.statistics import paired_ratio
 from parashot.questions.strategies.rows import (
     ALL_CORES,
@@ -120,31 +129,23 @@ def overlap(study: Study) -> Finding:
     return found
 
 
-@claim(
-    "layer-split-sync",
-    "Splitting over layers is not worth its synchronisation: it is slower than data parallelism.",
-)
-def layer_split_sync(study: Study) -> Finding:
-    """Holds if a step with the layers on two devices takes longer than a data-parallel one."""
-    return _against_data_parallel(study, "layer_split")
+def _slower_than_data_parallel(strategy: str, splitting: str) -> StudyClaim:
+    """Claim that holds if a step of a split over devices takes longer than a data-parallel one."""
+
+    def finding(study: Study) -> Finding:
+        split = _timed(study, strategy)
+        timed = [row for row in map(study.strategies.get, DATA_PARALLEL) if row and row.seconds_per_step]
+        if not timed:
+            raise UntestableError("no data-parallel strategy was timed")
+        found = _by_steps(study, split, timed[0], "above")
+        return replace(found, reason="; ".join(filter(None, (found.reason, split.why_slow))))
+
+    sentence = f"{splitting} is not worth its synchronisation: it is slower than data parallelism."
+    return StudyClaim(f"{strategy.replace('_', '-')}-sync", sentence, "no figure", finding)
 
 
-@claim(
-    "channel-split-sync",
-    "Splitting inside layers is not worth its synchronisation: it is slower than data parallelism.",
-)
-def channel_split_sync(study: Study) -> Finding:
-    """Holds if a step with the channels over the devices takes longer than a data-parallel one."""
-    return _against_data_parallel(study, "channel_split")
-
-
-def _against_data_parallel(study: Study, name: str) -> Finding:
-    split = _timed(study, name)
-    timed = [row for row in map(study.strategies.get, DATA_PARALLEL) if row and row.seconds_per_step]
-    if not timed:
-        raise UntestableError("no data-parallel strategy was timed")
-    found = _by_steps(study, split, timed[0], "above")
-    return replace(found, reason="; ".join(filter(None, (found.reason, split.why_slow))))
+layer_split_sync = _slower_than_data_parallel("layer_split", "Splitting over layers")
+channel_split_sync = _slower_than_data_parallel("channel_split", "Splitting inside layers")
 
 
 def _timed(study: Study, name: str, replicas: int = 2) -> StrategyRow:
@@ -174,7 +175,7 @@ def _on_cpu(study: Study) -> bool:
     devices = [each.result.device for each in study.results.training.values() if each.result.device]
     if devices:
         return all(device.startswith("cpu") for device in devices)
-    chosen, hardware = study.params.parallel.device, study.hardware
+    chosen, hardware = study.params.parallel.device, study.results.hardware
     return chosen == "cpu" or (chosen == "auto" and hardware is not None and not hardware.gpus)
 
 

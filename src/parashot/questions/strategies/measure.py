@@ -22,10 +22,12 @@ from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams, Params
 from parashot.progress import Progress
 from parashot.questions.runs import Setting, Stage
-from parashot.questions.scaling.measure import CostBlocks, new_messages, ready_sizes, time_round
+from parashot.questions.scaling.measure import new_messages, ready_sizes, time_round
 from parashot.questions.statistics import Resampling
 from parashot.questions.strategies.equality import difference, gradient, of_parameters
 from parashot.questions.strategies.records import (
+    CostMessage,
+    CostStep,
     StepEquality,
     StepShares,
     StepTrace,
@@ -122,7 +124,7 @@ def bench_rank(context: Context, bench: Benchmark) -> StrategyResults:
     """Measure on one rank; only the main one's clock counts."""
     control = control_group(context)
     entries = {each.variant: _ready(context, bench, each) for each in bench.variants}
-    blocks, costs = _time_rounds(context, bench, entries, control)
+    timed = _time_rounds(context, bench, entries, control)
     traces: list[StepTrace] = []
     shares: list[StepShares] = []
     looked_into = entries if bench.is_last else {}
@@ -140,15 +142,8 @@ def bench_rank(context: Context, bench: Benchmark) -> StrategyResults:
     for entry in entries.values():
         if entry is not None:
             entry.strategy.close()
-    return StrategyResults(
-        variants=bench.variants,
-        blocks=tuple(blocks),
-        anatomy=tuple(traces),
-        shares=tuple(shares),
-        equality=tuple(_equality(context, bench, control)) if bench.is_last else (),
-        cost_steps=tuple(step for each in costs for step in each.steps),
-        cost_messages=tuple(message for each in costs for message in each.messages),
-    )
+    equality = tuple(_equality(context, bench, control)) if bench.is_last else ()
+    return replace(timed, anatomy=tuple(traces), shares=tuple(shares), equality=equality)
 
 
 def _equality(
@@ -174,13 +169,12 @@ def _time_rounds(
     bench: Benchmark,
     entries: Mapping[str, TimedStrategy | None],
     control: dist.ProcessGroup | None,
-) -> tuple[list[StrategyBlock], list[CostBlocks]]:
+) -> StrategyResults:
     """Time a block of every variant in random order, then what the cost model is fitted to, in each round."""
     knobs = bench.parallel.bench
     sizes = ready_sizes(context, bench.task, bench.options, bench.parallel)
     messages = new_messages(context)
-    timed: list[StrategyBlock] = []
-    costs: list[CostBlocks] = []
+    blocks, cost_steps, cost_messages = list[StrategyBlock](), list[CostStep](), list[CostMessage]()
     progress = Progress("strategy-bench", knobs.blocks, "round")
     steps = _steps_of_blocks(context, bench, entries, control)
     time_round(context, sizes, messages, -1, control)
@@ -189,11 +183,18 @@ def _time_rounds(
             wait_for_all(control)
             if (entry := entries[variant]) is not None:
                 seconds = entry.seconds(steps[variant])
-                timed.append(StrategyBlock(bench.launch, number, variant, steps[variant], seconds))
-        costs.append(time_round(context, sizes, messages, number, control))
+                blocks.append(StrategyBlock(bench.launch, number, variant, steps[variant], seconds))
+        of_sizes, of_messages = time_round(context, sizes, messages, number, control)
+        cost_steps += of_sizes
+        cost_messages += of_messages
         if context.is_main:
             progress(number + 1)
-    return timed, costs
+    return StrategyResults(
+        bench.variants,
+        tuple(blocks),
+        cost_steps=tuple(cost_steps),
+        cost_messages=tuple(cost_messages),
+    )
 
 
 def _steps_of_blocks(

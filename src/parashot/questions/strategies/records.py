@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parashot.questions.scaling.records import CostMessage, CostStep
 from parashot.records import Status, record
 
 
@@ -74,6 +73,28 @@ class StepEquality:
 
     variant: str
     gradient_difference: float  # the largest of an entry, over the largest entry
+
+
+@record
+class CostStep:
+    """One timed block of steps of one replica that exchanges nothing: what the model of cost is fitted to."""
+
+    round: int
+    busy: int  # replicas that computed meanwhile, this one among them
+    episodes: int  # per step of this replica
+    steps: int
+    seconds: float  # of the slowest of those
+
+
+@record
+class CostMessage:
+    """One timed block of all-reduces of one message: what a link is fitted to."""
+
+    round: int
+    ranks: int
+    bytes: int  # of one message
+    calls: int
+    seconds: float
 
 
 @dataclass(frozen=True)
