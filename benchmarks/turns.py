@@ -48,10 +48,9 @@ def fitting(seconds: Callable[[int], float], at_least: float, fewest: int = 1) -
     return max(fewest, math.ceil(count * at_least / taken))
 
 
-def seconds_of(
-    call: Callable[[], object], count: int = 1, finish: Callable[[], object] = lambda: None
-) -> float:
-    """Time `count` calls in a row; `finish` waits for the device."""
+def seconds_of(call: Callable[[], object], count: int = 1) -> float:
+    """Time `count` calls in a row, until the device is done."""
+    finish: Callable[[], object] = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
     finish()
     begin = time.perf_counter()
     for _ in range(count):

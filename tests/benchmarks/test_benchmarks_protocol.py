@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -17,8 +16,7 @@ from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.check import Row
 from benchmarks.outcome import Outcome, Table, save, show
 from benchmarks.page import PAGE, RESULTS, page
-from benchmarks.replicas import Replicas
-from benchmarks.step import DDP_REFERENCE, ClockedSteps, Comparison
+from benchmarks.step import ClockedSteps, Comparison
 from benchmarks.turns import Side, Turns, fitting
 from benchmarks.workload import Workload
 from parashot.errors import DeviceError
@@ -130,17 +128,16 @@ def test_check_keeps_its_rows_and_bounds(monkeypatch: pytest.MonkeyPatch) -> Non
     blocks = [1.0] * 3
 
     ratios = dict.fromkeys(("study", "study_floats", "copy"), interval(99))
-    loaders = SimpleNamespace(seconds={}, ratios=lambda: ratios)
 
     def compare(workload: Workload, sides: list[str], memory: bool) -> Comparison:
-        return Comparison(workload, dict.fromkeys(sides, blocks), dict.fromkeys(sides, 1.0))
+        return Comparison(dict.fromkeys(sides, blocks), dict.fromkeys(sides, 1.0))
 
-    monkeypatch.setattr(loader, "measure_compared", lambda quick: loaders)
-    growth = loader.Growth(blocks, blocks, 0)
+    monkeypatch.setattr(loader, "measure_compared", lambda quick: {})
+    monkeypatch.setattr(loader, "ratios", lambda seconds: ratios)
+    growth = ({"38,400": blocks, "640,000": blocks}, 0)
     monkeypatch.setattr(loader, "measure_growth", lambda images, quick: growth)
     monkeypatch.setattr(step, "compare", compare)
-    replicas = Replicas(DDP_REFERENCE, blocks, blocks)
-    monkeypatch.setattr(check, "measure_replicas", lambda *_: replicas)
+    monkeypatch.setattr(check, "measure_replicas", lambda *_: {"serial": blocks, "ddp": blocks})
     monkeypatch.setattr(check, "help_seconds", lambda: blocks)
     monkeypatch.setattr(check, "precisions", lambda device: ("fp32", "bf16"))
     committed = json.loads((RESULTS / "check.json").read_text())["tables"][0]["rows"]

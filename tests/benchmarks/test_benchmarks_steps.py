@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from benchmarks import norm, predict, workload
 from benchmarks.__main__ import main
 from benchmarks.peers.study_step import StudyStep, two_passes
-from benchmarks.replicas import Replicas
+from benchmarks.replicas import efficiency
 from benchmarks.step import OURS
 from benchmarks.workload import Workload, serial_strategy
 from parashot.errors import DataError
@@ -93,7 +93,7 @@ def test_a_batch_is_shared_out_over_the_ranks() -> None:
 
 
 def test_efficiency_is_serial_over_twice_ddp() -> None:
-    assert Replicas(TINY, serial=[3.0] * 3, ddp=[2.0] * 3).efficiency.value == 0.75
+    assert efficiency({"serial": [3.0] * 3, "ddp": [2.0] * 3}).value == 0.75
 
 
 def test_ghost_norm_is_judged_by_its_ratio_and_over_trainings() -> None:
