@@ -76,7 +76,7 @@ def ours(
     return _blocks(floats, shape.batchsz, 0, block_seconds)
 
 
-def study(photos: Path, shape: Workload, workers: int, block_seconds: float, device: str = "cpu") -> Block:
+def study(photos: Path, shape: Workload, block_seconds: float, workers: int, device: str) -> Block:
     """The study's method; its floats go to `device` unless they are there."""
     from benchmarks.peers.study_loader import study_loader
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 import shutil
 import statistics
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -25,7 +26,7 @@ import psutil
 from benchmarks import feeds
 from benchmarks.images import pack_noise, packed_bytes, write_photos
 from benchmarks.outcome import ratio_of
-from benchmarks.turns import Side, Turns
+from benchmarks.turns import Block, Turns
 from benchmarks.workload import Workload, device
 from parashot.errors import DeviceError
 from parashot.questions.statistics import Interval
@@ -84,18 +85,16 @@ def study_side(place: str) -> str:
     return f"the study's method, floats, {place}"
 
 
-def _sides(photos: Path, packed: Path, shape: Workload, quick: bool) -> list[Side]:
-    here = device().type
-    common = {"shape": shape, "block_seconds": feeds.block_seconds(quick)}
-    sides = [
-        Side(COPY, feeds.plain_copy, common),
-        Side(PACKED, feeds.ours, {**common, "packed": packed}),
-        Side(FLOATS, feeds.ours, {**common, "packed": packed, "device": here}),
-    ]
+def _sides(photos: Path, packed: Path, shape: Workload, quick: bool) -> Mapping[str, Callable[[], Block]]:
+    here, seconds = device().type, feeds.block_seconds(quick)
+    sides = {
+        COPY: partial(feeds.plain_copy, shape, seconds),
+        PACKED: partial(feeds.ours, packed, shape, seconds),
+        FLOATS: partial(feeds.ours, packed, shape, seconds, device=here),
+    }
     for place, workers in product(dict.fromkeys(("cpu", here)), (0, 1) if quick else (0, 1, 2, 4)):
-        arguments = {**common, "photos": photos, "workers": workers, "device": place}
         name = f"{study_side(place)}, {counted(workers, 'worker')}"
-        sides.append(Side(name, feeds.study, arguments))
+        sides[name] = partial(feeds.study, photos, shape, seconds, workers, place)
     return sides
 
 
@@ -115,7 +114,6 @@ def measure_growth(images: int, quick: bool = False) -> tuple[Seconds, float]:
             f"{images:,} images: larger than the memory that is free, so in part read from the disk again; "
             "end what else runs here, or ask for fewer"
         )
-    common = {"shape": shape, "warm": True, "block_seconds": feeds.block_seconds(quick)}
     with tempfile.TemporaryDirectory(prefix="parashot-") as folder:
         needed = packed_bytes(base + images, size) + FREE_BYTES
         free = shutil.disk_usage(folder).free
@@ -124,11 +122,11 @@ def measure_growth(images: int, quick: bool = False) -> tuple[Seconds, float]:
                 f"{images:,} images need {size_in_words(needed)} of disk, {size_in_words(free)} are free; "
                 "set TMPDIR to a larger one"
             )
-        sides = []
+        sides = {}
         for count in (base, images):
             packed = Path(folder) / f"{count}"
             pack_noise(packed, count, size)
-            sides.append(Side(f"{count:,}", feeds.ours, {**common, "packed": packed}))
+            sides[f"{count:,}"] = partial(feeds.ours, packed, shape, feeds.block_seconds(quick), warm=True)
         with Turns(sides) as turns:
             seconds, private = turns.seconds(), [*turns.private_memory().values()]
     return seconds, private[1] - private[0]

@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.outcome import ratio_of
 from benchmarks.peers.study_step import StudyStep
-from benchmarks.turns import BLOCKS, Block, Side, Turns, fitting, release_memory, seconds_of
+from benchmarks.turns import BLOCKS, Block, Turns, fitting, release_memory, seconds_of
 from benchmarks.workload import Settings, Workload, device, serial_strategy
 from parashot.hardware import usable_cores
 from parashot.questions.statistics import Interval
@@ -63,7 +63,7 @@ def compare(
 
     Raises `DeviceError` in one line where one fails.
     """
-    with Turns([Side(name, make_block, {"name": name, "workload": workload}) for name in sides]) as turns:
+    with Turns({name: partial(make_block, name, workload) for name in sides}) as turns:
         seconds = turns.seconds(blocks)
         return Comparison(seconds, turns.peak_memory() if memory else {})
 

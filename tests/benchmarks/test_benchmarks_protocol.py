@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from benchmarks.check import Row
 from benchmarks.outcome import Outcome, Table, save, show
 from benchmarks.page import PAGE, RESULTS, page
 from benchmarks.step import ClockedSteps, Comparison
-from benchmarks.turns import Side, Turns, fitting
+from benchmarks.turns import Turns, fitting
 from benchmarks.workload import Workload
 from parashot.errors import DeviceError
 from parashot.questions.statistics import Interval
@@ -49,7 +50,7 @@ def test_sides_take_turns_and_one_that_fails_is_one_line(
     fork = multiprocessing.get_context("fork")  # there at once; quick runs start sides as they are
     monkeypatch.setattr(multiprocessing, "get_context", lambda kind: fork)
     journal = tmp_path / "journal"
-    sides = [Side(each, make_writing, {"name": each, "journal": journal}) for each in "ab"]
+    sides = {each: partial(make_writing, each, journal) for each in "ab"}
     with (
         pytest.raises(DeviceError, match=r"^benchmark side 'b': ValueError: no disk.*left$"),
         Turns(sides) as run,
