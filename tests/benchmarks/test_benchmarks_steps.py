@@ -145,10 +145,10 @@ def test_ways_are_paired_by_seed_and_episode(
             return [[0.4, 0.6], [0.42, 0.6]]
 
     monkeypatch.setattr(norm, "ProcessPoolExecutor", lambda *_, **__: Pool())
-    (plain, ghost), _ = norm.train_ways("miniimagenet", {}, tiny_packed, quick=True)
+    plain, ghost = norm.train_ways("miniimagenet", tiny_packed, quick=True)
     assert (plain.tolist(), ghost.tolist()) == ([[0.4, 0.6]], [[0.42, 0.6]])
     with pytest.raises(DataError, match="parashot recipe miniimagenet"):
-        norm.train_ways("miniimagenet", {}, tmp_path, quick=True)
+        norm.train_ways("miniimagenet", tmp_path, quick=True)
 
 
 def test_a_training_gives_the_accuracy_of_each_validation_episode(tiny_packed: Path) -> None:
