@@ -41,9 +41,9 @@ LAUNCH_OF = [launch for launch in range(LAUNCHES) for _ in rounds_of_launch(ROUN
 RESAMPLING, TOLERANCE = Resampling(resamples=500), 0.03
 
 
-def independent(settings: int, generator: np.random.Generator) -> Floats:
+def independent(settings: int, generator: np.random.Generator, deviation: float = NOISE) -> Floats:
     """Noise of each block by itself."""
-    return generator.normal(0, NOISE, (ROUNDS, settings))
+    return generator.normal(0, deviation, (ROUNDS, settings))
 
 
 def drift(settings: int, generator: np.random.Generator) -> Floats:
@@ -64,20 +64,15 @@ def outliers(settings: int, generator: np.random.Generator) -> Floats:
     return independent(settings, generator) + math.log1p(OUTLIER) * hit.astype(np.float64)
 
 
-def launch(settings: int, generator: np.random.Generator) -> Floats:
+def launch(settings: int, generator: np.random.Generator, deviation: float = NOISE) -> Floats:
     """An effect of each launch on each setting."""
-    return _of_launches(settings, generator) + independent(settings, generator)
+    effects: Floats = generator.normal(0, LAUNCH, (LAUNCHES, settings))
+    return effects[LAUNCH_OF] + independent(settings, generator, deviation)
 
 
 def steady(settings: int, generator: np.random.Generator) -> Floats:
     """The same, and little noise beside it."""
-    return _of_launches(settings, generator) + generator.normal(0, LITTLE_NOISE, (ROUNDS, settings))
-
-
-def _of_launches(settings: int, generator: np.random.Generator) -> Floats:
-    """Effects of launches by round [rounds, settings]."""
-    effects: Floats = generator.normal(0, LAUNCH, (LAUNCHES, settings))
-    return effects[LAUNCH_OF]
+    return launch(settings, generator, LITTLE_NOISE)
 
 
 def run(quick: bool) -> Outcome:

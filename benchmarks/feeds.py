@@ -12,7 +12,6 @@ import itertools
 import mmap
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,7 @@ import psutil
 import torch
 
 from benchmarks.limits import BEYOND_CACHE
-from benchmarks.turns import Block, fitting
+from benchmarks.turns import Block, fitting, seconds_of
 from benchmarks.workload import Workload
 from parashot.allocator import keep_freed_memory
 from parashot.data.episode_dataset import Backend, EpisodeDataset
@@ -47,44 +46,44 @@ def block_seconds(quick: bool) -> float:
     return 0.01 if quick else 0.25
 
 
-@dataclass(frozen=True)
-class Loading:
-    """How parashot's loader reads; `floats` normalises each batch on `device` as well."""
-
-    backend: Backend
-    workers: int = 0
-    device: str = "cpu"
-    floats: bool = False
-
-    def batches(self, split: PackedSplit, shape: Workload, steps: int = ENDLESS) -> Iterator[Batch]:
-        """Uint8 batches of a split (of `jpeg`, floats), by default more than any measurement reads."""
-        plan, where = Plan(steps * shape.batchsz, shape.batchsz), torch.device(self.device)
-        dataset = EpisodeDataset(split, shape.spec, plan, 0, self.backend, shape.image_size)
-        return step_loader(dataset, range(steps), self.workers, PREFETCH, where)
+def our_batches(
+    split: PackedSplit,
+    shape: Workload,
+    backend: Backend = "packed",
+    workers: int = 0,
+    device: str = "cpu",
+    steps: int = ENDLESS,
+) -> Iterator[Batch]:
+    """Batches of parashot's loader, by default more than any measurement reads: uint8, of `jpeg` floats."""
+    plan = Plan(steps * shape.batchsz, shape.batchsz)
+    dataset = EpisodeDataset(split, shape.spec, plan, 0, backend, shape.image_size)
+    return step_loader(dataset, range(steps), workers, PREFETCH, torch.device(device))
 
 
-def ours(packed: Path, shape: Workload, loading: Loading, block_seconds: float, warm: bool = False) -> Block:
-    """Parashot's loader; `warm` reads all images once before."""
-    _prepare_process(loading.workers)
+def ours(
+    packed: Path, shape: Workload, block_seconds: float, device: str | None = None, warm: bool = False
+) -> Block:
+    """Parashot's loader; `device`: where batches are normalised as well; `warm` reads all images before."""
+    _prepare_process(0)
     split = PackedSplit(packed, "train")
     if warm:
         # by the very mapping that is read: what is in memory but not mapped, some systems hand back soon
         split.images.reshape(-1)[:: mmap.PAGESIZE].max()
-    batches = loading.batches(split, shape)
-    feed: Iterator[object] = batches
-    if loading.floats:
-        feed = ([prepare(each, shape.image_size) for each in batch.tensors[:2]] for batch in batches)
-    return _blocks(feed, shape.batchsz, loading.workers, loading.device, block_seconds)
+    batches = our_batches(split, shape, device=device or "cpu")
+    if device is None:
+        return _blocks(batches, shape.batchsz, 0, block_seconds)
+    floats = ([prepare(each, shape.image_size) for each in batch.tensors[:2]] for batch in batches)
+    return _blocks(floats, shape.batchsz, 0, block_seconds)
 
 
-def study(photos: Path, shape: Workload, workers: int, block_seconds: float, device: str = "cpu") -> Block:
+def study(photos: Path, shape: Workload, block_seconds: float, workers: int, device: str) -> Block:
     """The study's method; its floats go to `device` unless they are there."""
     from benchmarks.peers.study_loader import study_loader
 
     _prepare_process(workers)
     batches = study_loader(photos, shape.spec, shape.image_size, shape.batchsz, workers, PREFETCH)
     on_device = ([each.to(torch.device(device)) for each in batch] for batch in batches)
-    return _blocks(on_device, shape.batchsz, workers, device, block_seconds)
+    return _blocks(on_device, shape.batchsz, workers, block_seconds)
 
 
 def plain_copy(shape: Workload, block_seconds: float) -> Block:
@@ -99,7 +98,7 @@ def plain_copy(shape: Workload, block_seconds: float) -> Block:
             np.copyto(buffer, region[begin : begin + len(buffer)])
             yield
 
-    return _blocks(copies(), shape.batchsz, 0, "cpu", block_seconds)
+    return _blocks(copies(), shape.batchsz, 0, block_seconds)
 
 
 def _prepare_process(workers: int) -> None:
@@ -107,19 +106,13 @@ def _prepare_process(workers: int) -> None:
     torch.set_num_threads(1 if workers else usable_cores())
 
 
-def _blocks(
-    batches: Iterator[object], episodes: int, workers: int, device: str, block_seconds: float
-) -> Block:
+def _blocks(batches: Iterator[object], episodes: int, workers: int, block_seconds: float) -> Block:
     """A block that reads batches of `episodes` for `block_seconds` and returns seconds per episode."""
     ready = workers * PREFETCH
 
     def seconds(count: int) -> float:
         _take(batches, ready)
-        begin = time.perf_counter()
-        _take(batches, count)
-        if device == "cuda":
-            torch.cuda.synchronize()
-        taken = time.perf_counter() - begin
+        taken = seconds_of(lambda: _take(batches, count))
         if workers:
             _wait_for_rest()
         return taken

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.feeds import Loading
+from benchmarks.feeds import our_batches
 from benchmarks.images import pack_photos, write_photos
 from benchmarks.workload import K_SHOT, N_WAY, Workload, params_with
 from parashot.command import guarded
@@ -111,6 +111,6 @@ def restart_loaders(folder: Path, count: int) -> None:
 
 def read_some(packed: Path, backend: Backend, reads: int) -> None:
     """Start a loader with two workers and read some of its batches."""
-    batches = Loading(backend, workers=2).batches(PackedSplit(packed, "train"), _SHAPE, _STEPS)
+    batches = our_batches(PackedSplit(packed, "train"), _SHAPE, backend, workers=2, steps=_STEPS)
     for _ in range(reads):
         next(batches)

@@ -1,4 +1,4 @@
-"""Limits of this machine: FLOP/s of matrix work, bytes/s of a copy.
+"""Limits of this machine: FLOP/s of matrix work, bytes/s of a copy, on all cores or the card.
 
 Each is the fastest run that torch's own timer found, so that a share of it is a share of what was reached
 here. Of matrix work it is the fastest of several ways: a convolution can be far ahead of a matrix product,
@@ -9,71 +9,67 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
-if TYPE_CHECKING:
-    from torch.utils.benchmark import Measurement
-
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-
-Way = tuple[float, Callable[[], object]]
-"""A number of FLOPs, and a call that does them."""
+from benchmarks.workload import device
+from parashot.hardware import usable_cores
 
 BEYOND_CACHE = 512 * 2**20
 """Bytes: more than the last cache of any machine we know of."""
 
-
-def timed(call: Callable[[], object], seconds: float, threads: int = 1) -> Measurement:
-    """Time `call`, warmed up, for about `seconds`, until the device is done."""
-    from torch.utils.benchmark import Timer  # imports torch's compilers
-
-    return Timer("call()", globals={"call": call}, num_threads=threads).blocked_autorange(
-        min_run_time=seconds
-    )
+CHANNELS, PIXELS = 256, 28
+"""Of the convolutions, which keep the shape of their maps."""
 
 
-def matrix_peak(
-    dtype: torch.dtype, threads: int, device: str = "cpu", seconds: float = 0.5, quick: bool = False
-) -> float:
+def matrix_peak(dtype: torch.dtype, quick: bool) -> float:
     """FLOP/s of the fastest of several matrix products and convolutions; on a card in float32 without TF32.
 
     A convolution counts as the FLOPs of its definition, also where the library needs fewer. quick: small.
     """
-    larger = 1 if device == "cpu" else 4
+    larger = 1 if device().type == "cpu" else 4
     sizes, images = ((64,), 1) if quick else ((512, 1024, 2048), 16)
-    ways = [matrix_product(size * larger, dtype, device) for size in sizes]
-    ways += [convolution(kernel, images * larger**2, dtype, device) for kernel in (1, 3)]
+    ways = [_matrix_product(size * larger, dtype) for size in sizes]
+    ways += [_convolution(kernel, images * larger**2, dtype) for kernel in (1, 3)]
     with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=False):
-        return max(flops / min(timed(call, seconds, threads).times) for flops, call in ways)
+        return max(_flops(way) / _fastest(way, seconds=0.5) for way in ways)
 
 
-def copy_bandwidth(
-    threads: int, device: str = "cpu", array_bytes: int = BEYOND_CACHE, seconds: float = 1.0
-) -> float:
-    """Bytes per second of a copy of `array_bytes`, counting each byte twice: read and written.
+def copy_bandwidth(quick: bool) -> float:
+    """Bytes per second of a copy beyond all caches, counting each byte twice: read and written.
 
-    What a cache reads only to overwrite it is not counted.
+    What a cache reads only to overwrite it is not counted. quick: of a few bytes, once.
     """
-    source = torch.ones(array_bytes, dtype=torch.uint8, device=device)
-    copy = partial(torch.zeros_like(source).copy_, source)
-    return 2 * array_bytes / min(timed(copy, seconds, threads).times)
+    size, seconds = (2**12, 0.001) if quick else (BEYOND_CACHE, 1.0)
+    source = torch.ones(size, dtype=torch.uint8, device=device())
+    return 2 * size / _fastest(partial(torch.zeros_like(source).copy_, source), seconds)
 
 
-def matrix_product(size: int, dtype: torch.dtype, device: str = "cpu") -> Way:
-    """Product of two square matrices: 2 · size³ FLOPs."""
-    left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
-    return 2.0 * size**3, partial(torch.mm, left, right, out=torch.empty_like(left))
+def _matrix_product(size: int, dtype: torch.dtype) -> Callable[[], object]:
+    left, right = (torch.randn(size, size, device=device()).to(dtype) for _ in range(2))
+    return partial(torch.mm, left, right, out=torch.empty_like(left))
 
 
-def convolution(
-    kernel: int, images: int, dtype: torch.dtype, device: str = "cpu", channels: int = 256, pixels: int = 28
-) -> Way:
-    """Convolution of channels-last maps that keeps their shape: 2 · kernel² · channels² FLOPs a pixel."""
-    sizes = ((images, channels, pixels, pixels), (channels, channels, kernel, kernel))
+def _convolution(kernel: int, images: int, dtype: torch.dtype) -> Callable[[], object]:
+    sizes = ((images, CHANNELS, PIXELS, PIXELS), (CHANNELS, CHANNELS, kernel, kernel))
     maps, filters = (
-        torch.randn(each, device=device).to(dtype, memory_format=torch.channels_last) for each in sizes
+        torch.randn(each, device=device()).to(dtype, memory_format=torch.channels_last) for each in sizes
     )
-    return 2.0 * maps.numel() * channels * kernel**2, partial(F.conv2d, maps, filters, padding=kernel // 2)
+    return partial(F.conv2d, maps, filters, padding=kernel // 2)
+
+
+def _flops(call: Callable[[], object]) -> int:
+    """FLOPs of a call as torch counts them: 2 for each multiply and add."""
+    with FlopCounterMode(display=False) as counter:
+        call()
+    return int(counter.get_total_flops())
+
+
+def _fastest(call: Callable[[], object], seconds: float) -> float:
+    """Seconds of the fastest of many calls, warmed up, for about `seconds`, until the device is done."""
+    from torch.utils.benchmark import Timer  # imports torch's compilers
+
+    timer = Timer("call()", globals={"call": call}, num_threads=usable_cores())
+    return min(timer.blocked_autorange(min_run_time=seconds).times)

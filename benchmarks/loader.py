@@ -16,18 +16,17 @@ from __future__ import annotations
 import shutil
 import statistics
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 
 import psutil
 
 from benchmarks import feeds
-from benchmarks.feeds import Loading
 from benchmarks.images import pack_noise, packed_bytes, write_photos
 from benchmarks.outcome import ratio_of
-from benchmarks.turns import Side, Turns
+from benchmarks.turns import Block, Turns
 from benchmarks.workload import Workload, device
 from parashot.errors import DeviceError
 from parashot.questions.statistics import Interval
@@ -46,47 +45,31 @@ FREE_BYTES = 2 * 10**9
 """Disk that is left free beside a file."""
 
 
-@dataclass(frozen=True)
-class Compared:
-    """Seconds per episode by side, item i of all of round i."""
-
-    seconds: Mapping[str, Sequence[float]]
-
-    def ratios(self) -> dict[str, Interval]:
-        """How many times as many episodes/s `packed` delivers.
-
-        `study`: as delivered, against the study's method at its best worker count; `study_floats`: the same
-        up to a normalised float batch on the training device; `copy`: against the plain copy.
-        """
-        pairs = {
-            "study": (PACKED, self.best_of_study("cpu")),
-            "study_floats": (FLOATS, self.best_of_study(device().type)),
-            "copy": (PACKED, COPY),
-        }
-        return {key: ratio_of(self.seconds[other], self.seconds[own]) for key, (own, other) in pairs.items()}
-
-    def best_of_study(self, place: str) -> str:
-        """The side of the study's method on a device with the least median."""
-        sides = [name for name in self.seconds if name.startswith(study_side(place))]
-        return min(sides, key=lambda name: statistics.median(self.seconds[name]))
+Seconds = Mapping[str, Sequence[float]]
+"""Per episode by side, item i of all of round i."""
 
 
-@dataclass(frozen=True)
-class Growth:
-    """A large set against the usual one: seconds per episode, item i of both of round i."""
+def ratios(seconds: Seconds) -> dict[str, Interval]:
+    """How many times as many episodes/s `packed` delivers.
 
-    base_seconds: Sequence[float]
-    large_seconds: Sequence[float]
-    added_private_bytes: float
-    """Private memory of the large set's process above that of the usual one's."""
+    `study`: as delivered, against the study's method at its best worker count; `study_floats`: the same up to
+    a normalised float batch on the training device; `copy`: against the plain copy.
+    """
+    pairs = {
+        "study": (PACKED, _best_of_study(seconds, "cpu")),
+        "study_floats": (FLOATS, _best_of_study(seconds, device().type)),
+        "copy": (PACKED, COPY),
+    }
+    return {key: ratio_of(seconds[other], seconds[own]) for key, (own, other) in pairs.items()}
 
-    @property
-    def ratio(self) -> Interval:
-        """Episodes/s of the large set over those of the usual one."""
-        return ratio_of(self.base_seconds, self.large_seconds)
+
+def _best_of_study(seconds: Seconds, place: str) -> str:
+    """The side of the study's method on a device with the least median."""
+    sides = [name for name in seconds if name.startswith(study_side(place))]
+    return min(sides, key=lambda name: statistics.median(seconds[name]))
 
 
-def measure_compared(quick: bool) -> Compared:
+def measure_compared(quick: bool) -> Seconds:
     """Measure all sides in one interleaved run."""
     shape, images, per_class = (SMALL, FEW_IMAGES, 4) if quick else (SHAPE, IMAGES, 60)
     with tempfile.TemporaryDirectory(prefix="parashot-") as folder:
@@ -94,7 +77,7 @@ def measure_compared(quick: bool) -> Compared:
         write_photos(photos, per_class, shape.image_size)
         pack_noise(packed, images, shape.image_size)
         with Turns(_sides(photos, packed, shape, quick)) as turns:
-            return Compared(turns.seconds())
+            return turns.seconds()
 
 
 def study_side(place: str) -> str:
@@ -102,22 +85,24 @@ def study_side(place: str) -> str:
     return f"the study's method, floats, {place}"
 
 
-def _sides(photos: Path, packed: Path, shape: Workload, quick: bool) -> list[Side]:
-    here = device().type
-    common = {"shape": shape, "block_seconds": feeds.block_seconds(quick)}
-    ours = {PACKED: Loading("packed"), FLOATS: Loading("packed", 0, here, floats=True)}
-    sides = [Side(COPY, feeds.plain_copy, common)]
-    for name, loading in ours.items():
-        sides.append(Side(name, feeds.ours, {**common, "packed": packed, "loading": loading}))
+def _sides(photos: Path, packed: Path, shape: Workload, quick: bool) -> Mapping[str, Callable[[], Block]]:
+    here, seconds = device().type, feeds.block_seconds(quick)
+    sides = {
+        COPY: partial(feeds.plain_copy, shape, seconds),
+        PACKED: partial(feeds.ours, packed, shape, seconds),
+        FLOATS: partial(feeds.ours, packed, shape, seconds, device=here),
+    }
     for place, workers in product(dict.fromkeys(("cpu", here)), (0, 1) if quick else (0, 1, 2, 4)):
-        arguments = {**common, "photos": photos, "workers": workers, "device": place}
         name = f"{study_side(place)}, {counted(workers, 'worker')}"
-        sides.append(Side(name, feeds.study, arguments))
+        sides[name] = partial(feeds.study, photos, shape, seconds, workers, place)
     return sides
 
 
-def measure_growth(images: int, quick: bool = False) -> Growth:
+def measure_growth(images: int, quick: bool = False) -> tuple[Seconds, float]:
     """Measure a set of `images` against the usual one in one interleaved run, both warm.
+
+    Sides are called by their numbers of images, the usual one first. Returns how many bytes of private memory
+    the process of the large set has above that of the usual one as well.
 
     Raises `DeviceError` where the memory or the disk has no room for them.
     """
@@ -129,7 +114,6 @@ def measure_growth(images: int, quick: bool = False) -> Growth:
             f"{images:,} images: larger than the memory that is free, so in part read from the disk again; "
             "end what else runs here, or ask for fewer"
         )
-    common = {"shape": shape, "loading": Loading("packed"), "warm": True}
     with tempfile.TemporaryDirectory(prefix="parashot-") as folder:
         needed = packed_bytes(base + images, size) + FREE_BYTES
         free = shutil.disk_usage(folder).free
@@ -138,12 +122,11 @@ def measure_growth(images: int, quick: bool = False) -> Growth:
                 f"{images:,} images need {size_in_words(needed)} of disk, {size_in_words(free)} are free; "
                 "set TMPDIR to a larger one"
             )
-        sides = []
-        for name, count in (("base", base), ("large", images)):
-            packed = Path(folder) / name
+        sides = {}
+        for count in (base, images):
+            packed = Path(folder) / f"{count}"
             pack_noise(packed, count, size)
-            arguments = {**common, "packed": packed, "block_seconds": feeds.block_seconds(quick)}
-            sides.append(Side(name, feeds.ours, arguments))
+            sides[f"{count:,}"] = partial(feeds.ours, packed, shape, feeds.block_seconds(quick), warm=True)
         with Turns(sides) as turns:
-            seconds, private = turns.seconds(), turns.private_memory()
-    return Growth(seconds["base"], seconds["large"], private["large"] - private["base"])
+            seconds, private = turns.seconds(), [*turns.private_memory().values()]
+    return seconds, private[1] - private[0]

@@ -50,6 +50,8 @@ SEEDS = {"quick": (0, 1, 2, 3, 4), "miniimagenet": (0,)}
 """By recipe."""
 
 _COMMON: Settings = {
+    "pretrain.epochs": 0,
+    "evaluate.val_episodes": EPISODES,
     "train.compile": "none",
     "parallel.device": "cpu",
     "parallel.replicas": usable_cores(),  # so that a replica has one thread
@@ -61,14 +63,11 @@ Accuracies = npt.NDArray[np.float64]
 """Of validation episodes [seeds, episodes]."""
 
 
-def run(quick: bool, packed: Path = PACKED) -> Outcome:
+def run(quick: bool) -> Outcome:
     """Train, then time steps; `quick`: small shapes, few blocks, a few steps of each seed."""
     synthetic = params_with({}).data.source == "synthetic"
     recipe = "quick" if synthetic else "miniimagenet"
-    own: dict[str, int] = {"pretrain.epochs": 0, "evaluate.val_episodes": EPISODES}
-    if synthetic:
-        own["train.episodes"] = 2 * params_with(load_recipe(recipe).settings).train.episodes
-    (plain, ghost), params = train_ways(recipe, own, packed, quick)
+    plain, ghost = train_ways(recipe, PACKED, quick)
     workloads = (SMALL,) if quick else WORKLOADS if synthetic else ()
     times = {each: _step_seconds(each, 2 if quick else BLOCKS) for each in workloads}
     steps = [_steps_table(times)] if times else []
@@ -81,31 +80,31 @@ def run(quick: bool, packed: Path = PACKED) -> Outcome:
         },
         settings={
             "recipe": recipe,
-            "train_episodes": params.train.episodes,
             "seeds": list(SEEDS[recipe]),
             "blocks": BLOCKS,
-            "most": MOST,
             "short": [str(row[0]) for table in steps for row in table.rows if row[-1] != "holds"],
         },
     )
 
 
-def train_ways(recipe: str, own: Settings, packed: Path, quick: bool) -> tuple[list[Accuracies], Params]:
-    """Train each way as `recipe` says, but with `own` settings, with every seed: two trainings at a time.
+def train_ways(recipe: str, packed: Path, quick: bool) -> list[Accuracies]:
+    """Train each way as `recipe` says with every seed, two trainings at a time, and return its accuracies.
 
-    Each has a process of its own. Returns the accuracies of each way and the params of the first training.
-    Raises `DataError` without packed images.
+    Each training has a process of its own. Raises `DataError` without packed images.
     """
     if not (packed / "manifest.json").is_file():
         raise DataError(
             f"{packed}: no packed images; run `dvc exp run $(parashot recipe {recipe}) pack` first"
         )
-    seeds = SEEDS[recipe]
-    settings = {**load_recipe(recipe).settings, **_COMMON, **own, **(_QUICK if quick else {})}
+    seeds, settings = SEEDS[recipe], {**load_recipe(recipe).settings, **_COMMON}
+    if recipe == "quick":
+        settings["train.episodes"] = 2 * params_with(settings).train.episodes
+    if quick:
+        settings |= _QUICK
     trainings = [params_with({**settings, **way, "seed": seed}) for way in WAYS.values() for seed in seeds]
     with ProcessPoolExecutor(2, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
         found = np.array(list(pool.map(val_accuracies, trainings, [packed] * len(trainings))))
-    return [*found.reshape(len(WAYS), len(seeds), -1)], trainings[0]
+    return [*found.reshape(len(WAYS), len(seeds), -1)]
 
 
 def val_accuracies(params: Params, packed: Path) -> list[float]:

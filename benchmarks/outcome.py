@@ -11,8 +11,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from benchmarks.checkout import run_command
-from parashot.errors import DeviceError
+from benchmarks.checkout import ROOT
+from parashot.command import output
 from parashot.files import write_text
 from parashot.hardware import inspect_hardware
 from parashot.questions import statistics
@@ -69,7 +69,8 @@ def save(outcome: Outcome, path: Path) -> None:
     tree = {
         "benchmark": outcome.benchmark,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "commit": _commit(),
+        # with `+` where the tree differs from it; None outside of git
+        "commit": output(ROOT, "git", "describe", "--always", "--dirty=+") or None,
         "hardware": asdict(inspect_hardware()),
         "kernel": platform.release(),
         "versions": _versions(),
@@ -116,11 +117,3 @@ def _versions() -> dict[str, str]:
     installed = {each.metadata["Name"].lower(): each.version for each in metadata.distributions()}
     packages = {name: installed[name] for name in _PACKAGES if name in installed}
     return {"python": platform.python_version(), **packages}
-
-
-def _commit() -> str | None:
-    """Commit that was measured, with `+` where the tree differs from it; None outside of git."""
-    try:
-        return run_command("git", "describe", "--always", "--dirty=+").strip()
-    except DeviceError:
-        return None

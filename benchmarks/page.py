@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -17,13 +16,6 @@ from parashot.questions.statistics import Interval
 
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
-
-
-def main() -> int:
-    """Write the page and return the exit status."""
-    write_text(PAGE, page(RESULTS))
-    print(PAGE)
-    return 0
 
 
 def page(results: Path) -> str:
@@ -40,16 +32,11 @@ def page(results: Path) -> str:
             parts += [f"## {name}", (import_module(f"benchmarks.{name}").__doc__ or "").strip()]
         # a benchmark of other data is saved as NAME-DATA.json
         for file in (*results.glob(f"{name}.json"), *sorted(results.glob(f"{name}-*.json"))):
-            tree = _read(file)
+            tree = json.loads(file.read_text(encoding="utf-8"))
             parts.append(f"*{_circumstances(tree)}*")
             for table in _tables(tree):
                 parts += [f"**{table.title}**", aligned(table)]
     return "\n\n".join(parts) + "\n"
-
-
-def _read(file: Path) -> dict[str, Any]:
-    tree: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return tree
 
 
 def _tables(tree: Mapping[str, Any]) -> list[Table]:
@@ -76,4 +63,5 @@ def _circumstances(tree: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    write_text(PAGE, page(RESULTS))
+    print(PAGE)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from benchmarks.outcome import ratio_of
@@ -17,29 +16,20 @@ from parashot.questions.timed import TimedStrategy
 REPLICAS = 2
 
 
-@dataclass(frozen=True)
-class Replicas:
-    """Seconds per step by serial and by DDP; item i of both of round i."""
-
-    workload: Workload
-    serial: Sequence[float]
-    ddp: Sequence[float]
-
-    @property
-    def efficiency(self) -> Interval:
-        """T_1 / (p T_p)."""
-        return ratio_of(self.serial, self.ddp).scaled(1 / REPLICAS)
+def efficiency(seconds: Mapping[str, Sequence[float]]) -> Interval:
+    """T_1 / (p T_p)."""
+    return ratio_of(seconds["serial"], seconds["ddp"]).scaled(1 / REPLICAS)
 
 
-def measure_replicas(workload: Workload, blocks: int) -> Replicas:
-    """Time steps in turn, in fp32, in one process per replica with one thread.
+def measure_replicas(workload: Workload, blocks: int) -> Mapping[str, Sequence[float]]:
+    """Time steps by serial and by DDP in turn, in fp32, in one process per replica with one thread.
 
-    Raises `DeviceError`.
+    Returns seconds per step, item i of both of round i. Raises `DeviceError`.
     """
     placement = Placement("cpu", REPLICAS, threads_per_replica=1, cores=REPLICAS)
     seconds = launch(_measure_rank, placement, REPLICAS, workload, blocks)
     assert seconds is not None  # only other ranks that torchrun has started get nothing
-    return Replicas(workload, **seconds)
+    return seconds
 
 
 def _measure_rank(context: Context, workload: Workload, blocks: int) -> dict[str, list[float]]:

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from benchmarks.limits import DTYPES, copy_bandwidth, matrix_peak
+from benchmarks.limits import copy_bandwidth, matrix_peak
 from benchmarks.outcome import Cell, Outcome, Table, median_of
 from benchmarks.step import SMALL, compare, make_step
 from benchmarks.turns import release_memory, rounds
@@ -35,6 +35,8 @@ WORKLOADS = (
     Workload("resnet12", 84, 1, 2),
 )
 """batchsz is what two cores do in a second or a few: with 15 queries an episode is 80 images."""
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -71,39 +73,33 @@ def run(quick: bool) -> Outcome:
     achieved = {each: compare(each, sides, blocks).seconds for each in ((SMALL,) if quick else WORKLOADS)}
     return Outcome(
         "roofline",
-        [shares(achieved, make_step, quick)],
+        [shares(achieved, quick)],
         raw={each.name: seconds for each, seconds in achieved.items()},
         settings={"blocks": blocks, "threads": usable_cores(), "device": device().type},
     )
 
 
-def shares(
-    achieved: Mapping[Workload, Mapping[str, Sequence[float]]],
-    make_step: Callable[[str, Workload], Callable[[], object]],
-    quick: bool = False,
-) -> Table:
+def shares(achieved: Mapping[Workload, Mapping[str, Sequence[float]]], quick: bool) -> Table:
     """Share of its roofline that each timed step reaches.
 
-    achieved: seconds per step, block by block, by workload and side; operators are recorded from one more
-    step of `make_step(side, workload)`.
+    achieved: seconds per step, block by block, by workload and precision; operators are recorded from one
+    more step.
     """
-    sides = [side for side in DTYPES if any(side in seconds for seconds in achieved.values())]
-    threads, where = usable_cores(), device().type
-    peaks = {DTYPES[side]: matrix_peak(DTYPES[side], threads, where, quick=quick) for side in sides}
-    limits = Limits(peaks, copy_bandwidth(threads, where))
+    peaks = {side: matrix_peak(DTYPES[side], quick) for side in precisions(device().type)}
+    limits = Limits({DTYPES[side]: peak for side, peak in peaks.items()}, copy_bandwidth(quick))
     rows: list[list[Cell]] = []
     for workload, seconds in achieved.items():
-        for side in filter(seconds.__contains__, sides):
+        for side, series in seconds.items():
             step = make_step(side, workload)
             step()  # the first sets up the optimizer's state
             ops = record(step)
             del step
             release_memory()
             work = (sum(op.flop for op in ops) / 1e9, sum(op.moved_bytes for op in ops) / 1e9)
-            taken, bound = median_of(seconds[side]), limits.bound_seconds(ops)
+            taken, bound = median_of(series), limits.bound_seconds(ops)
             shares_of_limits = (taken.reciprocal(bound), taken.reciprocal(limits.arithmetic_seconds(ops)))
             rows.append([workload.name, side, *work, bound * 1e3, taken.scaled(1e3), *shares_of_limits])
-    said = ", ".join(f"{side} {number(peaks[DTYPES[side]] / 1e9)} GFLOP/s" for side in sides)
+    said = ", ".join(f"{side} {number(peak / 1e9)} GFLOP/s" for side, peak in peaks.items())
     copies = number(limits.bytes_per_second / 1e9)
     title = f"Share of the roofline (matrix work: {said}; copies: {copies} GB/s)"
     columns = ["step", "precision", "GFLOP", "GB moved", "roofline (ms)", "achieved (ms)"]

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from benchmarks.outcome import ratio_of
 from benchmarks.peers.study_step import StudyStep
-from benchmarks.turns import BLOCKS, Block, Side, Turns, fitting, release_memory, seconds_of
+from benchmarks.turns import BLOCKS, Block, Turns, fitting, release_memory, seconds_of
 from benchmarks.workload import Settings, Workload, device, serial_strategy
 from parashot.hardware import usable_cores
 from parashot.questions.statistics import Interval
@@ -36,21 +37,17 @@ OURS: Mapping[str, Settings] = {
 SMALL = Workload("conv4", 32, 1, 2)
 """Of quick runs."""
 
-DDP_REFERENCE = Workload("bottleneck", 84, 15, 8)
-"""The study gave each replica 7 to 15 episodes of a step; 4 are what a block has time for."""
-
 LEAST_SECONDS = 0.5
 """Length of a block's clocked steps."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Seconds per step of one workload by side, item i of all of round i.
+    """Seconds per step by side, item i of all of round i.
 
     `peaks` in bytes: above the idle process on a CPU, of tensors on a card.
     """
 
-    workload: Workload
     seconds: Mapping[str, Sequence[float]]
     peaks: Mapping[str, float]
 
@@ -66,9 +63,9 @@ def compare(
 
     Raises `DeviceError` in one line where one fails.
     """
-    with Turns([Side(name, make_block, {"name": name, "workload": workload}) for name in sides]) as turns:
+    with Turns({name: partial(make_block, name, workload) for name in sides}) as turns:
         seconds = turns.seconds(blocks)
-        return Comparison(workload, seconds, turns.peak_memory() if memory else {})
+        return Comparison(seconds, turns.peak_memory() if memory else {})
 
 
 # --- sides ----------------------------------------------------------------------------------------------
@@ -96,13 +93,10 @@ class ClockedSteps:
         self.steps = 0
 
     def __call__(self) -> float:
+        clock = partial(seconds_of, self.step)
         self.step()
-        self.steps = self.steps or fitting(self._seconds, LEAST_SECONDS)
-        seconds = self._seconds(self.steps) / self.steps
+        self.steps = self.steps or fitting(clock, LEAST_SECONDS)
+        seconds = clock(self.steps) / self.steps
         release_memory()
         torch.cuda.empty_cache()
         return seconds
-
-    def _seconds(self, steps: int) -> float:
-        wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
-        return seconds_of(self.step, steps, wait)

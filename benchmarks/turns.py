@@ -12,12 +12,12 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import torch
 
@@ -60,10 +60,9 @@ def fitting(seconds: Callable[[int], float], at_least: float, fewest: int = 1) -
     return max(fewest, math.ceil(count * at_least / taken))
 
 
-def seconds_of(
-    call: Callable[[], object], count: int = 1, finish: Callable[[], object] = lambda: None
-) -> float:
-    """Time `count` calls in a row; `finish` waits for the device."""
+def seconds_of(call: Callable[[], object], count: int = 1) -> float:
+    """Time `count` calls in a row, until the device is done."""
+    finish: Callable[[], object] = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
     finish()
     begin = time.perf_counter()
     for _ in range(count):
@@ -72,36 +71,25 @@ def seconds_of(
     return time.perf_counter() - begin
 
 
-@dataclass(frozen=True)
-class Side:
-    """One of the compared: `make(**arguments)` runs in the side's process and returns its block.
-
-    `make` stands at the top of a module and imports peers itself, so that the idle memory of a side, its
-    process before `make`, is the same for all.
-    """
-
-    name: str
-    make: Callable[..., Block]
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-
-
 class Turns:
     """`with Turns(sides) as turns:` starts the sides; `turns.seconds(7)` lets them run in turn.
 
-    Raises `DeviceError` in one line where a side fails or its process dies.
+    sides: what makes the block of each, by name; called in the side's process. It imports peers itself, so
+    that the idle memory of a side, its process before, is the same for all. Raises `DeviceError` in one line
+    where a side fails or its process dies.
     """
 
-    def __init__(self, sides: Sequence[Side]) -> None:
-        self.sides = list(sides)
+    def __init__(self, sides: Mapping[str, Callable[[], Block]]) -> None:
+        self._sides = sides
         spawn = multiprocessing.get_context("spawn")
-        self._pools = {side.name: ProcessPoolExecutor(1, spawn) for side in self.sides}
+        self._pools = {name: ProcessPoolExecutor(1, spawn) for name in sides}
 
     def __enter__(self) -> Self:
         print(f"  in turn: {'; '.join(self._pools)}", file=sys.stderr)
         try:
             wait([pool.submit(_start) for pool in self._pools.values()])
-            for side in self.sides:  # idle memory is comparable once all have imported torch
-                self._ask(side.name, _make, side)
+            for name, make in self._sides.items():  # idle memory is comparable once all have imported torch
+                self._ask(name, _make, make)
         except BaseException:
             self.__exit__()
             raise
@@ -160,9 +148,9 @@ def _start() -> float:
     return 0.0
 
 
-def _make(side: Side) -> float:
+def _make(make: Callable[[], Block]) -> float:
     _state.idle_bytes = tree_memory_bytes(os.getpid())
-    _state.block = side.make(**side.arguments)
+    _state.block = make()
     return 0.0
 
 

@@ -41,7 +41,7 @@ def main(folders: Sequence[str]) -> None:
 
 def _rows(studies: list[Any]) -> Iterator[list[str]]:
     for topic in TOPICS:
-        yield [topic, *(_choice(_advice(study, topic)) for study in studies)]
+        yield [topic, *(_choice(_row(study["advice"], "topic", topic)) for study in studies)]
     yield ["all of it", *(_ratio(study["gain"][1]) for study in studies)]
     for name in ("serial-all-cores", "dp", "ddp"):
         yield [f"speedup of {name}", *(_ratio(study["strategies"][name]) for study in studies)]
@@ -51,28 +51,25 @@ def _rows(studies: list[Any]) -> Iterator[list[str]]:
     for size in (row["batchsz"] for row in studies[0]["sizes"]):
         yield [f"accuracy in the same time, batchsz {size}", *(_size(study, size) for study in studies)]
     for claim in studies[0]["claims"]:
-        verdicts = [_claim(study, claim["id"])["verdict"] for study in studies]
+        verdicts = [_row(study["claims"], "id", claim["id"])["verdict"] for study in studies]
         if any(each in DECIDES or each == "undecided" for each in verdicts):
             yield [claim["id"], *("?" if each == "undecided" else each for each in verdicts)]
 
 
 def _contradictions(studies: list[Any]) -> Iterator[str]:
     for topic in TOPICS:
-        decided = {each["choice"] for each in (_advice(study, topic) for study in studies) if each["decided"]}
+        advice = [_row(study["advice"], "topic", topic) for study in studies]
+        decided = {each["choice"] for each in advice if each["decided"]}
         if len(decided) > 1:
             yield f"{topic}: {' and '.join(sorted(decided))}"
     for claim in studies[0]["claims"]:
-        verdicts = {_claim(study, claim["id"])["verdict"] for study in studies}
+        verdicts = {_row(study["claims"], "id", claim["id"])["verdict"] for study in studies}
         if verdicts.issuperset(DECIDES):
             yield str(claim["id"])
 
 
-def _advice(study: Any, topic: str) -> Any:
-    return next(each for each in study["advice"] if each["topic"] == topic)
-
-
-def _claim(study: Any, name: str) -> Any:
-    return next(each for each in study["claims"] if each["id"] == name)
+def _row(rows: Any, key: str, value: object) -> Any:
+    return next(each for each in rows if each[key] == value)
 
 
 def _choice(advice: Any) -> str:
@@ -84,7 +81,7 @@ def _ratio(row: Any) -> str:
 
 
 def _size(study: Any, size: int) -> str:
-    row = next(each for each in study["sizes"] if each["batchsz"] == size)
+    row = _row(study["sizes"], "batchsz", size)
     ends = (100 * row[f"val_accuracy{end}"] for end in ("", "_low", "_high"))
     return "{:.1f}% ({:.1f} to {:.1f})".format(*ends)
 

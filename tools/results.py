@@ -11,9 +11,11 @@ import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from parashot.cli.shared import SHIPPED
 from parashot.data.episodes import EpisodeSpec
 from parashot.errors import RecordError
 from parashot.files import write_text
-from parashot.knobs import apply
+from parashot.knobs import apply, knobs
 from parashot.model.weights import load_network, save_weights
 from parashot.parallel.registry import STRATEGIES
 from parashot.params import load_params
@@ -126,21 +128,13 @@ def _training(recipe: str, results: StudyResults) -> Training:
 def _differences(recipe: str) -> dict[str, Any]:
     """Settings besides the recipe's, by dotted key, without the place of the images."""
     default = yaml.safe_load(_git("show", "HEAD:params.yaml"))
-    expected = dict(_leaves(apply(default, load_recipe(recipe).settings)))
-    found = dict(_leaves(read_yaml(ROOT / "params.yaml")))
-    return {key: each for key, each in found.items() if key != "data.archive" and expected.get(key) != each}
+    trees: tuple[Any, Any] = (apply(default, load_recipe(recipe).settings), read_yaml(ROOT / "params.yaml"))
+    expected, found = ({key: reduce(getitem, key.split("."), tree) for key in knobs()} for tree in trees)
+    return {key: each for key, each in found.items() if key != "data.archive" and expected[key] != each}
 
 
 def _git(*words: str) -> str:
     return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-
-
-def _leaves(tree: object, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    if not isinstance(tree, Mapping):
-        yield prefix, tree
-        return
-    for key, value in tree.items():
-        yield from _leaves(value, f"{prefix}.{key}" if prefix else str(key))
 
 
 # --- tables ---------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from benchmarks import images, loader
-from benchmarks.feeds import Loading
+from benchmarks.feeds import our_batches
 from benchmarks.peers.study_loader import study_loader
 from benchmarks.workload import Workload
 from parashot.data.episodes import EpisodeSpec, draw_rows
@@ -74,7 +74,7 @@ def test_the_study_delivers_pillows_pixels_of_our_episodes(photos: Path, size: i
 
 def test_study_and_jpeg_backend_read_the_same(photos: Path, tmp_path: Path) -> None:
     split = PackedSplit(images.pack_photos(photos, tmp_path), "train")
-    ours = next(Loading("jpeg").batches(split, SHAPE))
+    ours = next(our_batches(split, SHAPE, "jpeg"))
     support, query = next(study_loader(photos, SPEC, SIZE, 3, workers=0, prefetch=2))
     torch.testing.assert_close(ours.data[:2], (support, query))
 
@@ -82,8 +82,8 @@ def test_study_and_jpeg_backend_read_the_same(photos: Path, tmp_path: Path) -> N
 def test_ratios_are_of_the_studys_best() -> None:
     study = [f"{loader.study_side('cpu')}, {workers} workers" for workers in (0, 2)]
     sides = dict(zip((loader.COPY, loader.PACKED, loader.FLOATS, *study), (1, 2, 4, 80, 40), strict=True))
-    measured = loader.Compared({name: [seconds] * 3 for name, seconds in sides.items()})
-    ratios = {key: ratio.value for key, ratio in measured.ratios().items()}
+    measured = {name: [seconds] * 3 for name, seconds in sides.items()}
+    ratios = {key: ratio.value for key, ratio in loader.ratios(measured).items()}
     assert ratios == pytest.approx({"study": 20, "study_floats": 10, "copy": 0.5})
 
 

@@ -7,8 +7,8 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -17,9 +17,8 @@ from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.check import Row
 from benchmarks.outcome import Outcome, Table, save, show
 from benchmarks.page import PAGE, RESULTS, page
-from benchmarks.replicas import Replicas
-from benchmarks.step import DDP_REFERENCE, ClockedSteps, Comparison
-from benchmarks.turns import Side, Turns, fitting, in_turn
+from benchmarks.step import ClockedSteps, Comparison
+from benchmarks.turns import Turns, fitting, in_turn
 from benchmarks.workload import Workload
 from parashot.errors import DeviceError
 from parashot.questions.statistics import Interval
@@ -51,7 +50,7 @@ def test_sides_take_turns_and_one_that_fails_is_one_line(
     fork = multiprocessing.get_context("fork")  # there at once; quick runs start sides as they are
     monkeypatch.setattr(multiprocessing, "get_context", lambda kind: fork)
     journal = tmp_path / "journal"
-    sides = [Side(each, make_writing, {"name": each, "journal": journal}) for each in "ab"]
+    sides = {each: partial(make_writing, each, journal) for each in "ab"}
     with (
         pytest.raises(DeviceError, match=r"^benchmark side 'b': ValueError: no disk.*left$"),
         Turns(sides) as run,
@@ -130,17 +129,16 @@ def test_check_keeps_its_rows_and_bounds(monkeypatch: pytest.MonkeyPatch) -> Non
     blocks = [1.0] * 3
 
     ratios = dict.fromkeys(("study", "study_floats", "copy"), interval(99))
-    loaders = SimpleNamespace(seconds={}, ratios=lambda: ratios)
 
     def compare(workload: Workload, sides: list[str], memory: bool) -> Comparison:
-        return Comparison(workload, dict.fromkeys(sides, blocks), dict.fromkeys(sides, 1.0))
+        return Comparison(dict.fromkeys(sides, blocks), dict.fromkeys(sides, 1.0))
 
-    monkeypatch.setattr(loader, "measure_compared", lambda quick: loaders)
-    growth = loader.Growth(blocks, blocks, 0)
+    monkeypatch.setattr(loader, "measure_compared", lambda quick: {})
+    monkeypatch.setattr(loader, "ratios", lambda seconds: ratios)
+    growth = ({"38,400": blocks, "640,000": blocks}, 0)
     monkeypatch.setattr(loader, "measure_growth", lambda images, quick: growth)
     monkeypatch.setattr(step, "compare", compare)
-    replicas = Replicas(DDP_REFERENCE, blocks, blocks)
-    monkeypatch.setattr(check, "measure_replicas", lambda *_: replicas)
+    monkeypatch.setattr(check, "measure_replicas", lambda *_: {"serial": blocks, "ddp": blocks})
     monkeypatch.setattr(check, "help_seconds", lambda: blocks)
     monkeypatch.setattr(check, "precisions", lambda device: ("fp32", "bf16"))
     committed = json.loads((RESULTS / "check.json").read_text())["tables"][0]["rows"]

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from benchmarks import norm, predict, workload
 from benchmarks.__main__ import main
 from benchmarks.peers.study_step import StudyStep, two_passes
-from benchmarks.replicas import Replicas
+from benchmarks.replicas import efficiency
 from benchmarks.step import OURS
 from benchmarks.workload import Workload, serial_strategy
 from parashot.errors import DataError
@@ -94,7 +94,7 @@ def test_a_batch_is_shared_out_over_the_ranks() -> None:
 
 
 def test_efficiency_is_serial_over_twice_ddp() -> None:
-    assert Replicas(TINY, serial=[3.0] * 3, ddp=[2.0] * 3).efficiency.value == 0.75
+    assert efficiency({"serial": [3.0] * 3, "ddp": [2.0] * 3}).value == 0.75
 
 
 def test_ghost_norm_is_judged_by_its_ratio_and_over_trainings() -> None:
@@ -141,10 +141,10 @@ def test_ways_are_paired_by_seed_and_episode(
     monkeypatch.setattr(norm, "ProcessPoolExecutor", lambda workers, **_: ThreadPoolExecutor(workers))
     monkeypatch.setattr(norm, "val_accuracies", accuracies)
     monkeypatch.setitem(norm.SEEDS, "miniimagenet", (5, 6))
-    (plain, ghost), _ = norm.train_ways("miniimagenet", {}, tiny_packed, quick=True)
+    plain, ghost = norm.train_ways("miniimagenet", tiny_packed, quick=True)
     assert (plain.tolist(), ghost.tolist()) == ([[5, 0], [6, 0]], [[5, 1], [6, 1]])
     with pytest.raises(DataError, match="parashot recipe miniimagenet"):
-        norm.train_ways("miniimagenet", {}, tmp_path, quick=True)
+        norm.train_ways("miniimagenet", tmp_path, quick=True)
 
 
 def test_a_training_gives_the_accuracy_of_each_validation_episode(tiny_packed: Path) -> None:
