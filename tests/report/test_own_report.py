@@ -57,7 +57,7 @@ def test_the_page_answers_and_has_no_barriers(
     assert page.locator("[role=note]").count() == 3
     assert page.locator("section[aria-labelledby=parts] tbody tr").count() == 1
     workers = page.locator("section[aria-labelledby=parts]").inner_text()
-    assert "The first batch took 1.90 s" in workers and "a pass of 2.00 s 95% longer" in workers
+    assert "Workers start in 1.90 s" in workers and "a pass of 2.00 s 95% longer" in workers
     assert page.locator("section[aria-labelledby=sizes] tbody tr").count() == 2
     assert (watched.complaints, barriers(page)) == ([], [])
     assert [each for each in watched.requests if not each.startswith("data:")] == [page.url]

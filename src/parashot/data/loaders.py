@@ -34,7 +34,8 @@ def host_batches(
     """
     if not workers:
         batches = (dataset[step] for step in steps)
-        return (batch.pin_memory() for batch in batches) if pin_memory else batches
+        pinned = pin_memory and torch.cuda.is_available()  # as DataLoader's workers do
+        return (batch.pin_memory() for batch in batches) if pinned else batches
     with warnings.catch_warnings():
         # more workers than cores is what is measured here
         warnings.filterwarnings("ignore", message="This DataLoader will create")

@@ -14,7 +14,7 @@ from torch import distributed as dist
 from parashot.command import output
 from parashot.hardware import inspect_hardware
 from parashot.parallel.abilities import compile_modes, precisions
-from parashot.parallel.context import MOST_CPU_REPLICAS, Placement
+from parashot.parallel.context import Placement, cpu_replicas
 from parashot.questions.text import counted, listed, size
 from parashot.records import Hardware
 
@@ -57,7 +57,7 @@ def cores(hardware: Hardware, of_machine: int) -> Check:
     found = f"{hardware.cpu_model}, {counted(hardware.cores, 'core')}, {counted(hardware.threads, 'thread')}"
     if hardware.threads < of_machine:
         found += f" of the machine's {of_machine}"
-    most = min(hardware.cores, MOST_CPU_REPLICAS)
+    most = cpu_replicas(hardware.cores)
     if most == 1 and not hardware.gpus:
         means = "one replica: no strategy can be compared with another"
         fix = "run on a machine with 2 or more cores, or lift the limit of this container"

@@ -89,7 +89,7 @@ def _number(name: str, default: float, low: float) -> float:
 class Placement:
     """Replicas over this machine's devices.
 
-    On a CPU every replica has the same number of threads (rule 4 of docs/methodology.md). keep_memory:
+    On a CPU every replica has the same number of threads (docs/methodology.md, Equal resources). keep_memory:
     whether processes keep the memory that they free for their next step (allocator.py). variables: of the
     environment that ranks are started with, besides this process's.
     """
@@ -208,9 +208,15 @@ def resolve_placement(parallel: ParallelParams) -> Placement:
             )
         replicas = int(os.environ["WORLD_SIZE"])
         return Placement(device_type, replicas, max(1, cores // here), cores, rendezvous)
-    fitting = gpus or min(cores, MOST_CPU_REPLICAS)
+    fitting = gpus or cpu_replicas(cores)
     replicas = fitting if parallel.replicas == "auto" else parallel.replicas
     return Placement(device_type, replicas, max(1, cores // replicas), cores, rendezvous)
+
+
+def cpu_replicas(cores: int) -> int:
+    """Replicas that `cores` are shared out to where no number is set, so that few cores are left over."""
+    counts = range(1, min(cores, MOST_CPU_REPLICAS) + 1)
+    return max(counts[1:] or counts, key=lambda count: (count * (cores // count), count))
 
 
 def control_group(context: Context) -> dist.ProcessGroup | None:

@@ -183,9 +183,9 @@ def said_of_workers(results: OwnResults, advice: OwnAdvice) -> str:
         return ""
     pass_seconds = results.samples / way.batchsz * advice.row.seconds_per_step.value
     return (
-        f"The first batch took {text.seconds(seconds[0])}, in which workers start. Without "
-        "persistent_workers=True every pass over the data set begins so, which makes a pass of "
-        f"{text.seconds(pass_seconds)} {text.percent(seconds[0] / pass_seconds, 0)} longer"
+        f"Workers start in {text.seconds(seconds[0])}. Without persistent_workers=True they start anew in "
+        f"every pass over the data set, which makes a pass of {text.seconds(pass_seconds)} "
+        f"{text.percent(seconds[0] / pass_seconds, 0)} longer"
     )
 
 

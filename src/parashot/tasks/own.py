@@ -7,6 +7,7 @@ is a training of several in one file: a class NAME, or an object, with methods a
 
 from __future__ import annotations
 
+import gc
 import importlib
 import random
 import sys
@@ -15,9 +16,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
+from weakref import ref
 
 import numpy as np
 import torch
@@ -163,8 +166,10 @@ class StepsOfDataset(Dataset[Batch]):
     def indices(self, step: int) -> list[int]:
         """The samples of this rank in one step."""
         count = len(self.dataset)
-        places = [divmod(item, count) for item in self.plan.reads(step)]
-        return [_order(count, epoch)[place] for epoch, place in places]
+        found = list[int]()
+        for epoch, items in groupby(self.plan.reads(step), key=lambda item: item // count):
+            found += _order(count, epoch)[[item % count for item in items]].tolist()
+        return found
 
     def collated(self, indices: Sequence[int]) -> Any:
         """Read samples, and collate them as the user does."""
@@ -198,10 +203,9 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 @lru_cache(maxsize=2)
-def _order(count: int, epoch: int) -> list[int]:
-    """Order of the samples in a pass; a list, as torch's own sampler makes, is read quickly."""
-    order: list[int] = torch.randperm(count, generator=torch.Generator().manual_seed(epoch)).tolist()
-    return order
+def _order(count: int, epoch: int) -> Tensor:
+    """Order of the samples in a pass: int64 [count], as each of a rank's workers makes it."""
+    return torch.randperm(count, generator=torch.Generator().manual_seed(epoch))
 
 
 def split_name(file: Path) -> tuple[Path, str]:
@@ -284,12 +288,25 @@ def own_task(file: Path) -> OwnTask:
             f"{file}: samples lie on a GPU, where workers cannot make them; keep them on the CPU: loss() "
             "gets the batch on the device"
         )
+    _check_new(task)
     cuttable = all(isinstance(each, Tensor) and [*each.shape[:1]] == [task.batchsz] for each in leaves)
     reads_apart = bool(cannot_be_sent(dataset, "dataset()"))
     if reads_apart:
         _load_dataset.cache_clear()
         _check_sent(file, load_dataset(file), "dataset()")  # another one, of which nothing was read
     return replace(task, cuttable=cuttable, reads_apart=reads_apart)
+
+
+def _check_new(task: OwnTask) -> None:
+    """Raise `TaskError` where `network()` returns weights again that it has returned before."""
+    earlier = [ref(each) for each in task.network().parameters()]
+    gc.collect()
+    kept = {id(each()) for each in earlier if each() is not None}
+    if any(id(each) in kept for each in task.network().parameters()):
+        raise TaskError(
+            f"{task.file}: network() returns the same weights at each call; make a new one in it, as every way "
+            "to train begins with one"
+        )
 
 
 def _check_sent(file: Path, thing: object, name: str) -> None:

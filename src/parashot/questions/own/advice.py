@@ -22,15 +22,17 @@ DTYPES = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 WRAPS = {
     "dp": "network = torch.nn.DataParallel(network)  # on GPUs",
     "ddp": "network = torch.nn.parallel.DistributedDataParallel(network)",
-    "fsdp": "torch.distributed.fsdp.fully_shard(network)",
+    "fsdp": "torch.distributed.fsdp.fully_shard(network)  # after fully_shard of each of its blocks",
 }
 """Line that makes a network train by a strategy."""
 
 BY_HAND = """\
 gradients = [each.grad for each in network.parameters() if each.grad is not None]  # after backward
-flat = torch.nn.utils.parameters_to_vector(gradients)
-torch.distributed.all_reduce(flat.div_({ranks}))
-torch.nn.utils.vector_to_parameters(flat, gradients)"""
+flat = torch.cat([each.reshape(-1) for each in gradients]) / {ranks}
+torch.distributed.all_reduce(flat)
+parts = flat.split([each.numel() for each in gradients])
+for gradient, part in zip(gradients, parts):
+    gradient.copy_(part.view_as(gradient))"""
 
 MARGIN = 0.05
 """A way that takes at most so much longer is as good."""
@@ -84,8 +86,8 @@ class OwnAdvice:
 def advise_own(results: OwnResults) -> OwnAdvice | None:
     """Recommend the simplest of the finalists that is as good as the fastest.
 
-    Where that is undecided it is the fastest, or the default if the fastest is not shown to be faster than
-    that. None where it was stopped before the default had two blocks.
+    Where that is undecided it is the fastest that is shown to be faster than the default, or the default if
+    there is none. None where it was stopped before the default had two blocks.
     """
     resampling, finalists = Resampling(), results.finalists
     if not finalists or finalists[0].way != PLAIN:
@@ -95,9 +97,10 @@ def advise_own(results: OwnResults) -> OwnAdvice | None:
     ranking = Ranking.by_time(seconds, resampling, MARGIN)
     rows = way_rows(finalists, results.finals, PLAIN, resampling, ELSEWHEN)
     choice = Choice.of(ranking, _simplest_first(finalists))
-    speedup = next(each.speedup for each in rows if each.way.way == choice.choice)
-    if not choice.decided and speedup is not None and speedup.low <= 1:
-        choice = Choice(PLAIN, ranking, decided=False)
+    if not choice.decided:
+        faster = {each.way.way for each in rows if each.speedup is not None and each.speedup.low > 1}
+        fastest = sorted(faster.intersection(ranking.possible), key=lambda each: ranking.behind[each].value)
+        choice = Choice((*fastest, PLAIN)[0], ranking, decided=False)
     return OwnAdvice(choice, tuple(rows))
 
 
@@ -107,12 +110,14 @@ def to_copy(way: OwnWay, gpus: bool, unused: bool = False) -> list[str]:
     unused: whether some parameters get no gradient.
     """
     ranks, device = STRATEGY_RANKS.get(way.strategy, way.replicas), "cuda" if gpus else "cpu"
-    dtype = DTYPES.get(way.precision)
+    dtype, by_hand = DTYPES.get(way.precision), way.strategy in ("allreduce", "fsdp")
     kept = " ".join(f"{name}={value}" for name, value in as_environment().items())
     lines = {
         f"export {kept}  # in the shell: the C library keeps freed memory": way.keep_memory,
         **dict.fromkeys(_begin(way, ranks, gpus), ranks > 1),
-        "torch.manual_seed(0)  # all ranks make the same network": way.strategy in ("allreduce", "fsdp"),
+        f"torch.set_num_threads({way.threads_per_replica})": not gpus or ranks > 1,
+        "torch.manual_seed(0)  # before the network is made, so that it is the same in all ranks": by_hand,
+        "torch.manual_seed(torch.distributed.get_rank())  # after it is made": by_hand,
         _loader(way, ranks): True,
         "network = network.to(memory_format=torch.channels_last)": way.channels_last,
         f"network.compile(mode={way.compile!r})": way.compile != DEFAULTS["compile"],
@@ -133,7 +138,7 @@ def _begin(way: OwnWay, ranks: int, gpus: bool) -> list[str]:
     return [
         f"torchrun --nproc-per-node {ranks} YOUR_SCRIPT.py",
         f'torch.distributed.init_process_group("{"nccl" if gpus else "gloo"}")',
-        own_device if gpus else f"torch.set_num_threads({way.threads_per_replica})",
+        *([own_device] if gpus else []),
         "sampler = torch.utils.data.DistributedSampler(dataset)  # in each epoch: sampler.set_epoch(epoch)",
     ]
 

@@ -89,8 +89,11 @@ def _default(task: OwnTask, parallel: ParallelParams, placement: Placement, able
 
 
 def _fitted(name: str, placement: Placement, task: OwnTask) -> Placement:
-    """Replicas of a strategy."""
-    return placement.on_all_cores() if name == "serial" else placement.for_batch(task.batchsz)
+    """Replicas of a strategy, which share all cores."""
+    if name == "serial":
+        return placement.on_all_cores()
+    fitted = placement.for_batch(task.batchsz)
+    return replace(fitted, threads_per_replica=max(1, fitted.cores // fitted.replicas))
 
 
 def _unable(name: str, task: OwnTask, parallel: ParallelParams, fitted: Placement) -> str:

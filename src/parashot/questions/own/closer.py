@@ -9,6 +9,7 @@ from __future__ import annotations
 import resource
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +20,9 @@ from torch import nn
 from torch._C._autograd import DeviceType
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import record_function
+from torch.utils.data import DataLoader, Dataset
 
+from parashot.data.loaders import workers_of_rank
 from parashot.errors import ParashotError
 from parashot.hardware import usable_memory_bytes
 from parashot.parallel.context import Context, Placement
@@ -30,6 +33,8 @@ from parashot.questions.own.records import OwnWay, SizeRow, StepParts
 from parashot.questions.strategies.shares import length, profiled_events, spans_of, timeline, within
 from parashot.questions.timed import TimedStrategy
 from parashot.questions.ways.measure import ReadyWays, Trainings, for_ways
+from parashot.task import Batch
+from parashot.tasks.own import OwnTask
 
 ROOM = 0.85
 """Share of the memory that a batch may take: what is free is in pieces, and other things need some."""
@@ -52,16 +57,36 @@ def parts_rank(context: Context, trainings: Trainings[OwnWay], ways: Sequence[Ow
         if strategy is not None:
             task = ready.trainings[way.way].task
             plan = strategy.plan(task.batchsz, task.batchsz, strategy.context)
-            loading, begin = task.batches(plan, strategy.context), time.perf_counter()
-            next(loading)
-            start_seconds = time.perf_counter() - begin
-            del loading  # ends its workers
+            own_workers = workers_of_rank(way.workers, context.local_rank, context.local_world_size)
+            assert isinstance(task, OwnTask)
+            starting = start_seconds(task.steps(plan), own_workers) if own_workers else 0.0
             batches = task.ready_batches(plan, 1, strategy.context)
             timed = TimedStrategy(strategy, batches, way.threads_per_replica)
             with _forward_annotated(strategy.model):
-                found.append(parts_of(way.way, profiled_events(timed), start_seconds))
+                found.append(parts_of(way.way, profiled_events(timed), starting))
     ready.close()
     return found
+
+
+def start_seconds(steps: Dataset[Batch], workers: int) -> float:
+    """Seconds by which the first batch of a loader comes later than that of a pass whose workers run already.
+
+    Workers start as those of a script do, by PyTorch's default.
+    """
+    taken = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of fewer cores than workers, and of forking a process with threads
+        loader = DataLoader(
+            steps, batch_size=None, sampler=[0] * workers, num_workers=workers, persistent_workers=True
+        )
+        for _ in range(2):
+            begin = time.perf_counter()
+            batches = iter(loader)
+            next(batches)
+            taken.append(time.perf_counter() - begin)
+            for _ in batches:  # of the other workers, so that all of them have started
+                pass
+    return max(0.0, taken[0] - taken[1])
 
 
 def parts_of(way: str, events: Sequence[FunctionEvent], start_seconds: float) -> StepParts:

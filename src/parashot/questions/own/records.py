@@ -104,7 +104,7 @@ class StepParts:
     optimizer: float
     exchange: float  # what is waited for; fully_shard's gathering of weights is within
     idle: float  # a device without work
-    start_seconds: float  # from making the loader to its first batch: its workers start meanwhile
+    start_seconds: float  # of its workers, before the first batch of a pass
 
 
 @record
@@ -113,7 +113,7 @@ class SizeRow:
 
     batchsz: int  # samples per step, over all replicas
     seconds_per_step: float
-    memory_bytes: int  # at most, of all processes; on GPUs of the first GPU
+    memory_bytes: int  # at most, of all processes but loader workers; on GPUs of the first GPU
     took_seconds: float  # to measure it
 
     @property
