@@ -58,11 +58,11 @@ def pack_photos(photos: Path, home: Path) -> Path:
     """
     classes = photos_by_class(photos)
     images = (RawImage(path.parent.name, path.name, path.read_bytes()) for each in classes for path in each)
-    write_raw(home / "raw", ImageStream(images), "folder", "fail", lambda line: None)
+    write_raw(home / "raw", ImageStream(images), "folder", "fail")
     members = {each[0].parent.name: [f"{path.parent.name}/{path.name}" for path in each] for each in classes}
     few = dict([*members.items()][:_VALIDATION_CLASSES])
     split = {"train": members, "val": few, "test": few}
-    pack(home / "raw", split, home / "packed", pack_size=84, progress=lambda line: None)
+    pack(home / "raw", split, home / "packed", pack_size=84)
     return home / "packed"
 
 

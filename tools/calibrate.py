@@ -31,7 +31,7 @@ from parashot.model.calibration import (
 from parashot.model.losses import class_of_queries
 from parashot.model.network import RelationNetwork
 from parashot.model.weights import load_network, save_weights
-from parashot.progress import OneLine, passing
+from parashot.progress import OneLine
 from parashot.tasks.evaluation import draw_split, episode_scores
 
 PICTURE = ROOT / "docs/pictures/calibration.png"
@@ -47,7 +47,7 @@ def main() -> int:
     words = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[OneLine()])
     network = load_network(SHIPPED)
-    with packed_images(words.data, passing) as packed:
+    with packed_images(words.data) as packed:
         found = {shots: temperature_of(*known(scores_of(network, packed, "val", shots))) for shots in SHOTS}
         tested = [scores_of(network, packed, "test", shots) for shots in SHOTS]
     calibration = Calibration.through(found)

@@ -55,12 +55,12 @@ def test_images_of_several_sizes_become_squares_and_a_split_without_images_leave
     images = [
         RawImage("a", f"{width}.jpg", encode_jpeg(np.zeros((20, width, 3), np.uint8))) for width in widths
     ]
-    write_raw(raw, ImageStream(images), "folder", "fail", lambda line: None)
+    write_raw(raw, ImageStream(images), "folder", "fail")
     split = {name: {"a": [f"a/{width}.jpg" for width in widths]} for name in SPLITS}
-    pack(raw, split, tmp_path / "packed", pack_size=16, progress=lambda line: None)
+    pack(raw, split, tmp_path / "packed", pack_size=16)
     assert PackedSplit(tmp_path / "packed", "train").images.shape == (2, 16, 16, 3)
     with pytest.raises(DataError, match="split val has no image"):
-        pack(raw, {**split, "val": {}}, tmp_path / "out", pack_size=16, progress=lambda line: None)
+        pack(raw, {**split, "val": {}}, tmp_path / "out", pack_size=16)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["packed", "raw"]
 
 

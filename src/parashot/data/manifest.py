@@ -6,21 +6,19 @@ import hashlib
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import ConfigDict, PositiveInt, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
+from pydantic import PositiveInt, TypeAdapter, ValidationError
 
 from parashot.errors import DataError, first_fault
 from parashot.files import write_text
+from parashot.records import record
 
 MANIFEST = "manifest.json"
 AGAIN = "run `dvc repro --force --single-item pack` to make it again"
 
-_STRICT = ConfigDict(extra="forbid")
-
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, config=_STRICT)
+@record
 class SplitManifest:
     """Shape of one packed split."""
 
@@ -30,7 +28,7 @@ class SplitManifest:
     width: PositiveInt
 
 
-@dataclass(frozen=True, config=_STRICT)
+@record
 class PackManifest:
     """manifest.json of a packed folder."""
 
