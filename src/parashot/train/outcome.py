@@ -29,15 +29,15 @@ def history_rows(
     trace: Trace, plan: Plan, validations: Mapping[int, tuple[float, float]]
 ) -> list[HistoryRow]:
     """One row per step; `validations` maps steps done to accuracy and half width of its interval."""
-    seconds = np.cumsum(trace.times.step_seconds).tolist()
+    seconds = np.cumsum(trace.step_seconds).tolist()
     unmeasured = (None, None)
     return [
         HistoryRow(
             done,
             min(done * plan.batchsz, plan.items),
             seconds[done - 1],
-            trace.times.step_seconds[done - 1],
-            trace.times.data_seconds[done - 1],
+            trace.step_seconds[done - 1],
+            trace.data_seconds[done - 1],
             loss,
             trace.accuracies[done - 1],
             *validations.get(done, unmeasured),
