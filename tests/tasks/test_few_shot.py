@@ -72,7 +72,7 @@ def count_embedded(network: RelationNetwork, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_images_are_tested_at_a_size_of_their_own(episodes: EpisodeSet) -> None:
     larger = build_network(tiny_params({"model.test_size": 24}).model, seed=0)
-    assert larger.image_size == 16
+    assert larger.params.image_size == 16
     assert evaluation.ready_images(larger, episodes.split, episodes.rows[0, 0]).shape[-2:] == (24, 24)
     alike = build_network(tiny_params({"model.image_size": 24}).model, seed=0)
     assert torch.equal(episode_scores(larger, episodes), episode_scores(alike, episodes))

@@ -35,8 +35,7 @@ class RelationNetwork(nn.Module):
         self.pairing = params.pairing
         self.shots = params.shots
         self.test_grids: Sequence[int] = params.test_grids
-        self.image_size = params.image_size  # pixels it is trained at; its layers take others too
-        self.test_size = params.test_size or params.image_size
+        self.test_size = params.test_size or params.image_size  # pixels; its layers take others too
         self.calibration: Calibration | None = None
         """How scores become probabilities; None: it was not measured."""
 
