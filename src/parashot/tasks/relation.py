@@ -64,11 +64,6 @@ class RelationTask(Task):
         return self.params.train.episodes
 
     @property
-    def splits_channels(self) -> bool:
-        """A residual head compares whole maps beside the relation head: it has no channel split."""
-        return self.params.model.head == "relation"
-
-    @property
     def averages_buffers(self) -> bool:
         """True where batch norm takes groups of episodes: all replicas' groups count alike."""
         return self.params.model.norm_episodes > 0
@@ -210,8 +205,9 @@ class RelationTask(Task):
     def layer_cut(self) -> LayerCut:
         return LayerCut(("embedding", "relation"), _embed, _relate)
 
-    def cut_channels(self, network: nn.Module, cutter: Cutter) -> None:
-        cut_channels(cast("RelationNetwork", network), cutter)
+    def channel_cut(self) -> Callable[[RelationNetwork, Cutter], None] | None:
+        """A residual head compares whole maps beside the relation head: it has no channel split."""
+        return cut_channels if self.params.model.head == "relation" else None
 
 
 @torch.no_grad()
