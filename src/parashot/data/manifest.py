@@ -9,7 +9,6 @@ from typing import TypeVar
 from pydantic import PositiveInt, TypeAdapter, ValidationError
 
 from parashot.errors import DataError, first_fault
-from parashot.files import write_text
 from parashot.records import record
 
 MANIFEST = "manifest.json"
@@ -35,11 +34,6 @@ class PackManifest:
     splits: dict[str, SplitManifest]
     sha256: dict[str, str]
     """By file name: they identify the contents."""
-
-
-def write_manifest(folder: Path, manifest: PackManifest) -> None:
-    text = TypeAdapter(PackManifest).dump_json(manifest, indent=2).decode()
-    write_text(folder / MANIFEST, f"{text}\n")
 
 
 def read_manifest(folder: Path) -> PackManifest:

@@ -16,13 +16,14 @@ import numpy.typing as npt
 from parashot.data.archives import unpacked
 from parashot.data.episodes import SPLITS
 from parashot.data.images import Pixels, decode, resize_square
-from parashot.data.manifest import MANIFEST, PackManifest, SplitManifest, sha256, write_manifest
+from parashot.data.manifest import MANIFEST, PackManifest, SplitManifest, sha256
 from parashot.data.raw import open_images, read_manifest, write_raw
 from parashot.data.sources.miniimagenet import miniimagenet
 from parashot.data.splits import read_split, write_split
 from parashot.errors import DataError
 from parashot.files import replacing_folder
 from parashot.progress import passing
+from parashot.records import write_result
 
 _MINIIMAGENET_SIDE = 84
 """Pixels to which the images of a copy are brought, where they are not all of one size."""
@@ -51,7 +52,7 @@ def pack(raw: Path, split: Mapping[str, Classes], out: Path, *, pack_size: int) 
             name: _pack_split(split[name], read, folder / name, side) for name in SPLITS
         }
         checksums = {path.name: sha256(path) for path in sorted(folder.iterdir())}
-        write_manifest(folder, PackManifest(splits, checksums))
+        write_result(folder / MANIFEST, PackManifest(splits, checksums))
 
 
 @contextmanager

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, cast
 
-from pydantic import PositiveInt, TypeAdapter
+from pydantic import PositiveInt
 
 from parashot.data.images import decode
 from parashot.data.manifest import MANIFEST, read_json
 from parashot.errors import DataError
 from parashot.files import replacing_folder
 from parashot.progress import passing
-from parashot.records import record
+from parashot.records import record, write_result
 
 IMAGES = "images.tar"
 
@@ -138,7 +138,7 @@ def write_raw(out: Path, stream: ImageStream, source: str, on_bad_image: OnBadIm
             splits=None if stream.splits is None else {k: tuple(v) for k, v in stream.splits.items()},
             images={label: tuple(sorted(each)) for label, each in sorted(names.items()) if each},
         )
-        (folder / MANIFEST).write_bytes(TypeAdapter(RawManifest).dump_json(manifest, indent=1) + b"\n")
+        write_result(folder / MANIFEST, manifest)
     return manifest
 
 
