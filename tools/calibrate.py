@@ -26,7 +26,7 @@ from parashot.model.losses import class_of_queries
 from parashot.model.network import RelationNetwork
 from parashot.model.weights import load_network, save_weights
 from parashot.progress import OneLine
-from parashot.tasks.evaluation import draw_split, episode_scores
+from parashot.tasks.evaluation import draw_split, related
 
 PICTURE = ROOT / "docs/pictures/calibration.png"
 MARKS = "<!-- calibration: begin -->", "<!-- calibration: end -->"
@@ -56,7 +56,7 @@ def main() -> int:
 def scores_of(network: RelationNetwork, packed: Path, split: SplitName, shots: int) -> Tensor:
     """Scores [e, q, n] of episodes of one class more than `known` keeps."""
     spec = EpisodeSpec(WAYS + 1, shots, QUERIES)
-    return episode_scores(network, draw_split(packed, split, spec, EPISODES, 0)).double()
+    return related(network, network.relate, draw_split(packed, split, spec, EPISODES, 0)).double()
 
 
 def known(scores: Tensor) -> tuple[Tensor, Tensor]:
