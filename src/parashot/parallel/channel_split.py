@@ -142,12 +142,9 @@ class Cutter:
 
     def _summed(self, layer: nn.Module, args: object, maps: Tensor) -> Tensor:
         bias = getattr(layer, "bias", None)
-        if bias is None:
-            summed: Tensor = _Sum.apply(maps, self.context)
-            return summed
         # each rank has added the bias to its part: it counts once
-        whole: Tensor = _Sum.apply(maps - bias, self.context) + bias
-        return whole
+        whole: Tensor = _Sum.apply(maps if bias is None else maps - bias, self.context)
+        return whole if bias is None else whole + bias
 
 
 class _Copy(torch.autograd.Function):

@@ -200,10 +200,10 @@ def resolve_placement(parallel: ParallelParams) -> Placement:
                 f"torchrun started {here} ranks on this host, which has {gpus} GPUs; start one per GPU"
             )
         replicas = int(os.environ["WORLD_SIZE"])
-        return Placement(device_type, replicas, max(1, cores // here), cores, rendezvous)
-    fitting = gpus or min(cores, MOST_CPU_REPLICAS)
-    replicas = fitting if parallel.replicas == "auto" else parallel.replicas
-    return Placement(device_type, replicas, max(1, cores // replicas), cores, rendezvous)
+    else:
+        fitting = gpus or min(cores, MOST_CPU_REPLICAS)
+        here = replicas = fitting if parallel.replicas == "auto" else parallel.replicas
+    return Placement(device_type, replicas, max(1, cores // here), cores, rendezvous)
 
 
 def control_group(context: Context) -> dist.ProcessGroup | None:
