@@ -14,9 +14,10 @@ import numpy as np
 from PIL import Image
 
 from parashot.data.images import Pixels, encode_jpeg
-from parashot.data.manifest import PackManifest, SplitManifest, write_manifest
+from parashot.data.manifest import MANIFEST, PackManifest, SplitManifest
 from parashot.data.pack import pack
 from parashot.data.raw import ImageStream, RawImage, write_raw
+from parashot.records import write_result
 
 CLASSES = 64
 """As the training split of miniImageNet has."""
@@ -58,11 +59,11 @@ def pack_photos(photos: Path, home: Path) -> Path:
     """
     classes = photos_by_class(photos)
     images = (RawImage(path.parent.name, path.name, path.read_bytes()) for each in classes for path in each)
-    write_raw(home / "raw", ImageStream(images), "folder", "fail", lambda line: None)
+    write_raw(home / "raw", ImageStream(images), "folder", "fail")
     members = {each[0].parent.name: [f"{path.parent.name}/{path.name}" for path in each] for each in classes}
     few = dict([*members.items()][:_VALIDATION_CLASSES])
     split = {"train": members, "val": few, "test": few}
-    pack(home / "raw", split, home / "packed", pack_size=84, progress=lambda line: None)
+    pack(home / "raw", split, home / "packed", pack_size=84)
     return home / "packed"
 
 
@@ -74,7 +75,7 @@ def pack_noise(out: Path, images: int, size: int) -> None:
     out.mkdir()
     np.save(out / "train.sizes.npy", np.full(CLASSES, images // CLASSES, dtype=np.int64))
     split = SplitManifest(tuple(map(str, range(CLASSES))), images, size, size)
-    write_manifest(out, PackManifest({"train": split}, {}))
+    write_result(out / MANIFEST, PackManifest({"train": split}, {}))
     left = packed_bytes(images, size)
     block = np.random.default_rng(0).bytes(min(left, _BLOCK_BYTES))
     header = {"descr": "|u1", "fortran_order": False, "shape": (images, size, size, 3)}

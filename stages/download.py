@@ -1,14 +1,12 @@
 """Stage `download`: the images as they came, verified, in one tar."""
 
-import logging
-
 from parashot.data.sources import download
 from stages.common import RAW, params, root, scratch, stage
 
 
 def main() -> None:
     settings = params()
-    download(settings.data, settings.seed, root(), scratch() / "download", RAW, logging.info)
+    download(settings.data, settings.seed, root(), scratch() / "download", RAW)
 
 
 if __name__ == "__main__":

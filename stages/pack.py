@@ -2,12 +2,11 @@
 
 from parashot.data.pack import pack
 from parashot.data.splits import read_split
-from parashot.progress import passing
 from stages.common import PACKED, RAW, SPLIT, params, stage
 
 
 def main() -> None:
-    pack(RAW, read_split(SPLIT), PACKED, pack_size=params().data.pack_size, progress=passing)
+    pack(RAW, read_split(SPLIT), PACKED, pack_size=params().data.pack_size)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import logging
 import sys
 from pathlib import Path
 
+from calibration import Bin, calibration_error, calibration_through, reliability, temperature_of
 from matplotlib.figure import Figure
 from results import PAGE, ROOT, filled, table
 from torch import Tensor
@@ -20,19 +21,12 @@ from parashot.cli.shared import SHIPPED
 from parashot.data.episodes import EpisodeSpec, SplitName
 from parashot.data.pack import packed_images
 from parashot.files import write_text
-from parashot.model.calibration import (
-    Bin,
-    Calibration,
-    calibration_error,
-    probabilities,
-    reliability,
-    temperature_of,
-)
+from parashot.model.calibration import Calibration, probabilities
 from parashot.model.losses import class_of_queries
 from parashot.model.network import RelationNetwork
 from parashot.model.weights import load_network, save_weights
-from parashot.progress import OneLine, passing
-from parashot.tasks.evaluation import draw_split, episode_scores
+from parashot.progress import OneLine
+from parashot.tasks.evaluation import draw_split, related
 
 PICTURE = ROOT / "docs/pictures/calibration.png"
 MARKS = "<!-- calibration: begin -->", "<!-- calibration: end -->"
@@ -47,10 +41,10 @@ def main() -> int:
     words = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[OneLine()])
     network = load_network(SHIPPED)
-    with packed_images(words.data, passing) as packed:
+    with packed_images(words.data) as packed:
         found = {shots: temperature_of(*known(scores_of(network, packed, "val", shots))) for shots in SHOTS}
         tested = [scores_of(network, packed, "test", shots) for shots in SHOTS]
-    calibration = Calibration.through(found)
+    calibration = calibration_through(found)
     save_weights(SHIPPED, network.params, network.state_dict(), calibration)
     figures = f"{errors(tested, calibration)}\n\n{rejections(tested, calibration)}"
     write_text(PAGE, filled(PAGE.read_text(encoding="utf-8"), figures, *MARKS))
@@ -62,7 +56,7 @@ def main() -> int:
 def scores_of(network: RelationNetwork, packed: Path, split: SplitName, shots: int) -> Tensor:
     """Scores [e, q, n] of episodes of one class more than `known` keeps."""
     spec = EpisodeSpec(WAYS + 1, shots, QUERIES)
-    return episode_scores(network, draw_split(packed, split, spec, EPISODES, 0)).double()
+    return related(network, network.relate, draw_split(packed, split, spec, EPISODES, 0)).double()
 
 
 def known(scores: Tensor) -> tuple[Tensor, Tensor]:

@@ -33,10 +33,10 @@ OTHER_ALLOCATOR = ("LD_PRELOAD", "GLIBC_TUNABLES")
 
 def as_environment() -> dict[str, str]:
     """The same for any program: variables that glibc reads when the program starts."""
-    is_old = _version(platform.libc_ver()[1]) < (2, 35)
+    version = [int(each) for each in platform.libc_ver()[1].split(".") if each.isdigit()]
     return {
         "MALLOC_ARENA_MAX": "1",
-        "MALLOC_MMAP_THRESHOLD_": str(_LARGEST_BLOCK_OF_OLD if is_old else LARGEST_BLOCK),
+        "MALLOC_MMAP_THRESHOLD_": str(_LARGEST_BLOCK_OF_OLD if version < [2, 35] else LARGEST_BLOCK),
         "MALLOC_TRIM_THRESHOLD_": str(_KEPT_AT_MOST),
     }
 
@@ -47,10 +47,6 @@ def why_nothing_is_kept() -> str:
         return "that is for Linux with glibc"
     named = [each for each in os.environ if each in OTHER_ALLOCATOR or each.startswith("MALLOC_")]
     return f"{named[0]} is set, so all ways have it" if named else ""
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(each) for each in text.split(".") if each.isdigit())
 
 
 def _has_mallopt() -> bool:

@@ -19,8 +19,6 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 def printable(text: str) -> str:
     """Escape everything in `text` that could disturb a terminal or a line."""
-    if text.isprintable():
-        return text
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 

@@ -166,11 +166,6 @@ class Task(ABC):
         """
         return False
 
-    @property
-    def splits_channels(self) -> bool:
-        """Whether `cut_channels` can cut the network."""
-        return False
-
     @abstractmethod
     def network(self) -> nn.Module:
         """Build the network on the CPU, its first weights the same at every call."""
@@ -229,6 +224,6 @@ class Task(ABC):
         """Two parts of the network for `layer_split`, or None where it has none."""
         return None
 
-    def cut_channels(self, network: nn.Module, cutter: Cutter) -> None:
-        """Cut every layer of `network`, for `channel_split`; called where `splits_channels` is true."""
-        raise NotImplementedError
+    def channel_cut(self) -> Callable[[Any, Cutter], None] | None:
+        """What cuts every layer of the network for `channel_split`, or None where nothing can."""
+        return None

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
-from parashot.data.augment import augment, augmentation_keys, crop_boxes, draw_choices
-from parashot.data.episodes import SPLITS, uniforms
+from parashot.data.augment import augment, crop_boxes, draw_choices
+from parashot.data.episodes import AUGMENTATION, SPLITS, episode_keys, uniforms
 from parashot.data.pixels import resize
 from parashot.params import AugmentParams
 
@@ -30,7 +30,7 @@ GOLDEN_KEYS = [1703872083709136998, 244121568247306810]
 
 
 def keys_of(*episodes: int) -> Tensor:
-    return augmentation_keys(0, "train", torch.tensor(episodes))
+    return episode_keys(0, "train", torch.tensor(episodes), AUGMENTATION)
 
 
 def random_images(b: int, m: int, h: int, w: int) -> Tensor:
@@ -44,7 +44,7 @@ def test_golden_numbers() -> None:
     for kind in (np.array, torch.tensor):
         numbers = uniforms(kind([0, 1, -5]), 3)
         assert (numbers.tolist(), str(numbers.dtype).removeprefix("torch.")) == (GOLDEN, "float32")
-    assert augmentation_keys(3, "val", torch.tensor([0, 10**12])).tolist() == GOLDEN_KEYS
+    assert episode_keys(3, "val", torch.tensor([0, 10**12]), AUGMENTATION).tolist() == GOLDEN_KEYS
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_an_episode_does_not_depend_on_its_neighbours() -> None:
 def test_every_image_of_every_episode_changes_its_own_way(recipe: AugmentParams) -> None:
     images = random_images(1, 1, 12, 12).expand(3, 4, 3, 12, 12)
     results = [
-        augment(images, augmentation_keys(seed, split, torch.arange(3)), recipe, 12)
+        augment(images, episode_keys(seed, split, torch.arange(3), AUGMENTATION), recipe, 12)
         for seed in (0, 1)
         for split in SPLITS
     ]
@@ -105,7 +105,7 @@ def test_nothing_waits_for_the_device() -> None:
     """On tensors without data, anything that has to look at a value, or mixes devices, fails."""
     with FakeTensorMode():
         images = torch.empty(2, 3, 3, 20, 20, dtype=torch.uint8, device="cuda")
-        keys = augmentation_keys(0, "train", torch.arange(2, device="cuda"))
+        keys = episode_keys(0, "train", torch.arange(2, device="cuda"), AUGMENTATION)
         for recipe in (ALL, recipe_of(flip=True)):
             result = augment(images, keys, recipe, 20)
             assert (result.device.type, result.dtype) == ("cuda", torch.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -74,21 +75,19 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield address
 
 
-def _quiet(_: str) -> None:
-    pass
-
-
 @pytest.mark.parametrize(("name", "last"), [("good", "3 of 3 MiB"), ("chunked", "3 MiB")])
-def test_whole_files_arrive(tmp_path: Path, host: str, name: str, last: str) -> None:
-    told: list[str] = []
-    fetch(f"{host}/{name}", tmp_path / "cache" / "x", told.append)
+def test_whole_files_arrive(
+    tmp_path: Path, host: str, caplog: pytest.LogCaptureFixture, name: str, last: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    fetch(f"{host}/{name}", tmp_path / "cache" / "x")
     assert (tmp_path / "cache" / "x").read_bytes() == DATA
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["x"]
-    assert told[-1] == last
+    assert caplog.messages[-1] == f"x: {last}"
 
 
 def test_a_cut_connection_goes_on_where_it_broke(tmp_path: Path, host: str) -> None:
-    fetch(f"{host}/cut", tmp_path / "x", _quiet)
+    fetch(f"{host}/cut", tmp_path / "x")
     assert (tmp_path / "x").read_bytes() == DATA
     third = len(DATA) // 3
     assert [wanted for _, wanted in _Host.asked[:3]] == [None, f"bytes={third}-", f"bytes={2 * third}-"]
@@ -101,7 +100,7 @@ def test_a_cut_connection_goes_on_where_it_broke(tmp_path: Path, host: str) -> N
 )
 def test_a_later_run_goes_on(tmp_path: Path, host: str, part: bytes, name: str) -> None:
     (tmp_path / "x.part").write_bytes(part)
-    fetch(f"{host}/{name}", tmp_path / "x", _quiet)
+    fetch(f"{host}/{name}", tmp_path / "x")
     assert (tmp_path / "x").read_bytes() == DATA
     assert _Host.asked[0] == (f"/{name}", f"bytes={len(part)}-")
 
@@ -109,7 +108,7 @@ def test_a_later_run_goes_on(tmp_path: Path, host: str, part: bytes, name: str) 
 @pytest.mark.parametrize("name", ["dead", "brokenchunks"])
 def test_a_host_that_breaks_off_for_ever(tmp_path: Path, host: str, name: str) -> None:
     with pytest.raises(DataError, match="broke 5 times, 0 MiB arrived; run again"):
-        fetch(f"{host}/{name}", tmp_path / "x", _quiet)
+        fetch(f"{host}/{name}", tmp_path / "x")
     assert not (tmp_path / "x").exists()
 
 
@@ -128,7 +127,7 @@ def test_what_is_refused_leaves_nothing_to_go_on_from(
 ) -> None:
     monkeypatch.setattr(fetch_module, "MAX_BYTES", len(DATA) // 2)
     with pytest.raises(DataError, match=message):
-        fetch(url.format(host), tmp_path / "x", _quiet)
+        fetch(url.format(host), tmp_path / "x")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -136,7 +135,7 @@ MANIFEST = RawManifest("miniimagenet", "as found", 84, {}, None, {})
 
 
 def _download(mirrors: Mirrors, cache: Path) -> RawManifest:
-    return download_from(mirrors, cache, lambda _: MANIFEST, _quiet)
+    return download_from(mirrors, cache, lambda _: MANIFEST)
 
 
 def test_a_wrong_md5_is_not_accepted(tmp_path: Path, host: str) -> None:

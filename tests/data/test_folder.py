@@ -19,7 +19,7 @@ def _save(root: Path, *names: str, mode: str = "RGB") -> None:
 
 
 def _store(path: Path, out: Path) -> RawManifest:
-    return write_raw(out, folder(path), "folder", "fail", lambda _: None)
+    return write_raw(out, folder(path), "folder", "fail")
 
 
 def _members(manifest: RawManifest) -> list[str]:

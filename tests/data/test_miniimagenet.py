@@ -73,7 +73,7 @@ LAYOUTS: dict[str, Callable[[Path, Files], Path]] = {
 
 def _store(path: Path, out: Path) -> RawManifest:
     with unpacked(path, out.with_name("scratch"), nested=True) as folder:
-        return write_raw(out, miniimagenet(folder, PER_CLASS), "miniimagenet", "fail", lambda _: None)
+        return write_raw(out, miniimagenet(folder, PER_CLASS), "miniimagenet", "fail")
 
 
 def _stored(out: Path, manifest: RawManifest) -> list[tuple[str, bytes]]:

@@ -16,18 +16,12 @@ from tiny_data import CLASSES, IMAGES
 
 from parashot.data.episodes import SPLITS
 from parashot.data.images import decode, encode_jpeg
-from parashot.data.manifest import (
-    MANIFEST,
-    PackManifest,
-    SplitManifest,
-    read_manifest,
-    sha256,
-    write_manifest,
-)
+from parashot.data.manifest import MANIFEST, PackManifest, SplitManifest, read_manifest, sha256
 from parashot.data.pack import pack
 from parashot.data.packed import PackedSplit
 from parashot.data.raw import ImageStream, RawImage, open_images, write_raw
 from parashot.errors import DataError
+from parashot.records import write_result
 
 
 def test_pixels_and_bytes_are_those_of_the_images(tiny_packed: Path) -> None:
@@ -55,12 +49,12 @@ def test_images_of_several_sizes_become_squares_and_a_split_without_images_leave
     images = [
         RawImage("a", f"{width}.jpg", encode_jpeg(np.zeros((20, width, 3), np.uint8))) for width in widths
     ]
-    write_raw(raw, ImageStream(images), "folder", "fail", lambda line: None)
+    write_raw(raw, ImageStream(images), "folder", "fail")
     split = {name: {"a": [f"a/{width}.jpg" for width in widths]} for name in SPLITS}
-    pack(raw, split, tmp_path / "packed", pack_size=16, progress=lambda line: None)
+    pack(raw, split, tmp_path / "packed", pack_size=16)
     assert PackedSplit(tmp_path / "packed", "train").images.shape == (2, 16, 16, 3)
     with pytest.raises(DataError, match="split val has no image"):
-        pack(raw, {**split, "val": {}}, tmp_path / "out", pack_size=16, progress=lambda line: None)
+        pack(raw, {**split, "val": {}}, tmp_path / "out", pack_size=16)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["packed", "raw"]
 
 
@@ -71,7 +65,7 @@ def test_a_split_may_be_larger_than_the_memory(tmp_path: Path) -> None:
     with (tmp_path / "train.images.npy").open("wb") as file:
         np.lib.format.write_array_header_1_0(file, header)
         file.truncate(file.tell() + images * 3 * side * side)  # a hole: it takes no room
-    write_manifest(tmp_path, PackManifest({"train": SplitManifest(("a",), images, side, side)}, {}))
+    write_result(tmp_path / MANIFEST, PackManifest({"train": SplitManifest(("a",), images, side, side)}, {}))
     split = PackedSplit(tmp_path, "train")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -98,7 +92,7 @@ HARMS: dict[str, tuple[str, Harm, str]] = {
     "objects": ("val.images.npy", _save(np.array([{}])), "cannot be read"),
     "sizes": ("val.sizes.npy", _save(np.array([6, 6, 3, 3])), "not int64 [3]"),
     "offsets": ("val.offsets.npy", _save(np.arange(18)), "not int64 [19]"),
-    "no images": (MANIFEST, _replace(b'"images": 18', b'"images": 0'), f"{NO_MANIFEST}splits.val.images"),
+    "no images": (MANIFEST, _replace(b'"images": 18', b'"images": 0'), f"{NO_MANIFEST}splits.test.images"),
     "no split": (MANIFEST, _replace(b'"val"', b'"other"'), "it has no split val"),
     "an empty manifest": (MANIFEST, lambda path: path.write_bytes(b""), NO_MANIFEST),
     "no manifest": (MANIFEST, Path.unlink, f"{MANIFEST}: missing"),

@@ -13,7 +13,7 @@ from parashot.errors import DataError
 
 
 def _write(out: Path, *images: RawImage, splits: dict[str, list[str]] | None = None) -> RawManifest:
-    return write_raw(out, ImageStream(images, splits), "folder", "fail", lambda _: None)
+    return write_raw(out, ImageStream(images, splits), "folder", "fail")
 
 
 NAMES = [("b", "2.jpg"), ("a", "1.jpg"), ("b", "1.jpg"), ("Zürich", "x" * 150 + ".jpg")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import shutil
 from functools import partial
@@ -27,10 +28,6 @@ def _from(source: str, archive: str | None) -> DataParams:
     return dataclasses.replace(SYNTHETIC, source=source, archive=archive)
 
 
-def _quiet(_: str) -> None:
-    pass
-
-
 @pytest.fixture
 def birds(tmp_path: Path) -> Path:
     names = ("a/1.jpg", "a/2.jpg", "b/1.jpg")
@@ -40,7 +37,7 @@ def birds(tmp_path: Path) -> Path:
 def test_a_folder_relative_to_the_root_whose_bad_images_are_skipped(tmp_path: Path, birds: Path) -> None:
     (birds / "a" / "1.jpg").write_bytes(b"")
     params = dataclasses.replace(_from("folder", "birds"), on_bad_image="skip")
-    manifest = download(params, 0, tmp_path, tmp_path / "cache", tmp_path / "raw", _quiet)
+    manifest = download(params, 0, tmp_path, tmp_path / "cache", tmp_path / "raw")
     assert (manifest.source, manifest.images) == ("folder", {"a": ("2.jpg",), "b": ("1.jpg",)})
     assert manifest.skipped == {"a/1.jpg": "the file is empty"}
 
@@ -51,7 +48,7 @@ class _Silent(SimpleHTTPRequestHandler):
 
 
 def test_miniimagenet_from_the_first_mirror_that_has_all_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     place = tmp_path / "served"
     whole = {f"images/{label}00000001.jpg": jpeg(0) for labels in class_splits().values() for label in labels}
@@ -62,14 +59,15 @@ def test_miniimagenet_from_the_first_mirror_that_has_all_of_it(
     names = ("page", "nowhere", "short", "lacking", "whole")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setattr(sources, "miniimagenet", partial(miniimagenet, per_class=1))
-    params, told = _from("miniimagenet", None), list[str]()
+    params = _from("miniimagenet", None)
+    caplog.set_level(logging.INFO)
     with serving(partial(_Silent, directory=str(place))) as address:
         mirrors = {name: [RemoteFile(f"{address}/{name}", "mini.tar.gz")] for name in names}
         monkeypatch.setattr(sources, "MIRRORS", mirrors)
-        manifest = download(params, 0, tmp_path, tmp_path / "cache", tmp_path / "raw", told.append)
+        manifest = download(params, 0, tmp_path, tmp_path / "cache", tmp_path / "raw")
     assert {len(names) for names in manifest.images.values()} == {1}
     assert len(manifest.images) == 100
-    assert [line.split(":")[0] for line in told if line.startswith("mirror")] == [
+    assert [line.split(":")[0] for line in caplog.messages if line.startswith("mirror")] == [
         f"mirror {name}" for name in names[:-1]
     ]
     assert not any(path.is_file() for path in (tmp_path / "cache").rglob("mini.tar.gz"))
@@ -79,7 +77,7 @@ def test_miniimagenet_from_the_first_mirror_that_has_all_of_it(
 def test_an_archive_that_is_none(tmp_path: Path, archive: str | None, message: str) -> None:
     params = _from("folder", archive)
     with pytest.raises(DataError, match=rf"data\.archive: .*{message}"):
-        download(params, 0, tmp_path, tmp_path / "cache", tmp_path / "raw", _quiet)
+        download(params, 0, tmp_path, tmp_path / "cache", tmp_path / "raw")
 
 
 def test_fingerprint_is_of_contents_not_of_place_or_time(tmp_path: Path, birds: Path) -> None:

@@ -18,7 +18,7 @@ from parashot.errors import DataError
 def make_raw(folder: Path, counts: dict[str, int], splits: Splits | None = None) -> Path:
     """A raw store of so many images of each class."""
     images = (RawImage(k, f"{i}.jpg", jpeg(i)) for k, n in reversed(counts.items()) for i in range(n))
-    write_raw(folder / "raw", ImageStream(images, splits), "folder", "fail", lambda _: None)
+    write_raw(folder / "raw", ImageStream(images, splits), "folder", "fail")
     return folder / "raw"
 
 

@@ -7,14 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parashot.model.calibration import (
-    Bin,
-    Calibration,
-    calibration_error,
-    probabilities,
-    reliability,
-    temperature_of,
-)
+from parashot.model.calibration import probabilities
+from tools.calibration import Bin, calibration_error, calibration_through, reliability, temperature_of
 
 
 @settings(deadline=None, max_examples=20)
@@ -42,5 +36,5 @@ def test_bins_hold_confidence_and_accuracy() -> None:
 
 
 def test_it_falls_with_the_number_of_examples() -> None:
-    found = Calibration.through({5: 0.5, 1: 1.5})
+    found = calibration_through({5: 0.5, 1: 1.5})
     assert [found.temperature(each) for each in (1, 5, 25)] == pytest.approx([1.5, 0.5, 0.5 / 3])

@@ -47,7 +47,7 @@ def test_a_file_from_before_grids_and_test_size_is_read_as_it_was_meant(saved: P
     older = {name: value for name, value in vars(PARAMS).items() if name not in new}
     saved.write_bytes(_with(_described(model=older))(saved.read_bytes()))
     network = load_network(saved)
-    assert (network.test_grids, network.test_size, network.image_size) == ((1,), 16, 16)
+    assert (network.test_grids, network.test_size, network.params.image_size) == ((1,), 16, 16)
 
 
 def test_a_calibration_goes_with_the_file(saved: Path) -> None:

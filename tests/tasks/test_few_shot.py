@@ -17,8 +17,8 @@ from parashot.model.losses import accuracy, cross_entropy
 from parashot.model.network import RelationNetwork, build_network
 from parashot.task import mean_and_ci95
 from parashot.tasks import evaluation
-from parashot.tasks.evaluation import EpisodeSet, draw_split, episode_accuracies, episode_scores
-from parashot.tasks.few_shot import judge_episodes, task_accuracy, transductive_accuracies
+from parashot.tasks.evaluation import EpisodeSet, draw_split, episode_accuracies, related
+from parashot.tasks.few_shot import judge_episodes, transductive_accuracies
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -72,10 +72,10 @@ def count_embedded(network: RelationNetwork, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_images_are_tested_at_a_size_of_their_own(episodes: EpisodeSet) -> None:
     larger = build_network(tiny_params({"model.test_size": 24}).model, seed=0)
-    assert larger.image_size == 16
+    assert larger.params.image_size == 16
     assert evaluation.ready_images(larger, episodes.split, episodes.rows[0, 0]).shape[-2:] == (24, 24)
     alike = build_network(tiny_params({"model.image_size": 24}).model, seed=0)
-    assert torch.equal(episode_scores(larger, episodes), episode_scores(alike, episodes))
+    assert torch.equal(related(larger, larger.relate, episodes), related(alike, alike.relate, episodes))
 
 
 def test_mirrored_images_have_one_map_with_their_mirror_images(
@@ -129,9 +129,8 @@ def test_the_mode_is_restored_after_a_failure_too(
 
 
 def test_the_margin_over_the_cosine_is_paired(episodes: EpisodeSet, network: RelationNetwork) -> None:
-    judged = judge_episodes(network, episodes)
-    torch.testing.assert_close(judged[0], episode_scores(network, episodes))
-    task = task_accuracy(judged, np.zeros(0), EVALUATED)
+    judged, task = judge_episodes(network, episodes)
+    torch.testing.assert_close(judged[0], related(network, network.relate, episodes))
     right = (judged.numpy().argmax(-1) == np.repeat(np.arange(2), 3)).mean(-1)  # [3, e]
     difference = right[0] - right[1]
     found = (task.accuracy, task.cosine_accuracy, task.relation_accuracy)
@@ -140,7 +139,7 @@ def test_the_margin_over_the_cosine_is_paired(episodes: EpisodeSet, network: Rel
     assert task.margin_ci95 == pytest.approx(1.96 * difference.std(ddof=1) / np.sqrt(len(difference)))
     assert (task.episodes, task.transductive_episodes) == (len(episodes), 0)
     fresh = build_network(tiny_params({"model.head": "residual"}).model, seed=0)
-    unlearned = task_accuracy(judge_episodes(fresh, episodes), np.zeros(0), EVALUATED)
+    _, unlearned = judge_episodes(fresh, episodes)
     assert (unlearned.margin, unlearned.margin_ci95) == (0, 0)
 
 

@@ -46,7 +46,7 @@ def test_it_pauses_at_every_interval_and_after_the_last_step(
 
     def validate(done: int, trace: Trace) -> bool:
         pauses.append(done)
-        assert len(trace.losses) == len(trace.accuracies) == len(trace.times.step_seconds) == done
+        assert len(trace.losses) == len(trace.accuracies) == len(trace.step_seconds) == done
         for _ in range(1000):
             next(ticks)
         return True
@@ -54,9 +54,9 @@ def test_it_pauses_at_every_interval_and_after_the_last_step(
     task = VectorTask(batchsz=3, items=14)
     strategy, trace = train(task, pause_every, validate)
     assert pauses == expected
-    assert trace.times.data_seconds == [1.0] * STEPS
-    assert trace.times.step_seconds == [2.0] * STEPS
-    assert trace.times.seconds == 2 * STEPS
+    assert trace.data_seconds == [1.0] * STEPS
+    assert trace.step_seconds == [2.0] * STEPS
+    assert trace.seconds == 2 * STEPS
     assert strategy.network.training
     assert trace.losses == train(task, 9)[1].losses
     data = next(task.batches(strategy.plan(14, 3, alone()), alone())).data
@@ -68,7 +68,7 @@ def test_it_pauses_at_every_interval_and_after_the_last_step(
 
 def test_a_pause_can_end_the_training() -> None:
     _, trace = train(VectorTask(batchsz=3, items=14), 2, lambda done, trace: done < 4)
-    assert len(trace.losses) == len(trace.times.step_seconds) == 4
+    assert len(trace.losses) == len(trace.step_seconds) == 4
 
 
 @pytest.mark.parametrize(

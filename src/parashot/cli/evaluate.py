@@ -13,7 +13,7 @@ from parashot.data.episodes import EpisodeSpec
 from parashot.data.pack import packed_images
 from parashot.errors import DataError
 from parashot.plain import aligned
-from parashot.progress import OneLine, passing
+from parashot.progress import OneLine
 from parashot.tasks.few_shot import Changes, measure
 from parashot.train.records import TaskAccuracy
 
@@ -25,7 +25,7 @@ def run(command: argparse.Namespace) -> None:
     spec = EpisodeSpec(command.n_way, command.k_shot, command.k_query)
     with ExitStack() as stack:
         try:
-            packed = stack.enter_context(packed_images(command.data, passing))
+            packed = stack.enter_context(packed_images(command.data))
         except DataError as error:
             raise DataError(f"--data {error}") from error
         changes = Changes(command.image_size, tuple(command.grids or ()) or None, command.mirrored)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from parashot.data.episodes import AUGMENTATION, SplitName, episode_keys, uniforms
+from parashot.data.episodes import uniforms
 from parashot.params import AugmentParams
 
 _LOG_ASPECT = math.log(4 / 3)
@@ -53,16 +53,11 @@ class Crops(NamedTuple):
     height: Tensor
 
 
-def augmentation_keys(seed: int, split: SplitName, episodes: Tensor) -> Tensor:
-    """Keys of episodes: int64 [b] -> int64 [b], independent of what `draw_rows` draws for them."""
-    return episode_keys(seed, split, episodes, AUGMENTATION)
-
-
 def augment(images: Tensor, keys: Tensor, recipe: AugmentParams, size: int) -> Tensor:
     """Crop, flip, resize and jitter each image by itself.
 
     images [b, m, 3, h, w]: pixels of 0..255, uint8 or floating, in any memory order; keys: int64 [b], of
-    `augmentation_keys`, on the same device. Pass support and query of an episode together, as its images
+    `episode_keys`, on the same device. Pass support and query of an episode together, as its images
     0..m - 1: passed one by one, both would change alike.
     Returns float32 [b, m, 3, size, size], pixels of 0..255, stored channels last.
     """

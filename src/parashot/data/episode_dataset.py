@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, Literal
 
@@ -35,21 +36,21 @@ DRAWN_AT_ONCE = 1024
 """Episodes of one call: for a few, calling numpy takes longer than copying their pixels."""
 
 
+@dataclass
 class StepRows(Generic[Array]):
     """Rows of each step of a plan, as numpy or torch arrays, whichever `class_sizes` [classes] is.
 
     They are drawn for many steps by one call.
     """
 
-    def __init__(
-        self, seed: int, split: SplitName, class_sizes: Array, spec: EpisodeSpec, plan: Plan
-    ) -> None:
-        self.seed = seed
-        self.split: SplitName = split
-        self.class_sizes: Array = class_sizes
-        self.spec = spec
-        self.plan = plan
-        self._steps_at_once = max(1, DRAWN_AT_ONCE * plan.world_size // plan.batchsz)
+    seed: int
+    split: SplitName
+    class_sizes: Array
+    spec: EpisodeSpec
+    plan: Plan
+
+    def __post_init__(self) -> None:
+        self._steps_at_once = max(1, DRAWN_AT_ONCE * self.plan.world_size // self.plan.batchsz)
         self._first = -1
         self._drawn: list[Array] = []
 
@@ -75,21 +76,19 @@ class StepRows(Generic[Array]):
         return [_join(step[:, :, :k].reshape(-1), step[:, :, k:].reshape(-1)) for step in steps]
 
 
+@dataclass
 class EpisodeDataset(Dataset[Batch]):
     """Item s is this rank's batch of step s, in the host's memory; its data are `Episodes`.
 
     Holds no arrays when it is sent to workers, so it is cheap with any start method.
     """
 
-    def __init__(
-        self, split: PackedSplit, spec: EpisodeSpec, plan: Plan, seed: int, backend: Backend, image_size: int
-    ) -> None:
-        self.split = split
-        self.spec = spec
-        self.plan = plan
-        self.seed = seed
-        self.backend = backend
-        self.image_size = image_size
+    split: PackedSplit
+    spec: EpisodeSpec
+    plan: Plan
+    seed: int
+    backend: Backend
+    image_size: int
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_rows"}

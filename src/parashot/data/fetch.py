@@ -13,8 +13,8 @@ from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import cast
 
-from parashot.data.raw import Progress
 from parashot.errors import DataError, one_line
+from parashot.progress import passing
 
 ATTEMPTS = 5
 PAUSE_SECONDS = 2.0
@@ -25,7 +25,7 @@ MAX_BYTES = 64 * 2**30
 _MIB = 2**20
 
 
-def fetch(url: str, path: Path, progress: Progress) -> None:
+def fetch(url: str, path: Path) -> None:
     """Download `url` to `path`, continuing an earlier, broken download of it.
 
     Raises `DataError` where the host cannot be reached, refuses, sends a web page in place of data or more
@@ -35,7 +35,7 @@ def fetch(url: str, path: Path, progress: Progress) -> None:
     part = path.with_name(f"{path.name}.part")
     for attempt in range(ATTEMPTS):
         time.sleep(PAUSE_SECONDS if attempt else 0)
-        if _fetch_rest(url, part, progress):
+        if _fetch_rest(url, part):
             part.replace(path)
             return
     arrived = part.stat().st_size if part.exists() else 0
@@ -44,7 +44,7 @@ def fetch(url: str, path: Path, progress: Progress) -> None:
     )
 
 
-def _fetch_rest(url: str, part: Path, progress: Progress) -> bool:
+def _fetch_rest(url: str, part: Path) -> bool:
     """Append what is missing to `part`; return whether it is whole now."""
     start = part.stat().st_size if part.exists() else 0
     response = _request(url, start)
@@ -65,7 +65,7 @@ def _fetch_rest(url: str, part: Path, progress: Progress) -> bool:
                 raise DataError("sent an HTML page, not an archive")
             file.write(chunk)
             whole = "" if response.length is None else f" of {total // _MIB}"
-            progress(f"{file.tell() // _MIB}{whole} MiB")
+            passing("%s: %d%s MiB", part.stem, file.tell() // _MIB, whole)
     part.unlink()
     raise DataError(f"sends more than {MAX_BYTES // 2**30} GiB")
 

@@ -85,10 +85,10 @@ def resize_square(pixels: Pixels, size: int) -> Pixels:
     return np.asarray(square.resize((size, size), Image.Resampling.BILINEAR))
 
 
-def encode_jpeg(pixels: Pixels, quality: int = 90) -> bytes:
+def encode_jpeg(pixels: Pixels) -> bytes:
     """Encode uint8 [h, w, 3] as JPEG."""
     buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "JPEG", quality=quality)
+    Image.fromarray(pixels).save(buffer, "JPEG", quality=90)
     return buffer.getvalue()
 
 

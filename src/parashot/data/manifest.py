@@ -6,21 +6,18 @@ import hashlib
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import ConfigDict, PositiveInt, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
+from pydantic import PositiveInt, TypeAdapter, ValidationError
 
 from parashot.errors import DataError, first_fault
-from parashot.files import write_text
+from parashot.records import record
 
 MANIFEST = "manifest.json"
 AGAIN = "run `dvc repro --force --single-item pack` to make it again"
 
-_STRICT = ConfigDict(extra="forbid")
-
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, config=_STRICT)
+@record
 class SplitManifest:
     """Shape of one packed split."""
 
@@ -30,18 +27,13 @@ class SplitManifest:
     width: PositiveInt
 
 
-@dataclass(frozen=True, config=_STRICT)
+@record
 class PackManifest:
     """manifest.json of a packed folder."""
 
     splits: dict[str, SplitManifest]
     sha256: dict[str, str]
     """By file name: they identify the contents."""
-
-
-def write_manifest(folder: Path, manifest: PackManifest) -> None:
-    text = TypeAdapter(PackManifest).dump_json(manifest, indent=2).decode()
-    write_text(folder / MANIFEST, f"{text}\n")
 
 
 def read_manifest(folder: Path) -> PackManifest:

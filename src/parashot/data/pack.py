@@ -16,12 +16,14 @@ import numpy.typing as npt
 from parashot.data.archives import unpacked
 from parashot.data.episodes import SPLITS
 from parashot.data.images import Pixels, decode, resize_square
-from parashot.data.manifest import MANIFEST, PackManifest, SplitManifest, sha256, write_manifest
-from parashot.data.raw import Progress, open_images, read_manifest, write_raw
+from parashot.data.manifest import MANIFEST, PackManifest, SplitManifest, sha256
+from parashot.data.raw import open_images, read_manifest, write_raw
 from parashot.data.sources.miniimagenet import miniimagenet
 from parashot.data.splits import read_split, write_split
 from parashot.errors import DataError
 from parashot.files import replacing_folder
+from parashot.progress import passing
+from parashot.records import write_result
 
 _MINIIMAGENET_SIDE = 84
 """Pixels to which the images of a copy are brought, where they are not all of one size."""
@@ -37,7 +39,7 @@ Classes = Mapping[str, Sequence[str]]
 Read = Callable[[str], bytes]
 
 
-def pack(raw: Path, split: Mapping[str, Classes], out: Path, *, pack_size: int, progress: Progress) -> None:
+def pack(raw: Path, split: Mapping[str, Classes], out: Path, *, pack_size: int) -> None:
     """Decode the raw store at `raw` into the packed folder `out`, atomically.
 
     split: split -> class -> member names, as `read_split` returns. Images that are all squares of one size
@@ -47,14 +49,14 @@ def pack(raw: Path, split: Mapping[str, Classes], out: Path, *, pack_size: int, 
     side = read_manifest(raw).side or pack_size
     with replacing_folder(out) as folder, open_images(raw) as read:
         splits: dict[str, SplitManifest] = {
-            name: _pack_split(split[name], read, folder / name, side, progress) for name in SPLITS
+            name: _pack_split(split[name], read, folder / name, side) for name in SPLITS
         }
         checksums = {path.name: sha256(path) for path in sorted(folder.iterdir())}
-        write_manifest(folder, PackManifest(splits, checksums))
+        write_result(folder / MANIFEST, PackManifest(splits, checksums))
 
 
 @contextmanager
-def packed_images(path: Path, progress: Progress) -> Iterator[Path]:
+def packed_images(path: Path) -> Iterator[Path]:
     """Yield a packed folder: `path` itself, or one made of a copy of miniImageNet in any layout.
 
     The latter needs some 2.5 GB in the temporary folder and goes with the block. Raises `DataError` where
@@ -68,13 +70,13 @@ def packed_images(path: Path, progress: Progress) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="parashot-data-") as name:
         raw, split, packed, scratch = (Path(name) / each for each in ("raw", "split", "packed", "scratch"))
         with unpacked(path, scratch, nested=True) as folder:
-            write_raw(raw, miniimagenet(folder), "miniimagenet", "fail", progress)
+            write_raw(raw, miniimagenet(folder), "miniimagenet", "fail")
         write_split(raw, split, seed=0, n_way=1, images_needed=1)
-        pack(raw, read_split(split), packed, pack_size=_MINIIMAGENET_SIDE, progress=progress)
+        pack(raw, read_split(split), packed, pack_size=_MINIIMAGENET_SIDE)
         yield packed
 
 
-def _pack_split(classes: Classes, read: Read, stem: Path, side: int, progress: Progress) -> SplitManifest:
+def _pack_split(classes: Classes, read: Read, stem: Path, side: int) -> SplitManifest:
     """Write the files of one split, whose names begin with `stem`.
 
     Pixels are written, not mapped: on a full disk a write fails, while a mapped page would kill the process.
@@ -94,7 +96,7 @@ def _pack_split(classes: Classes, read: Read, stem: Path, side: int, progress: P
             encoded.write(data)
             lengths.append(len(data))
             if row % 10_000 == 0:
-                progress(f"pack {stem.name}: {row} of {len(members)} images")
+                passing("pack %s: %d of %d images", stem.name, row, len(members))
     _save(Path(f"{stem}.offsets.npy"), np.cumsum([0, *lengths], dtype=np.int64))
     _save(Path(f"{stem}.sizes.npy"), np.array([len(each) for each in classes.values()], dtype=np.int64))
     return SplitManifest(tuple(classes), len(members), side, side)

@@ -16,19 +16,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, cast
 
-import pydantic.dataclasses
-from pydantic import ConfigDict, PositiveInt, TypeAdapter
+from pydantic import PositiveInt
 
 from parashot.data.images import decode
 from parashot.data.manifest import MANIFEST, read_json
 from parashot.errors import DataError
 from parashot.files import replacing_folder
+from parashot.progress import passing
+from parashot.records import record, write_result
 
 IMAGES = "images.tar"
 
 Encoding = Literal["as found", "png, from arrays"]
 OnBadImage = Literal["fail", "skip"]
-Progress = Callable[[str], None]
 Splits = Mapping[str, Sequence[str]]
 """Split -> its classes."""
 
@@ -55,7 +55,7 @@ class ImageStream:
     encoding: Encoding = "as found"
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@record
 class RawManifest:
     """Contents of images.tar."""
 
@@ -98,9 +98,7 @@ def open_images(folder: Path) -> Iterator[Callable[[str], bytes]]:
         raise DataError(f"{path}: damaged ({error}); {_ADVICE}") from error
 
 
-def write_raw(
-    out: Path, stream: ImageStream, source: str, on_bad_image: OnBadImage, progress: Progress
-) -> RawManifest:
+def write_raw(out: Path, stream: ImageStream, source: str, on_bad_image: OnBadImage) -> RawManifest:
     """Write the raw store `out` from `stream`, atomically.
 
     Raises `DataError` on an image that cannot be read (unless skipped), on a name that comes twice, and on
@@ -128,7 +126,7 @@ def write_raw(
                 entry.size = len(image.data)
                 tar.addfile(entry, io.BytesIO(image.data))
                 if number % _PROGRESS_EVERY == 0:
-                    progress(f"{number:,} images checked")
+                    passing("%d images checked", number)
         if not shapes:
             raise DataError(f"{source}: no readable image found; give another copy")
         height, width, _ = next(iter(shapes))
@@ -140,7 +138,7 @@ def write_raw(
             splits=None if stream.splits is None else {k: tuple(v) for k, v in stream.splits.items()},
             images={label: tuple(sorted(each)) for label, each in sorted(names.items()) if each},
         )
-        (folder / MANIFEST).write_bytes(TypeAdapter(RawManifest).dump_json(manifest, indent=1) + b"\n")
+        write_result(folder / MANIFEST, manifest)
     return manifest
 
 

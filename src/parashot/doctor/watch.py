@@ -43,26 +43,19 @@ def watch(
     as the metrics `step_seconds` and `waiting_share`. On a GPU what computes is started, not waited for: a
     wait that the device does not notice counts as well.
     """
-    found, batches = Waiting(), iter(loader)
+    found, begin, asked = Waiting(), 0.0, 0.0
     try:
-        batch = next(batches)
-    except StopIteration:
-        return
-    try:
-        while True:
+        for number, batch in enumerate(loader):
+            got = perf_counter()
+            if number > 0:
+                found.steps += 1
+                found.seconds += got - begin
+                found.waiting_seconds += got - asked
+                if every and found.steps % every == 0:
+                    _report(found, loader, tell)
             begin = perf_counter()
             yield batch
             asked = perf_counter()
-            try:
-                batch = next(batches)
-            except StopIteration:
-                break
-            got = perf_counter()
-            found.steps += 1
-            found.seconds += got - begin
-            found.waiting_seconds += got - asked
-            if every and found.steps % every == 0:
-                _report(found, loader, tell)
     finally:  # the loop may end early
         if found.steps and not (every and found.steps % every == 0):
             _report(found, loader, tell)

@@ -35,8 +35,7 @@ class RelationNetwork(nn.Module):
         self.pairing = params.pairing
         self.shots = params.shots
         self.test_grids: Sequence[int] = params.test_grids
-        self.image_size = params.image_size  # pixels it is trained at; its layers take others too
-        self.test_size = params.test_size or params.image_size
+        self.test_size = params.test_size or params.image_size  # pixels; its layers take others too
         self.calibration: Calibration | None = None
         """How scores become probabilities; None: it was not measured."""
 
@@ -88,10 +87,9 @@ class RelationNetwork(nn.Module):
         else:
             cosine, scores = cosines(pairs, self.test_grids), self.relation(pairs)
             alone = scores
-        parts = [
-            each.view(pairs.query.shape[0], pairs.query.shape[1], -1) for each in (scores, cosine, alone)
-        ]
-        return torch.stack([each.to(scores.dtype) for each in parts], dim=1)
+        b, q = query_maps.shape[:2]
+        parts = [each.to(scores.dtype).view(b, q, -1) for each in (scores, cosine, alone)]
+        return torch.stack(parts, dim=1)
 
     def _pairs(self, support_maps: Tensor, query_maps: Tensor) -> Pairs:
         """Every class of support maps [b, n, k, C, h', w'] with every query of [b, q, C, h', w']."""

@@ -4,6 +4,10 @@ Chen et al., Meta-Baseline (ICCV 2021), compare images by the cosine of their me
 temperature. Here the relation score is added to that, so a head starts as good as the cosine and its gain is
 what it learns.
 
+Cosines are of maps averaged over the fields of one or more grids, which keep where in the image something is:
+the levels of Lazebnik et al., Beyond Bags of Features: Spatial Pyramid Matching (CVPR 2006). A grid of g has
+g × g fields; that of 1 is the mean map, which has lost all places.
+
 b episodes, n classes, q queries of an episode, C channels, h × w pixels.
 """
 
@@ -14,8 +18,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from parashot.model.grids import directions
 from parashot.model.pairing import Pairs
 
 _FIRST_TEMPERATURE = 10.0
@@ -81,9 +85,32 @@ def cosines(pairs: Pairs, grids: Sequence[int], centre: Tensor | None = None) ->
     Maps are averaged over each of `grids`, and the mean of the cosines is taken; in 32 bits at least.
     """
     support, query = (
-        directions(maps.flatten(0, 1), grids, centre).unflatten(0, maps.shape[:2])
+        _directions(maps.flatten(0, 1), grids, centre).unflatten(0, maps.shape[:2])
         for maps in (pairs.support, pairs.query)
     )
     with torch.autocast(support.device.type, enabled=False):
         found: Tensor = query @ support.mT
     return found
+
+
+def _directions(maps: Tensor, grids: Sequence[int], centre: Tensor | None = None) -> Tensor:
+    """Unit vectors [m, d] of maps [m, C, h, w] less a `centre` [C]; every grid has the same share of them.
+
+    d = C · (sum of g² over the grids). The product of two is the mean, over the grids, of the cosines between
+    their averages.
+    """
+    levels = []
+    for grid in grids:
+        averages = _averages(maps, grid)
+        averages = averages if centre is None else averages - centre[:, None]
+        levels.append(F.normalize(averages.flatten(1), dim=1) / len(grids) ** 0.5)
+    return torch.cat(levels, dim=1)
+
+
+def _averages(maps: Tensor, grid: int) -> Tensor:
+    """Means of maps [m, C, h, w] over the fields of a grid [m, C, g²], in 32 bits at least.
+
+    Half precision would round away what tells classes apart.
+    """
+    maps = maps if maps.dtype.itemsize > 2 else maps.float()
+    return maps.mean((-2, -1))[..., None] if grid == 1 else F.adaptive_avg_pool2d(maps, grid).flatten(2)

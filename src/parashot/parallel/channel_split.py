@@ -37,7 +37,7 @@ class ChannelSplit(ShardedStrategy):
 
     @staticmethod
     def unsupported_reason(placement: Placement, task: Task, params: Any) -> str:
-        if not task.splits_channels:
+        if task.channel_cut() is None:
             return "channel_split knows no way to cut this network; set model.head=relation to compare it"
         if 2 <= placement.replicas <= MOST_RANKS:
             return ""
@@ -53,7 +53,9 @@ class ChannelSplit(ShardedStrategy):
         with torch.no_grad():
             broadcast_from_main(network.state_dict().values(), self.context)
         self.cutter = Cutter(network, self.context)
-        self.task.cut_channels(network, self.cutter)
+        cut = self.task.channel_cut()
+        assert cut is not None  # see `unsupported_reason`
+        cut(network, self.cutter)
         return channels_last(network)
 
     def forward_backward(self, batch: Batch) -> torch.Tensor:
@@ -140,12 +142,9 @@ class Cutter:
 
     def _summed(self, layer: nn.Module, args: object, maps: Tensor) -> Tensor:
         bias = getattr(layer, "bias", None)
-        if bias is None:
-            summed: Tensor = _Sum.apply(maps, self.context)
-            return summed
         # each rank has added the bias to its part: it counts once
-        whole: Tensor = _Sum.apply(maps - bias, self.context) + bias
-        return whole
+        whole: Tensor = _Sum.apply(maps if bias is None else maps - bias, self.context)
+        return whole if bias is None else whole + bias
 
 
 class _Copy(torch.autograd.Function):

@@ -6,10 +6,8 @@ With `torchrun` the only reader of RANK and its kin.
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import os
 import re
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -189,12 +187,7 @@ def resolve_placement(parallel: ParallelParams) -> Placement:
         raise DeviceError("parallel.device: cuda, but torch finds no CUDA device here; set it to cpu or auto")
     cores, device_type = usable_cores(), "cuda" if gpus else "cpu"
     rendezvous = Rendezvous.from_environment(parallel.backend)
-    available = {
-        "gloo": dist.is_gloo_available(),
-        "nccl": dist.is_nccl_available(),
-        "mpi": dist.is_mpi_available(),
-    }
-    if not available.get(parallel.backend, True):
+    if parallel.backend != "auto" and not dist.is_backend_available(parallel.backend):
         raise DeviceError(
             f"parallel.backend: {parallel.backend}, but this torch was built without it; set it to auto"
         )
@@ -207,10 +200,10 @@ def resolve_placement(parallel: ParallelParams) -> Placement:
                 f"torchrun started {here} ranks on this host, which has {gpus} GPUs; start one per GPU"
             )
         replicas = int(os.environ["WORLD_SIZE"])
-        return Placement(device_type, replicas, max(1, cores // here), cores, rendezvous)
-    fitting = gpus or cpu_replicas(cores)
-    replicas = fitting if parallel.replicas == "auto" else parallel.replicas
-    return Placement(device_type, replicas, max(1, cores // replicas), cores, rendezvous)
+    else:
+        fitting = gpus or cpu_replicas(cores)
+        here = replicas = fitting if parallel.replicas == "auto" else parallel.replicas
+    return Placement(device_type, replicas, max(1, cores // here), cores, rendezvous)
 
 
 def cpu_replicas(cores: int) -> int:
@@ -245,11 +238,8 @@ def choose_interface(context: Context) -> None:
 
 def loopback() -> str | None:
     """Name of this host's loopback interface (`lo`, `lo0`), or None where there is none."""
-    for name, addresses in psutil.net_if_addrs().items():
-        for each in addresses:
-            if each.family == socket.AF_INET and ipaddress.ip_address(each.address).is_loopback:
-                return name
-    return None
+    interfaces = psutil.net_if_stats().items()
+    return next((name for name, about in interfaces if "loopback" in about.flags.split(",")), None)
 
 
 def by_file(placement: Placement, path: Path) -> Placement:

@@ -6,7 +6,7 @@ Li et al., VLDB 2020.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -64,10 +64,8 @@ class Ddp(ReplicaStrategy):
         self.scaler.scale(loss).backward()
         return sums
 
-    @contextmanager
-    def accumulating(self) -> Iterator[None]:
-        with self.wrapped.no_sync():
-            yield
+    def accumulating(self) -> AbstractContextManager[None]:
+        return self.wrapped.no_sync()
 
     @contextmanager
     def without_exchange(self) -> Iterator[None]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +22,6 @@ from torch.profiler import record_function
 from parashot.parallel.context import Context
 from parashot.parallel.strategy import EXCHANGE, StepOptions, Strategy, weighted_loss
 from parashot.task import Batch, Task
-
-T = TypeVar("T")
 
 LossOf = Callable[[Tensor, Batch], tuple[Tensor, Tensor]]
 """Gathered outputs [b, ...] and their batch to what `weighted_loss` returns."""
@@ -115,12 +113,11 @@ class CpuEngine:
     def parallel_apply(self, shards: Sequence[Batch]) -> list[Tensor]:
         """Call each replica in a thread of its own, started for this step. Raises what a thread raised."""
         with ExitStack() as threads:
-            return _results(
-                [
-                    threads.enter_context(self._thread()).submit(replica, shard.data)
-                    for replica, shard in zip(self.replicas, shards, strict=False)  # of the first replicas
-                ]
-            )
+            calls = [
+                threads.enter_context(self._thread()).submit(replica, shard.data)
+                for replica, shard in zip(self.replicas, shards, strict=False)  # of the first replicas
+            ]
+            return [call.result() for call in calls]
 
     @staticmethod
     @record_function(f"{EXCHANGE}gather")
@@ -131,7 +128,9 @@ class CpuEngine:
     def backward(self, outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
         """Go back through each replica in its own thread. Raises what a thread raised."""
         triples = zip(self.backward_threads, outputs, gradients, strict=False)
-        _results([thread.submit(output.backward, gradient) for thread, output, gradient in triples])
+        calls = [thread.submit(output.backward, gradient) for thread, output, gradient in triples]
+        for call in calls:
+            call.result()
 
     @record_function(f"{EXCHANGE}reduce")
     @torch.no_grad()
@@ -157,10 +156,6 @@ class CpuEngine:
 
     def _thread(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(1, "replica", torch.set_num_threads, (self.threads_per_replica,))
-
-
-def _results(calls: Sequence[Future[T]]) -> list[T]:
-    return [call.result() for call in calls]
 
 
 class _WithLoss(nn.Module):

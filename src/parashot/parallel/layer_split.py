@@ -117,16 +117,8 @@ class LayerSplit(ShardedStrategy):
         return _unpacked(message).requires_grad_()
 
     def gathered(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        forms = {name: (value.shape, value.dtype) for name, value in own.items()}
-        whole = {}
-        for rank, held in enumerate(from_all_ranks(forms, self.context)):
-            for name, (shape, dtype) in held.items():
-                value = torch.empty(shape, dtype=dtype, device=self.context.device)
-                if rank == self.context.rank:
-                    value.copy_(own[name])
-                dist.broadcast(value, group=self.context.group, group_src=rank)
-                whole[name] = value
-        return whole
+        held = from_all_ranks({name: value.detach().cpu() for name, value in own.items()}, self.context)
+        return {name: value.to(self.context.device) for part in held for name, value in part.items()}
 
     def own_parts(self, whole: Mapping[str, Tensor]) -> dict[str, Tensor]:
         mine = self.cut.parts[self.context.rank]

@@ -101,7 +101,7 @@ def steps_with_loading(
     timed = train_whole(strategy, islice(batches, steps), Plan(steps * batchsz, batchsz))
     memory = tree_memory_bytes(os.getpid()) - before
     del batches  # ends its workers
-    return LoadedSteps(timed.times.seconds, sum(timed.times.data_seconds), max(0, memory))
+    return LoadedSteps(timed.seconds, sum(timed.data_seconds), max(0, memory))
 
 
 def train_whole(strategy: Strategy, batches: Iterator[Batch], plan: Plan) -> Trace:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parashot.data.manifest import MANIFEST, sha256
-from parashot.errors import DataError, DeviceError, ParashotError, one_line
+from parashot.errors import DataError, DeviceError, described
 from parashot.files import replacing_folder
 from parashot.hardware import inspect_hardware
 from parashot.knobs import flatten
@@ -104,10 +104,8 @@ def attempt(trial: Trial, write: Callable[[Files], object], fetch: Callable[[Any
     """Train, and hand the result folder to `write`; return why there is none, empty where there is one."""
     try:
         write(_trained(trial, fetch))
-    except (ParashotError, OSError) as error:
-        return one_line(error)
     except Exception as error:
-        return f"{type(error).__name__}: {one_line(error)}"
+        return described(error)
     return ""
 
 

@@ -80,14 +80,9 @@ def draw_split(packed: Path, split_name: SplitName, spec: EpisodeSpec, count: in
 
 def episode_accuracies(network: RelationNetwork, episodes: EpisodeSet) -> npt.NDArray[np.float64]:
     """Accuracy of each episode [e], where the network is; its mode is restored."""
-    return accuracy(episode_scores(network, episodes)).double().numpy()
-
-
-def episode_scores(network: RelationNetwork, episodes: EpisodeSet) -> torch.Tensor:
-    """Relation scores before the sigmoid [e, n · k_query, n], on the CPU; the network's mode is restored."""
-    if len(episodes) == 0:
-        return torch.zeros(0, episodes.spec.n_way * episodes.spec.k_query, episodes.spec.n_way)
-    return related(network, network.relate, episodes)
+    if len(episodes) == 0:  # of ranks that have no share
+        return np.zeros(0)
+    return accuracy(related(network, network.relate, episodes)).double().numpy()
 
 
 @torch.inference_mode()

@@ -64,32 +64,26 @@ def measure(
         network.test_size = changes.image_size or network.test_size
         network.compare_by(changes.grids or network.test_grids)
         episodes = replace(episodes, mirrored=changes.mirrored)
-    judged = judge_episodes(network, episodes)
-    return task_accuracy(judged, transductive_accuracies(network, episodes[:transductive]), spec)
+    _, task = judge_episodes(network, episodes, transductive)
+    return task
 
 
-def judge_episodes(network: RelationNetwork, episodes: EpisodeSet) -> torch.Tensor:
-    """Scores, cosines and the relation head's own scores [3, e, q, n] of episodes, in eval mode.
+def judge_episodes(
+    network: RelationNetwork, episodes: EpisodeSet, transductive: int = 0
+) -> tuple[torch.Tensor, TaskAccuracy]:
+    """Scores, cosines and the relation head's own scores [3, e, q, n] of episodes, and their accuracies.
 
-    Tells how far it is.
+    In eval mode; the first `transductive` episodes are measured that way, too. Of episodes there are 2 or
+    more, since an interval needs two; of transductive ones as well, or none. Tells how far it is.
     """
     spec = episodes.spec
     progress = Progress(
         f"{spec.n_way}-way {spec.k_shot}-shot on {episodes.split.name}", len(episodes), "episode"
     )
-    return related(network, network.judge, episodes, progress).movedim(1, 0)
-
-
-def task_accuracy(
-    judged: torch.Tensor, transductive: npt.NDArray[np.float64], spec: EpisodeSpec
-) -> TaskAccuracy:
-    """Sum up judgements [3, e, q, n] and the accuracies `transductive`.
-
-    Both are of 2 or more episodes, since an interval needs two; the latter may be of none.
-    """
+    judged = related(network, network.judge, episodes, progress).movedim(1, 0)
     ours, cosine, relation = (accuracy(each).double().numpy() for each in judged)
-    apart = mean_and_ci95(transductive) if len(transductive) else (0.0, 0.0)
-    return TaskAccuracy(
+    apart = transductive_accuracies(network, episodes[:transductive])
+    task = TaskAccuracy(
         spec.n_way,
         spec.k_shot,
         spec.k_query,
@@ -98,9 +92,10 @@ def task_accuracy(
         *mean_and_ci95(cosine),
         *mean_and_ci95(relation),
         *mean_and_ci95(ours - cosine),
-        len(transductive),
-        *apart,
+        len(apart),
+        *(mean_and_ci95(apart) if len(apart) else (0.0, 0.0)),
     )
+    return judged, task
 
 
 @torch.inference_mode()

@@ -304,8 +304,8 @@ def _check_new(task: OwnTask) -> None:
     kept = {id(each()) for each in earlier if each() is not None}
     if any(id(each) in kept for each in task.network().parameters()):
         raise TaskError(
-            f"{task.file}: network() returns the same weights at each call; make a new one in it, as every way "
-            "to train begins with one"
+            f"{task.file}: network() returns the same weights at each call; make a new one in it, as every "
+            "way to train begins with one"
         )
 
 

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from parashot.allocator import LARGEST_BLOCK_OF_FRUGAL, keep_freed_memory
-from parashot.data.augment import augment, augmentation_keys
+from parashot.data.augment import augment
 from parashot.data.episode_dataset import Backend, EpisodeDataset, Episodes, resident_batches
-from parashot.data.episodes import EpisodeSpec
+from parashot.data.episodes import AUGMENTATION, EpisodeSpec, episode_keys
 from parashot.data.loaders import step_loader, workers_of_rank
 from parashot.data.packed import PackedSplit, ResidentSplit
 from parashot.data.pixels import normalise, prepare
@@ -62,11 +62,6 @@ class RelationTask(Task):
     def items(self) -> int:
         """Episodes of the training."""
         return self.params.train.episodes
-
-    @property
-    def splits_channels(self) -> bool:
-        """A residual head compares whole maps beside the relation head: it has no channel split."""
-        return self.params.model.head == "relation"
 
     @property
     def averages_buffers(self) -> bool:
@@ -141,7 +136,7 @@ class RelationTask(Task):
             return prepare(support, size), prepare(query, size)
         n, k = support.shape[1:3]
         images = torch.cat((support.flatten(1, 2), query), dim=1)
-        keys = augmentation_keys(self.params.seed, "train", episodes)
+        keys = episode_keys(self.params.seed, "train", episodes, AUGMENTATION)
         varied = normalise(augment(images, keys, recipe, size))
         return varied[:, : n * k].unflatten(1, (n, k)), varied[:, n * k :]
 
@@ -176,7 +171,10 @@ class RelationTask(Task):
         Trick, 2014, section 5).
         """
         train = self.params.train
-        return train.learning_rate * rate_scale(train.lr_scaling, train.batchsz / train.lr_batchsz)
+        ratio = train.batchsz / train.lr_batchsz
+        return (
+            train.learning_rate * {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[train.lr_scaling]
+        )
 
     def learning_rates(self, steps: int) -> Callable[[int], float]:
         """Learning rate of each of `steps` steps.
@@ -207,19 +205,15 @@ class RelationTask(Task):
     def layer_cut(self) -> LayerCut:
         return LayerCut(("embedding", "relation"), _embed, _relate)
 
-    def cut_channels(self, network: nn.Module, cutter: Cutter) -> None:
-        cut_channels(cast("RelationNetwork", network), cutter)
+    def channel_cut(self) -> Callable[[RelationNetwork, Cutter], None] | None:
+        """A residual head compares whole maps beside the relation head: it has no channel split."""
+        return cut_channels if self.params.model.head == "relation" else None
 
 
 @torch.no_grad()
 def _perturb(network: nn.Module, share: float, generator: torch.Generator) -> None:
     for each in network.parameters():
         each.mul_(1 + share * torch.randn(each.shape, generator=generator))
-
-
-def rate_scale(scaling: str, ratio: float) -> float:
-    """Factor of the learning rate for a batch `ratio` times as large: none | linear | sqrt."""
-    return {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[scaling]
 
 
 def _embed(network: nn.Module, data: tuple[Tensor, Tensor]) -> Tensor:

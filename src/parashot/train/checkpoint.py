@@ -32,7 +32,7 @@ from parashot.train.loop import Trace
 
 log = logging.getLogger(__name__)
 
-FORMAT = 2
+FORMAT = 3
 _CONTENT = {"format", "network", "moments", "counts", "progress"}
 _KEPT = 2
 """Files of a training: the last, and the one before it, should the last turn out damaged."""

@@ -20,27 +20,23 @@ log = logging.getLogger(__name__)
 
 
 @dataclass
-class StepTimes:
-    """Wall time of each step and, within it, of waiting for the batch; validations are in neither."""
+class Trace:
+    """Times of each step on this rank, its loss and its accuracy (the task's metric) over all ranks.
+
+    step_seconds: wall time of a step, validations left out. data_seconds: of it, of waiting for the batch.
+    nonfinite: steps, counted from 1, that met NaN or infinity and were left out.
+    """
 
     step_seconds: list[float] = field(default_factory=list)
     data_seconds: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    accuracies: list[float] = field(default_factory=list)
+    nonfinite: list[int] = field(default_factory=list)
 
     @property
     def seconds(self) -> float:
         """All steps together."""
         return sum(self.step_seconds)
-
-
-@dataclass
-class Trace:
-    """Times, loss and accuracy (the task's metric) of each step over all ranks."""
-
-    times: StepTimes = field(default_factory=StepTimes)
-    losses: list[float] = field(default_factory=list)
-    accuracies: list[float] = field(default_factory=list)
-    nonfinite: list[int] = field(default_factory=list)
-    """Steps, counted from 1, that met NaN or infinity and were left out."""
 
 
 def train_steps(
@@ -75,8 +71,8 @@ def train_steps(
         if pausing:
             synchronise(strategy.context)
         after = time.perf_counter()
-        trace.times.data_seconds.append(arrived - before)
-        trace.times.step_seconds.append(after - before)
+        trace.data_seconds.append(arrived - before)
+        trace.step_seconds.append(after - before)
         if pausing:
             broken = _collect(trace, pending, plan, strategy.context)
             pending = []

@@ -6,7 +6,7 @@ result.json  history.csv  val_episodes.csv  model.safetensors  metrics.json  rec
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict
 
 import numpy as np
 import numpy.typing as npt
@@ -28,30 +28,23 @@ _FOLLOWED = ("loss", "train_accuracy", "step_seconds", "val_accuracy")
 def history_rows(
     trace: Trace, plan: Plan, validations: Mapping[int, tuple[float, float]]
 ) -> list[HistoryRow]:
-    """One row per step; `validations` maps steps done to accuracy and half width of its interval."""
-    seconds = np.cumsum(trace.times.step_seconds).tolist()
-    unmeasured = (None, None)
+    """One row per step whose loss is known.
+
+    `validations` maps steps done to accuracy and half width of its interval.
+    """
+    seconds, unmeasured = np.cumsum(trace.step_seconds).tolist(), (None, None)
+    steps = zip(seconds, trace.step_seconds, trace.data_seconds, trace.losses, trace.accuracies, strict=False)
     return [
-        HistoryRow(
-            done,
-            min(done * plan.batchsz, plan.items),
-            seconds[done - 1],
-            trace.times.step_seconds[done - 1],
-            trace.times.data_seconds[done - 1],
-            loss,
-            trace.accuracies[done - 1],
-            *validations.get(done, unmeasured),
-        )
-        for done, loss in enumerate(trace.losses, start=1)
+        HistoryRow(done, min(done * plan.batchsz, plan.items), *step, *validations.get(done, unmeasured))
+        for done, step in enumerate(steps, start=1)
     ]
 
 
 def result_metrics(result: TrainResult) -> dict[str, float]:
     """Every number of a training, by the name of its field, and its rate."""
-    values = {each.name: getattr(result, each.name) for each in fields(result)}
     numbers = {
         name: float(value)
-        for name, value in values.items()
+        for name, value in asdict(result).items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
     if result.seconds:

@@ -204,7 +204,7 @@ class _Training:
             100 * self._train_accuracy(trace),
             100 * accuracy,
             100 * ci95,
-            span(trace.times.seconds / done * (self.plan.steps - done)),
+            span(trace.seconds / done * (self.plan.steps - done)),
             extra={"passing": done < self.plan.steps},
         )
         now = time.monotonic()
@@ -221,7 +221,7 @@ class _Training:
         return training_run(self.job, self.uuid, self.start_ms, history, result, self._how())
 
     def _result(self, trace: Trace, memory: tuple[int, ...]) -> TrainResult:
-        placement, times = self.context.placement, trace.times
+        placement = self.context.placement
         accuracy, ci95 = mean_and_ci95(self.val_accuracies)
         return TrainResult(
             strategy=self.job.strategy,
@@ -233,11 +233,11 @@ class _Training:
             threads_per_replica=placement.threads_per_replica,
             batchsz=self.plan.batchsz,
             batch_per=self.job.batch_per,
-            steps=len(times.step_seconds),
+            steps=len(trace.step_seconds),
             items=self.plan.items,
-            seconds=None if self.progress.resumed else times.seconds,
-            seconds_per_step=float(np.median(times.step_seconds)),
-            data_share=sum(times.data_seconds) / times.seconds,
+            seconds=None if self.progress.resumed else trace.seconds,
+            seconds_per_step=float(np.median(trace.step_seconds)),
+            data_share=sum(trace.data_seconds) / trace.seconds,
             val_accuracy=accuracy,
             val_accuracy_ci95=ci95,
             val_episodes=len(self.val_accuracies),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from parashot.data.archives import files_in, unpacked
 from parashot.data.manifest import sha256
-from parashot.data.raw import ImageStream, Progress, RawManifest, write_raw
+from parashot.data.raw import ImageStream, RawManifest, write_raw
 from parashot.data.sources.folder import folder
 from parashot.data.sources.miniimagenet import miniimagenet
 from parashot.data.sources.mirrors import MIRRORS, download_from
@@ -16,9 +16,7 @@ from parashot.errors import DataError
 from parashot.params import DataParams
 
 
-def download(
-    params: DataParams, seed: int, root: Path, cache: Path, out: Path, progress: Progress
-) -> RawManifest:
+def download(params: DataParams, seed: int, root: Path, cache: Path, out: Path) -> RawManifest:
     """Write the raw store `out` from the source that `params` name.
 
     A relative `params.archive` is taken from `root`; `cache` keeps downloads that broke off, and what is
@@ -26,7 +24,7 @@ def download(
     """
 
     def write(stream: ImageStream) -> RawManifest:
-        return write_raw(out, stream, params.source, params.on_bad_image, progress)
+        return write_raw(out, stream, params.source, params.on_bad_image)
 
     def write_copy(path: Path) -> RawManifest:
         read = miniimagenet if params.source == "miniimagenet" else folder
@@ -45,7 +43,7 @@ def download(
         raise DataError(
             "data.archive: null, but data.source is folder; give the folder that holds a folder per class"
         )
-    return download_from(MIRRORS, cache, write_copy, progress)
+    return download_from(MIRRORS, cache, write_copy)
 
 
 def fingerprint(params: DataParams, root: Path) -> dict[str, object]:

@@ -7,15 +7,17 @@ their contents tell whether a mirror has served.
 from __future__ import annotations
 
 import hashlib
+import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from parashot.data.fetch import fetch
-from parashot.data.raw import Progress, RawManifest
+from parashot.data.raw import RawManifest
 from parashot.errors import DataError
-from parashot.progress import passing
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,7 @@ BY_HAND = (
 """Copies that need a browser: torchmeta's tar and Meta-Baseline's pickles."""
 
 
-def download_from(
-    mirrors: Mirrors, cache: Path, write: Callable[[Path], RawManifest], progress: Progress
-) -> RawManifest:
+def download_from(mirrors: Mirrors, cache: Path, write: Callable[[Path], RawManifest]) -> RawManifest:
     """Fetch from the first mirror that works and hand its folder to `write`, which checks the contents.
 
     Broken downloads stay under `cache` for the next run; whole ones are removed, used or useless.
@@ -67,22 +67,22 @@ def download_from(
         place = cache / host
         try:
             for remote in files:
-                _fetch_checked(remote, place / remote.name, progress)
+                _fetch_checked(remote, place / remote.name)
             return _written(place, write)
         except DataError as error:
             failures.append(f"mirror {host}: {error}")
-            progress(failures[-1])
+            log.info(failures[-1])
     raise DataError(
         f"miniImageNet could not be downloaded ({' | '.join(failures)}); download it in a browser, for "
         f"example from {' or '.join(BY_HAND)}, and set data.archive to the file"
     )
 
 
-def _fetch_checked(remote: RemoteFile, path: Path, progress: Progress) -> None:
+def _fetch_checked(remote: RemoteFile, path: Path) -> None:
     if path.exists():
         return
-    progress(f"downloading {remote.url}")
-    fetch(remote.url, path, lambda text: passing("%s: %s", remote.name, text))
+    log.info("downloading %s", remote.url)
+    fetch(remote.url, path)
     if remote.md5 is not None:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

@@ -22,7 +22,7 @@ from parashot.questions.accuracy.records import EvaluateResult, Evaluation
 from parashot.questions.runs import Setting, Stage
 from parashot.records import Provenance, read_result
 from parashot.tasks.evaluation import EpisodeSet, draw_split
-from parashot.tasks.few_shot import judge_episodes, task_accuracy, transductive_accuracies
+from parashot.tasks.few_shot import judge_episodes
 from parashot.train.outcome import MODEL
 from parashot.train.records import EpisodeAccuracy, TaskAccuracy, TrainResult
 
@@ -65,9 +65,7 @@ def _measure(
     network: RelationNetwork, episodes: EpisodeSet, chosen: str, transductive: int
 ) -> tuple[torch.Tensor, TaskAccuracy]:
     """Scores [e, q, n] of episodes, and their accuracy."""
-    judged = judge_episodes(network, episodes)
-    apart = transductive_accuracies(network, episodes[:transductive])
-    task = task_accuracy(judged, apart, episodes.spec)
+    judged, task = judge_episodes(network, episodes, transductive)
     log.info(
         "evaluate: %s on test, %d-shot %.2f ± %.2f%%, its cosine %.2f%%, %d episodes",
         chosen,

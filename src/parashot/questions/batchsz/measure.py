@@ -127,7 +127,7 @@ def _train(context: Context, task: RelationTask, limit: float | None) -> Batchsz
     plan = strategy.plan(study.episodes, size, context)
 
     def within_limit(done: int, trace: Trace) -> bool:
-        over = limit is not None and trace.times.seconds > limit and done < plan.steps
+        over = limit is not None and trace.seconds > limit and done < plan.steps
         return not from_all_ranks(over, context)[0]
 
     check_every = max(1, 2 * study.baseline // size)  # after as many episodes for every size
@@ -142,7 +142,7 @@ def _train(context: Context, task: RelationTask, limit: float | None) -> Batchsz
     episodes = min(len(trace.losses) * size, study.episodes)
     strategy.synchronise_buffers()
     accuracy, ci95 = mean_and_ci95(task.validate(strategy.whole_network(), context, last=True))
-    stopped, seconds = len(trace.losses) < plan.steps, trace.times.seconds
+    stopped, seconds = len(trace.losses) < plan.steps, trace.seconds
     if context.is_main:
         said = "stopped" if stopped else "done"
         log.info("batchsz %d: %s after %.1f s and %d episodes", size, said, seconds, episodes)
