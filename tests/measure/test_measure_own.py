@@ -15,8 +15,10 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import torch
 from own_file import advised, blocks, way, write_own
 from small_tasks import alone
+from torch.utils.data import Dataset
 
 from parashot.allocator import why_nothing_is_kept
 from parashot.errors import DeviceError, TaskError
@@ -26,7 +28,7 @@ from parashot.parallel.launch import launch
 from parashot.params import ParallelParams
 from parashot.questions.own.candidates import candidates, combined, refined, refinements, renamed
 from parashot.questions.own.checks import Checked
-from parashot.questions.own.closer import measure_sizes, parts_rank
+from parashot.questions.own.closer import measure_sizes, parts_rank, start_seconds
 from parashot.questions.own.measure import (
     Measurement,
     OwnTrainings,
@@ -41,6 +43,7 @@ from parashot.questions.ways.measure import time_ways
 from parashot.questions.ways.records import WayBlock
 from parashot.records import read_rows
 from parashot.report.own import write_own_report
+from parashot.task import Batch
 from parashot.tasks.own import OwnTask, own_task
 
 
@@ -156,6 +159,21 @@ def test_a_step_has_its_parts_and_a_batch_grows_as_far_as_there_are_samples(
     assert all(each.seconds_per_step > 0 and each.memory_bytes > 2**20 for each in sizes)
     late = measure_sizes(trainings, three, 10, alone().placement, time.monotonic(), sizes.append)
     assert len(sizes) == 2 and "no time" in late
+
+
+class SlowToStart(Dataset[Batch]):
+    """Its first item in a process takes half a second."""
+
+    started = False
+
+    def __getitem__(self, index: int) -> Batch:
+        time.sleep(0 if self.started else 0.5)
+        self.started = True
+        return Batch(torch.zeros(1), 1)
+
+
+def test_the_start_of_workers_is_what_a_second_pass_is_spared() -> None:
+    assert start_seconds(SlowToStart(), 2) > 0.4
 
 
 def test_a_default_that_cannot_train_this_network_is_one_line(

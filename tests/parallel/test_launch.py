@@ -22,6 +22,7 @@ from parashot.parallel.context import (
     Rendezvous,
     choose_interface,
     control_group,
+    cpu_replicas,
     loopback,
     resolve_placement,
 )
@@ -133,6 +134,8 @@ def test_replicas_share_the_cores_evenly(monkeypatch: pytest.MonkeyPatch) -> Non
     assert placement.replicas == 2
     assert placement.threads_per_replica == max(1, placement.cores // 2)
     assert placement.on_all_cores().threads_per_replica == placement.cores
+    found = {cores: cpu_replicas(cores) for cores in (1, 2, 3, 5, 6, 7, 10, 16)}
+    assert found == {1: 1, 2: 2, 3: 3, 5: 4, 6: 3, 7: 3, 10: 2, 16: 4}  # few cores are left over
     four = Placement("cpu", 4, 2, 8)
     assert four.for_batch(3) == Placement("cpu", 3, 2, 8)  # a step of few items uses few
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR"):

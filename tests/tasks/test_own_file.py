@@ -122,6 +122,11 @@ WRONG = {
         "rows = Rows(); rows.file = open(__file__); return rows",
         r"dataset\(\)\.file: TextIOWrapper cannot be sent to a worker",
     ),
+    "kept": (
+        "def network():\n    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)).double()",
+        "kept = nn.Linear(4, 3).double()\n\n\ndef network():\n    return kept",
+        r"network\(\) returns the same weights at each call",
+    ),
     "batch": (
         "def dataset():",
         "def collate(samples):\n    return {'rows': samples, 'way': lambda x: x}\n\n\ndef dataset():",
