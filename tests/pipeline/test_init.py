@@ -49,10 +49,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def project(folder: Path) -> Checkout:
     """The same as a git and DVC repository."""
-    (folder / "params.yaml").write_text("{}")
     checkout = new_repository(folder)
     checkout.run("dvc", "init", "--quiet")
-    (folder / "params.yaml").unlink()
     return checkout
 
 
@@ -85,7 +83,7 @@ def test_a_project_without_any_files_of_dvc(project: Checkout, capsys: pytest.Ca
     assert {Path(each["path"]) for each in lock["outs"]} == {
         each.relative_to(project.root) for each in (project.root / "parashot-report").iterdir()
     }
-    project.turn("measure.budget=20")
+    project.turn({"measure.budget": 20})
     assert json.loads(project.run("dvc", "status", "--json").stdout)["measure"]
 
 
@@ -178,7 +176,7 @@ def test_dvc_measures(project: Checkout) -> None:
     """Over an older report; then all is up to date, and the advice can be applied."""
     assert main(["init", "own_train.py"]) == 0
     write_report(project.root, inspect_hardware())
-    project.turn("measure.budget=1")
+    project.turn({"measure.budget": 1})
     project.commit()
     assert stages_run(project.run("dvc", "repro", "measure").stdout) == {"measure"}
     assert "up to date" in project.run("dvc", "status").stdout

@@ -19,20 +19,21 @@ import pytest
 import yaml
 from checkouts import Checkout, copied, shell_environment
 
+from parashot.parsing import Value
 from parashot.records import read_result
 from parashot.train.records import TrainResult
 
-SETTINGS = (
-    "train.episodes=1200",  # some seconds of training
-    "train.validate_every=100",
-    "train.checkpoint_every=10",
-    "loader.workers=2",
-    "tracking.live_seconds=1",
+SETTINGS: dict[str, Value] = {
+    "train.episodes": 1200,  # some seconds of training
+    "train.validate_every": 100,
+    "train.checkpoint_every": 10,
+    "loader.workers": 2,
+    "tracking.live_seconds": 1,
     # what is measured may be chosen another way the next time
-    "model.pairing=split",
-    "train.precision=fp32",
-    "train.compile=none",
-)
+    "model.pairing": "split",
+    "train.precision": "fp32",
+    "train.compile": "none",
+}
 TRAININGS = ("train-serial", "train-ddp")
 PATIENCE_SECONDS = 300
 
@@ -197,7 +198,7 @@ def test_killed_trainings_go_on(
     studied: Checkout, tmp_path: Path, record_property: Callable[[str, int], None]
 ) -> None:
     calm = copied(studied, tmp_path / "calm")
-    calm.turn(*SETTINGS)
+    calm.turn(SETTINGS)
     calm.run("dvc", "repro", *TRAININGS)
     checkout, chance, killed, resumed = copied(calm, tmp_path / "killed"), random.Random(0), 0, 0
     forget_trainings(checkout)
