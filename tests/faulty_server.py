@@ -6,7 +6,8 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from http.server import HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +47,14 @@ class Faulty:
         return [b"<html>Welcome to the network of this hotel</html>"]
 
 
+def serving(app: Any) -> AbstractContextManager[str]:
+    """A server of the WSGI application `app`, as `running` has it."""
+    return running(make_server("127.0.0.1", 0, app, threaded=True))
+
+
 @contextmanager
-def serving(app: Any) -> Iterator[str]:
-    """Yield the address of a server of `app` that listens while the block lasts."""
-    server = make_server("127.0.0.1", 0, app, threaded=True)
+def running(server: HTTPServer) -> Iterator[str]:
+    """Yield the address of a server that listens while the block lasts."""
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

@@ -75,15 +75,20 @@ SETTINGS: dict[str, Value] = {
 }
 
 
-def tiny_params(settings: dict[str, Value] | None = None) -> Params:
-    """The project's params with `SETTINGS` and `settings` applied."""
-    return parse(Params, tiny_tree(settings))
+def tiny_params(settings: dict[str, Value] | None = None, **turned: Value) -> Params:
+    """The project's params with `SETTINGS`, `settings` and `turned`, where `train__x` is `train.x`."""
+    return parse(Params, tiny_tree({**(settings or {}), **dotted(turned)}))
 
 
 def tiny_tree(settings: dict[str, Value] | None = None) -> dict[str, Any]:
     """The same as plain data, as params.yaml holds it."""
     tree = yaml.safe_load((Path(__file__).parents[1] / "params.yaml").read_text(encoding="utf-8"))
     return apply(tree, {**SETTINGS, **(settings or {})})
+
+
+def dotted(turned: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments as knobs: `train__x` is `train.x`."""
+    return {name.replace("__", "."): value for name, value in turned.items()}
 
 
 def pack_tiny(folder: Path) -> Path:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from hosts import serving
+from faulty_server import running
 
 from parashot.data import fetch as fetch_module
 from parashot.data.fetch import fetch
@@ -61,21 +61,14 @@ class _Host(BaseHTTPRequestHandler):
         rest = data[start:]
         self._answer(rest[:at_most], "Content-Length", str(len(rest)), 206 if start else 200)
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(fetch_module, "PAUSE_SECONDS", 0.0)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     _Host.asked.clear()
-    with serving(_Host) as address:
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), _Host)) as address:
         yield address
-
-
-def _quiet(_: str) -> None:
-    pass
 
 
 @pytest.mark.parametrize(("name", "last"), [("good", "3 of 3 MiB"), ("chunked", "3 MiB")])
@@ -88,7 +81,7 @@ def test_whole_files_arrive(tmp_path: Path, host: str, name: str, last: str) -> 
 
 
 def test_a_cut_connection_goes_on_where_it_broke(tmp_path: Path, host: str) -> None:
-    fetch(f"{host}/cut", tmp_path / "x", _quiet)
+    fetch(f"{host}/cut", tmp_path / "x", print)
     assert (tmp_path / "x").read_bytes() == DATA
     third = len(DATA) // 3
     assert [wanted for _, wanted in _Host.asked[:3]] == [None, f"bytes={third}-", f"bytes={2 * third}-"]
@@ -101,7 +94,7 @@ def test_a_cut_connection_goes_on_where_it_broke(tmp_path: Path, host: str) -> N
 )
 def test_a_later_run_goes_on(tmp_path: Path, host: str, part: bytes, name: str) -> None:
     (tmp_path / "x.part").write_bytes(part)
-    fetch(f"{host}/{name}", tmp_path / "x", _quiet)
+    fetch(f"{host}/{name}", tmp_path / "x", print)
     assert (tmp_path / "x").read_bytes() == DATA
     assert _Host.asked[0] == (f"/{name}", f"bytes={len(part)}-")
 
@@ -109,7 +102,7 @@ def test_a_later_run_goes_on(tmp_path: Path, host: str, part: bytes, name: str) 
 @pytest.mark.parametrize("name", ["dead", "brokenchunks"])
 def test_a_host_that_breaks_off_for_ever(tmp_path: Path, host: str, name: str) -> None:
     with pytest.raises(DataError, match="broke 5 times, 0 MiB arrived; run again"):
-        fetch(f"{host}/{name}", tmp_path / "x", _quiet)
+        fetch(f"{host}/{name}", tmp_path / "x", print)
     assert not (tmp_path / "x").exists()
 
 
@@ -128,7 +121,7 @@ def test_what_is_refused_leaves_nothing_to_go_on_from(
 ) -> None:
     monkeypatch.setattr(fetch_module, "MAX_BYTES", len(DATA) // 2)
     with pytest.raises(DataError, match=message):
-        fetch(url.format(host), tmp_path / "x", _quiet)
+        fetch(url.format(host), tmp_path / "x", print)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -136,7 +129,7 @@ MANIFEST = RawManifest("miniimagenet", "as found", 84, {}, None, {})
 
 
 def _download(mirrors: Mirrors, cache: Path) -> RawManifest:
-    return download_from(mirrors, cache, lambda _: MANIFEST, _quiet)
+    return download_from(mirrors, cache, lambda _: MANIFEST, print)
 
 
 def test_a_wrong_md5_is_not_accepted(tmp_path: Path, host: str) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 from tiny_data import SETTINGS
@@ -53,6 +56,11 @@ class Checkout:
 
     def read(self, name: str) -> str:
         return (self.root / name).read_text(encoding="utf-8")
+
+    def query(self, sql: str) -> list[Any]:
+        """Rows out of MLflow's store."""
+        with closing(sqlite3.connect(self.root / "mlflow.db")) as database:
+            return database.execute(sql).fetchall()
 
     def turn(self, settings: dict[str, Value]) -> None:
         """Set knobs in params.yaml."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,9 +12,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import numpy as np
 import pytest
-from tiny_data import SEED, tiny_tree
+from tiny_data import SEED, dotted, tiny_tree
 
 from parashot.cli import main
 from parashot.errors import DataError, DeviceError, ParamsError, UsageError
@@ -23,7 +27,7 @@ from parashot.sweep import trial
 from parashot.sweep.cluster import Nodes, connected
 from parashot.sweep.grid import Point, grid
 from parashot.sweep.run import Outcome, sweep
-from parashot.sweep.trial import Trial, attempt, write_files
+from parashot.sweep.trial import Bytes, Trial, attempt, own_cores, receive, send, write_files
 from parashot.tasks.relation import RelationTask
 from parashot.train.job import Job, episode_job
 from parashot.train.records import TrainResult
@@ -57,7 +61,7 @@ def this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Nodes]
 
 
 def points(**choices: list[Value]) -> list[Point]:
-    return grid(TREE, {key.replace("__", "."): values for key, values in choices.items()})
+    return grid(TREE, dotted(choices))
 
 
 @pytest.fixture
@@ -170,6 +174,57 @@ def test_what_cannot_run_is_said_before_anything_starts(
         run(grid(TREE, choices), strategy)
     assert message in str(raised.value)
     assert this_process == []
+
+
+# --- what a node has of its own: the data, and cores --------------------------------------------------
+
+
+def nothing(shared: Any) -> Bytes:
+    raise AssertionError("fetched")
+
+
+def test_elsewhere_the_files_are_written_once(tiny_packed: Path, tmp_path: Path) -> None:
+    away = Path(shutil.copytree(tiny_packed, tmp_path / "away"))
+    sent = send(away, np.copy)
+    (away / "manifest.json").write_text("{}")  # changed since
+    here = receive(sent, tmp_path, lambda shared: shared)
+    for file in tiny_packed.iterdir():
+        assert (here / file.name).read_bytes() == file.read_bytes()
+    assert receive(sent, tmp_path, nothing) == here
+
+
+def test_one_machine_needs_no_delivery(tiny_packed: Path, tmp_path: Path) -> None:
+    away = Path(shutil.copytree(tiny_packed, tmp_path / "away"))
+    delivery = send(away, None)
+    assert delivery.files == {}
+    shutil.rmtree(away)
+    with pytest.raises(DataError, match="gone or changed since the sweep began"):
+        receive(delivery, tmp_path, nothing)
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, cores: set[int]) -> Callable[[], set[int]]:
+    """A machine of these cores; returns what this process may use of them."""
+    mine = set(cores)
+
+    def keep(pid: int, chosen: list[int]) -> None:
+        mine.clear()
+        mine.update(chosen)
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(mine))
+    monkeypatch.setattr(os, "sched_setaffinity", keep)
+    return lambda: set(mine)
+
+
+def test_runs_at_the_same_time_have_different_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = pretend(monkeypatch, {0, 1, 2})
+    with own_cores(tmp_path, 2):
+        assert mine() == {0, 1}
+        pretend(monkeypatch, {0, 1, 2})  # another process
+        with own_cores(tmp_path, 1):
+            assert os.sched_getaffinity(0) == {2}
+        with own_cores(tmp_path, 2):  # too few are free
+            assert os.sched_getaffinity(0) == {0, 2}
+        assert os.sched_getaffinity(0) == {0, 1, 2}
 
 
 # --- Ray that is missing ------------------------------------------------------------------------------
