@@ -34,6 +34,8 @@ from parashot.train.records import TrainResult
 from parashot.train.run import train
 
 pytestmark = pytest.mark.usefixtures("one_core")
+Shown = pytest.CaptureFixture[str]
+Run = Callable[..., list[Outcome]]
 TREE = tiny_tree({"train.episodes": 4, "train.val_episodes": 2, "evaluate.val_episodes": 4})
 
 
@@ -65,7 +67,7 @@ def points(**choices: list[Value]) -> list[Point]:
 
 
 @pytest.fixture
-def run(tiny_packed: Path, tmp_path: Path, this_process: list[Nodes]) -> Callable[..., list[Outcome]]:
+def run(tiny_packed: Path, tmp_path: Path, this_process: list[Nodes]) -> Run:
     def run(points: list[Point], strategy: str = "serial") -> list[Outcome]:
         return sweep(points, strategy, SEED, tiny_packed, tmp_path / "out", Nodes(), lambda line: None)
 
@@ -76,9 +78,7 @@ def states(outcomes: list[Outcome]) -> list[str]:
     return [each.status for each in outcomes]
 
 
-def test_every_point_has_the_folder_of_its_training(
-    run: Callable[..., list[Outcome]], tiny_packed: Path, tmp_path: Path
-) -> None:
+def test_every_point_has_the_folder_of_its_training(run: Run, tiny_packed: Path, tmp_path: Path) -> None:
     outcomes = run(points(seed=[0, 1], train__batchsz=[2]))
     assert states(outcomes) == ["done", "done"]
     assert [each.point.settings["seed"] for each in outcomes] == [0, 1]
@@ -98,7 +98,7 @@ def test_every_point_has_the_folder_of_its_training(
         assert (outcomes[1].folder / name).read_bytes() == (alone / name).read_bytes()
 
 
-def test_a_sweep_goes_on_where_it_was(run: Callable[..., list[Outcome]], this_process: list[Nodes]) -> None:
+def test_a_sweep_goes_on_where_it_was(run: Run, this_process: list[Nodes]) -> None:
     (first,) = run(points(seed=[1]))
     before = (first.folder / "records.jsonl").read_bytes()
     outcomes = run(points(seed=[0, 1]))
@@ -112,9 +112,7 @@ def test_a_sweep_goes_on_where_it_was(run: Callable[..., list[Outcome]], this_pr
     assert states(run(points(seed=[1]))) == ["done"]
 
 
-def test_what_a_run_depends_on_makes_another(
-    run: Callable[..., list[Outcome]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_run_depends_on_makes_another(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert states(run(points(seed=[0]))) == ["done"]
     assert states(run(points(train__batchsz=[2]))) == ["done"]
     assert states(run(points(seed=[0], parallel__dp__enabled=[False]), "dp")) == ["done"]
@@ -123,9 +121,7 @@ def test_what_a_run_depends_on_makes_another(
     assert states(run(points(seed=[0]))) == ["done"]
 
 
-def test_a_run_that_fails_harms_no_other(
-    run: Callable[..., list[Outcome]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_fails_harms_no_other(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     faults: dict[int, Exception | TrainResult] = {
         1: DataError("a bad\nimage"),
         2: ZeroDivisionError("by 0"),
@@ -164,7 +160,7 @@ def failing(faults: dict[int, Exception | TrainResult], monkeypatch: pytest.Monk
     ],
 )
 def test_what_cannot_run_is_said_before_anything_starts(
-    run: Callable[..., list[Outcome]],
+    run: Run,
     this_process: list[Nodes],
     choices: dict[str, list[Value]],
     strategy: str,
@@ -262,7 +258,7 @@ def checkout(
     return tmp_path
 
 
-def test_the_command(checkout: Path, capsys: pytest.CaptureFixture[str], this_process: list[Nodes]) -> None:
+def test_the_command(checkout: Path, capsys: Shown, this_process: list[Nodes]) -> None:
     assert main(["sweep", "-S", "seed=0,1", "-S", "train.batchsz=2", "--cpus-per-run", "2"]) == 0
     printed = capsys.readouterr()
     header, *rows = printed.out.splitlines()
@@ -288,7 +284,7 @@ def test_what_tune_has_measured_decides_auto(checkout: Path) -> None:
 
 
 def test_a_failed_run_is_the_commands_failure(
-    checkout: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    checkout: Path, capsys: Shown, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing({1: DataError("a bad image")}, monkeypatch)
     assert main(["sweep", "-S", "seed=0,1"]) == 1
@@ -297,9 +293,7 @@ def test_a_failed_run_is_the_commands_failure(
     assert printed.err.splitlines()[-1] == "error: 1 of 2 runs failed; the same command tries them again"
 
 
-def test_what_the_user_can_mend_is_one_line(
-    checkout: Path, capsys: pytest.CaptureFixture[str], this_process: list[Nodes]
-) -> None:
+def test_what_the_user_can_mend_is_one_line(checkout: Path, capsys: Shown, this_process: list[Nodes]) -> None:
     (checkout / "data/packed").unlink()
     wrong = (("--recipe none", "recipe 'none' is unknown", 2), ("--out elsewhere", "data/packed", 1))
     for words, line, status in wrong:
