@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from parashot.parallel.strategy import Strategy
 from parashot.parsing import Value
 from parashot.task import Batch, Plan, Task
 from parashot.tasks.relation import RelationTask
+from parashot.train.loop import train_steps
 
 TOLERANCE, RATE = 1e-10, 1e-3
 NOWHERE = Path("no packed data")
@@ -131,8 +133,22 @@ def episode_batch(strategy: Strategy, count: int, kind: str = "float64") -> Batc
     return Batch((support, query, torch.tensor(reads)), count, plan.weight(0))
 
 
-def assert_equal(found: State, expected: State) -> None:
-    """States after steps whose gradients differ by 1e-10 at most."""
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=0, atol=TOLERANCE * RATE)
+def train_all(strategy: Strategy, items: int, *, alike: bool = False) -> tuple[State, list[float]]:
+    """State and losses of a training on so many items; `alike`: every step has the first one's batch."""
+    plan = strategy.plan(items, strategy.task.batchsz, strategy.context)
+    batches = strategy.task.batches(plan, strategy.context)
+    trace = train_steps(
+        strategy,
+        repeat(next(batches), plan.steps) if alike else batches,
+        plan,
+        pauses=lambda done: False,
+        on_pause=lambda done, trace: True,
+    )
+    state = strategy.state_dict()
+    strategy.close()
+    return state, trace.losses
+
+
+def assert_equal(found: State, expected: State, atol: float = TOLERANCE * RATE) -> None:
+    """States after steps by gradient descent whose gradients differ by 1e-10 at most."""
+    torch.testing.assert_close(dict(found), dict(expected), rtol=0, atol=atol)

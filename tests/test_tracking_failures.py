@@ -9,7 +9,6 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from running import running
 from tracked import Checkout, a_run, refusing_address
 from werkzeug.serving import make_server
 
@@ -180,18 +180,9 @@ class Faulty:
         return [b"<html>Welcome to the network of this hotel</html>"]
 
 
-@contextmanager
-def serving(app: Any) -> Iterator[str]:
-    """Yield the address of a server of `app` that listens while the block lasts."""
-    server = make_server("127.0.0.1", 0, app, threaded=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+def serving(app: Any) -> AbstractContextManager[str]:
+    """A server of the WSGI application `app`, as `running` has it."""
+    return running(make_server("127.0.0.1", 0, app, threaded=True))
 
 
 @pytest.fixture(scope="module")

@@ -75,9 +75,9 @@ SETTINGS: dict[str, Value] = {
 }
 
 
-def tiny_params(settings: dict[str, Value] | None = None) -> Params:
-    """The project's params with `SETTINGS` and `settings` applied."""
-    return parse(Params, tiny_tree(settings))
+def tiny_params(settings: dict[str, Value] | None = None, **turned: Value) -> Params:
+    """The project's params with `SETTINGS`, `settings` and `turned`, where `train__x` is `train.x`."""
+    return parse(Params, tiny_tree({**(settings or {}), **dotted(turned)}))
 
 
 def tiny_tree(settings: dict[str, Value] | None = None) -> dict[str, Any]:
@@ -89,6 +89,11 @@ def project_tree(settings: Mapping[str, Value]) -> dict[str, Any]:
     """The project's params.yaml as plain data with `settings` applied."""
     tree = yaml.safe_load((Path(__file__).parents[1] / "params.yaml").read_text(encoding="utf-8"))
     return apply(tree, settings)
+
+
+def dotted(turned: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments as knobs: `train__x` is `train.x`."""
+    return {name.replace("__", "."): value for name, value in turned.items()}
 
 
 def pack_colours(folder: Path, classes: Mapping[str, Sequence[str]], size: int) -> Path:

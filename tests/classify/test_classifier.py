@@ -85,13 +85,10 @@ def test_the_order_of_classes_and_pictures_is_kept(network: RelationNetwork) -> 
     assert (forward.classes, backward.classes) == (("a", "b", "c"), ("c", "b", "a"))
     np.testing.assert_allclose(forward.scores(pictures), backward.scores(pictures)[:, ::-1], atol=1e-6)
     np.testing.assert_allclose(forward.scores(pictures), forward.scores(pictures[::-1])[::-1], atol=1e-6)
+    assert forward.scores([]).shape == (0, 3)
 
 
 @pytest.mark.parametrize("shots", [{}, {"a": squares(1)}, {"a": squares(1), "b": []}])
 def test_too_little_to_choose_from(network: RelationNetwork, shots: dict[str, list[np.ndarray]]) -> None:
     with pytest.raises(DataError):
         Classifier(network, shots, "cpu")
-
-
-def test_no_pictures_have_no_scores(network: RelationNetwork) -> None:
-    assert Classifier(network, {"a": squares(1), "b": squares(1, 3)}, "cpu").scores([]).shape == (0, 2)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from hosts import serving
+from running import running
 
 from parashot.data import fetch as fetch_module
 from parashot.data.fetch import fetch
@@ -62,28 +61,23 @@ class _Host(BaseHTTPRequestHandler):
         rest = data[start:]
         self._answer(rest[:at_most], "Content-Length", str(len(rest)), 206 if start else 200)
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(fetch_module, "PAUSE_SECONDS", 0.0)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     _Host.asked.clear()
-    with serving(_Host) as address:
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), _Host)) as address:
         yield address
 
 
 @pytest.mark.parametrize(("name", "last"), [("good", "3 of 3 MiB"), ("chunked", "3 MiB")])
-def test_whole_files_arrive(
-    tmp_path: Path, host: str, caplog: pytest.LogCaptureFixture, name: str, last: str
-) -> None:
-    caplog.set_level(logging.INFO)
-    fetch(f"{host}/{name}", tmp_path / "cache" / "x")
+def test_whole_files_arrive(tmp_path: Path, host: str, name: str, last: str) -> None:
+    told: list[str] = []
+    fetch(f"{host}/{name}", tmp_path / "cache" / "x", told.append)
     assert (tmp_path / "cache" / "x").read_bytes() == DATA
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["x"]
-    assert caplog.messages[-1] == f"x: {last}"
+    assert told[-1] == last
 
 
 def test_a_cut_connection_goes_on_where_it_broke(tmp_path: Path, host: str) -> None:

@@ -97,26 +97,23 @@ def test_any_bytes_are_rows_or_an_error_of_ours(data: bytes) -> None:
             list(read_rows(text, "train.csv"))
 
 
-GOOD = "filename,label\na/0.jpg,{}\n"
+GOOD = b"filename,label\na/0.jpg,%s\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("data", "message"),
     [
-        ("filename,class\na/0.jpg,a\n", r"test\.csv: no column 'label', only filename, class"),
-        ('filename,label\n"a/0.jpg,a\n', r"test\.csv: not CSV"),
-        ("filename,label\na/0.jpg\n", r"test\.csv: line 2 lacks"),
-        (GOOD.format("train"), r"test\.csv: class train is in train\.csv too"),
+        (b"filename,class\na/0.jpg,a\n", r"test\.csv: no column 'label', only filename, class"),
+        (b'filename,label\n"a/0.jpg,a\n', r"test\.csv: not CSV"),
+        (b"filename,label\na/0.jpg\n", r"test\.csv: line 2 lacks"),
+        (GOOD % b"train", r"test\.csv: class train is in train\.csv too"),
         (None, r"test\.csv: missing"),
         (b"\xff\xfe", r"test\.csv: not CSV in UTF-8"),
     ],
 )
-def test_a_damaged_split_says_where(tmp_path: Path, text: str | bytes | None, message: str) -> None:
-    for split in ("train", "val", "test"):
-        (tmp_path / f"{split}.csv").write_text(GOOD.format(split))
-    if text is None:
-        (tmp_path / "test.csv").unlink()
-    else:
-        (tmp_path / "test.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
+def test_a_damaged_split_says_where(tmp_path: Path, data: bytes | None, message: str) -> None:
+    for name, content in (("train", GOOD % b"train"), ("val", GOOD % b"val"), ("test", data)):
+        if content is not None:
+            (tmp_path / f"{name}.csv").write_bytes(content)
     with pytest.raises(DataError, match=message):
         read_split(tmp_path)

@@ -28,6 +28,7 @@ from parashot.parsing import parse, read_yaml
 from parashot.recipes import load_recipe
 
 pytestmark = pytest.mark.usefixtures("one_core")
+Shown = pytest.CaptureFixture[str]
 ROOT = Path(__file__).parents[2]
 HARDWARE = inspect_hardware()
 
@@ -160,9 +161,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_command_lists_and_ends_with_1_where_a_study_would_stop(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_lists_and_ends_with_1_where_a_study_would_stop(here: Path, capsys: Shown) -> None:
     assert main(["doctor"]) == 1  # a bare folder is no git repository
     printed = capsys.readouterr()
     assert "PROBLEM git" in printed.out and "fix: clone the project with git" in printed.out
@@ -181,7 +180,7 @@ def test_the_command_lists_and_ends_with_1_where_a_study_would_stop(
 
 
 def test_elsewhere_the_machine_alone_is_checked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Shown
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "params.yaml").write_text("lr: 0.1\n")  # of another project
@@ -191,9 +190,7 @@ def test_elsewhere_the_machine_alone_is_checked(
 
 
 @pytest.mark.skipif(bool(HARDWARE.gpus), reason="there is a CUDA device here")
-def test_params_that_cannot_run_here_are_a_problem_among_others(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_params_that_cannot_run_here_are_a_problem_among_others(here: Path, capsys: Shown) -> None:
     text = (here / "params.yaml").read_text()
     (here / "params.yaml").write_text(text.replace("device: cpu", "device: cuda"))
     assert main(["doctor"]) == 1

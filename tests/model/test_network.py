@@ -131,25 +131,10 @@ def test_conv_head_has_the_papers_layers() -> None:
     assert shapes == [(64, 128, 3, 3), (64, 64, 3, 3), (8, 576), (1, 8)]
 
 
-def test_a_residual_head_begins_as_the_cosine_of_centred_mean_maps() -> None:
-    network = built(head="residual").eval()
-    head = network.relation
-    assert isinstance(head, ResidualHead)
-    head.centre.uniform_(-0.1, 0.1, generator=torch.Generator().manual_seed(2))
-    supports, queries = maps_of(network, *episodes(1, 3, 2, 1))
-    scores, cosine, alone = network.judge(supports, queries).unbind(1)
-    torch.testing.assert_close(scores, 10 * cosine)
-    assert alone.abs().max() == 0
-    centred = [each.mean((-2, -1)) - head.centre for each in (queries[0], supports[0].mean(1))]
-    expected = F.cosine_similarity(centred[0][:, None], centred[1][None], dim=-1)
-    torch.testing.assert_close(cosine[0], expected)
-    assert cosine.abs().max() > 0.1
-
-
-def test_cosines_over_grids_are_the_mean_of_those_over_each() -> None:
+def test_a_residual_head_begins_as_the_mean_of_cosines_of_centred_maps_over_each_grid() -> None:
+    """Over one grid, the mean of a map, where it is trained."""
     network = built(head="residual", test_grids=(1, 3)).eval()
     head = network.relation
-    assert isinstance(head, ResidualHead)
     head.centre.uniform_(-0.1, 0.1, generator=torch.Generator().manual_seed(2))
     supports, queries = maps_of(network, *episodes(1, 3, 2, 1))
     expected = []
@@ -159,7 +144,12 @@ def test_cosines_over_grids_are_the_mean_of_those_over_each() -> None:
             for maps in (supports[0].mean(1), queries[0])
         )
         expected.append(F.cosine_similarity(asked[:, None], classes[None], dim=-1))
-    torch.testing.assert_close(network.cosine(supports, queries)[0], sum(expected) / 2)
+    scores, cosine, alone = network.judge(supports, queries)[0]
+    torch.testing.assert_close(scores, 10 * cosine)
+    assert alone.abs().max() == 0
+    torch.testing.assert_close(cosine, sum(expected) / 2)
+    torch.testing.assert_close(network.cosine(supports, queries)[0], cosine)
+    assert cosine.abs().max() > 0.1
     assert (expected[0] - expected[1]).abs().max() > 0.01
     trained = network.train().judge(supports, queries)[0, 1]
     torch.testing.assert_close(trained, expected[0])
@@ -186,7 +176,6 @@ def test_parts_add_up_to_the_scores(head: str) -> None:
 def test_the_centre_follows_the_mean_in_training_alone() -> None:
     network = built(head="residual")
     head = network.relation
-    assert isinstance(head, ResidualHead)
     with torch.no_grad():
         supports, queries = maps_of(network, *episodes(1, 3, 1, 2))
         for _ in range(2):

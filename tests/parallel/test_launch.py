@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -124,6 +126,29 @@ def test_a_message_that_does_not_arrive_is_a_lost_peer() -> None:
     for context, said in ((two, "shapes do not match"), (alone(), "Connection reset")):
         with pytest.raises(RuntimeError, match=said), lost_peers_named(context):
             raise RuntimeError(said)
+
+
+SERVER_STARTED_EARLY = """
+import sys
+from parashot.lifetime import fork_server
+from parashot.parallel.server import start_early
+
+def check():
+    sys.exit("wave" not in sys.modules)
+
+if __name__ == "__main__":
+    start_early("wave")
+    assert not {"torch", "wave"} & sys.modules.keys()
+    process = fork_server().Process(target=check)
+    process.start()
+    process.join()
+    sys.exit(process.exitcode)
+"""
+
+
+def test_a_server_imports_what_its_maker_has_not(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SERVER_STARTED_EARLY, encoding="utf-8")
+    subprocess.run([sys.executable, "script.py"], cwd=tmp_path, check=True)
 
 
 # --- placement and rendezvous -----------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from small_tasks import NOWHERE, State, VectorTask, alone, on_ranks
+from small_tasks import NOWHERE, TOLERANCE, State, VectorTask, alone, assert_equal, on_ranks, train_all
 from standing_ranks import StandingRanks
 from tiny_data import tiny_params
 from torch import nn
@@ -20,7 +20,6 @@ from parashot.params import ParallelParams
 from parashot.parsing import Value
 from parashot.task import Plan, Task
 from parashot.tasks.relation import RelationTask
-from parashot.train.loop import train_steps
 
 SHARING = [name for name, strategy in STRATEGIES.items() if strategy.shares_items]
 TASK = VectorTask()
@@ -28,23 +27,11 @@ OPTIONS = StepOptions()
 
 
 def parallel(**settings: Value) -> ParallelParams:
-    turned = {f"parallel.{key.replace('__', '.')}": value for key, value in settings.items()}
-    return tiny_params({**{f"parallel.{name}.enabled": True for name in STRATEGIES}, **turned}).parallel
+    return tiny_params({f"parallel.{name}.enabled": True for name in STRATEGIES}, **settings).parallel
 
 
 def trained(context: Context, name: str, task: Task, options: StepOptions) -> tuple[State, list[float]]:
-    strategy = build_strategy(name, task, options, context, parallel())
-    plan = strategy.plan(task.items, task.batchsz, context)
-    trace = train_steps(
-        strategy,
-        task.batches(plan, context),
-        plan,
-        pauses=lambda done: False,
-        on_pause=lambda done, trace: True,
-    )
-    state = strategy.state_dict()
-    strategy.close()
-    return state, trace.losses
+    return train_all(build_strategy(name, task, options, context, parallel()), task.items)
 
 
 @pytest.mark.parametrize("parts", [1, 2])
@@ -56,9 +43,7 @@ def test_every_data_parallel_strategy_trains_it_as_serial_does(
     options = replace(OPTIONS, accumulate=parts)
     state, losses = on_ranks(ranks, name, trained, TASK, options, replicas=3)
     expected, expected_losses = trained(alone(), "serial", TASK, OPTIONS)
-    assert state.keys() == expected.keys()
-    for key, value in expected.items():
-        torch.testing.assert_close(state[key], value, rtol=0, atol=1e-10)
+    assert_equal(state, expected, TOLERANCE)
     assert losses == pytest.approx(expected_losses, abs=1e-10)
     assert len(losses) == 4
 
@@ -86,7 +71,7 @@ def test_what_a_strategy_cannot_train_is_said_in_words() -> None:
         assert said("ddp", gpus=1) == ""
     compiling = {name for name, strategy in STRATEGIES.items() if strategy.compiles}
     assert {name for name in STRATEGIES if not said(name, mode="default")} == compiling
-    two, synced = Placement("cpu", 2, 1, 2), parallel(ddp__sync_batch_norm=True)
+    two, synced = Placement("cpu", 2, 1, 2), parallel(parallel__ddp__sync_batch_norm=True)
     assert "GPUs only" in unsupported_reason("ddp", TASK, OPTIONS, two, synced, 0)
     able = [name for name in STRATEGIES if not unsupported_reason(name, TASK, OPTIONS, two, parallel(), 0)]
     assert able == SHARING

@@ -35,6 +35,7 @@ Case = tuple[str, int, int, dict[str, Value]]
 """Strategy, replicas, items of a step, and what differs from the usual params."""
 
 CASES: list[Case] = [
+    ("serial", 1, 7, {"train.accumulate": 3}),
     ("dp", 3, 5, {"train.accumulate": 2}),
     ("dp", 3, 2, {"parallel.dp.loss_in_replica": False}),
     ("ddp", 3, 1, {}),
@@ -51,6 +52,18 @@ CASES: list[Case] = [
     ("channel_split", 3, 1, {"model.embedding": "bottleneck", "model.pairing": "concat"}),
     ("channel_split", 3, 1, {"model.embedding": "resnet12"}),
 ]
+
+IN_TRAINING_MODE: list[Case] = [
+    ("dp", 1, 4, {}),
+    ("ddp", 1, 4, {}),
+    ("allreduce", 1, 4, {}),
+    *((name, replicas, 4, {}) for name in ("dp", "ddp", "allreduce", "fsdp") for replicas in (2, 4)),
+    ("ddp", 2, 5, {"model.head": "residual", "model.norm_episodes": 3}),
+    ("allreduce", 2, 4, {"model.embedding": "bottleneck", "model.norm_episodes": 2}),
+    ("fsdp", 2, 3, {"model.embedding": "resnet12"}),
+    ("ddp", 4, 2, {}),  # two ranks without a share
+]
+"""Batch norm by episodes makes replicas one algorithm."""
 
 
 def stepped(
@@ -73,13 +86,20 @@ def stepped(
     return state, sums, whole
 
 
-@pytest.mark.parametrize(("name", "replicas", "batchsz", "settings"), CASES)
+@pytest.mark.parametrize(
+    ("name", "replicas", "batchsz", "settings", "training"),
+    [*((*case, False) for case in CASES), *((*case, True) for case in IN_TRAINING_MODE)],
+)
 def test_a_step_is_the_one_that_serial_takes(
-    name: str, replicas: int, batchsz: int, settings: dict[str, Value], ranks: StandingRanks
+    name: str, replicas: int, batchsz: int, settings: dict[str, Value], training: bool, ranks: StandingRanks
 ) -> None:
+    """In training mode gradients and running statistics are those of one device, too."""
     model = {key: value for key, value in settings.items() if key.startswith("model.")}
-    expected, expected_sums, _ = stepped(alone(), "serial", batchsz, model)
-    state, sums, whole = on_ranks(ranks, name, stepped, batchsz, settings, replicas=replicas)
+    # the second step of `bottleneck` in training mode, with gradients in the hundreds, multiplies rounding
+    steps = 1 if training and model.get("model.embedding") == "bottleneck" else 2
+    expected, expected_sums, _ = stepped(alone(), "serial", batchsz, model, training, steps)
+    case = (batchsz, settings, training, steps)
+    state, sums, whole = on_ranks(ranks, name, stepped, *case, replicas=replicas)
     assert_equal(state, expected)
     assert_equal(whole, expected)
     torch.testing.assert_close(sums, expected_sums, rtol=0, atol=TOLERANCE)
@@ -94,34 +114,6 @@ def test_an_error_in_a_replica_thread_reaches_the_caller() -> None:
     with pytest.raises(RuntimeError, match="size"):
         strategy.forward_backward(replace(batch, data=(support[..., :1], query, episodes)))
     strategy.close()
-
-
-# --- in training mode -------------------------------------------------------------------------------------
-
-SAME_ALGORITHM: list[Case] = [
-    ("dp", 1, 4, {}),
-    ("ddp", 1, 4, {}),
-    ("allreduce", 1, 4, {}),
-    *((name, replicas, 4, {}) for name in ("dp", "ddp", "allreduce", "fsdp") for replicas in (2, 4)),
-    ("ddp", 2, 5, {"model.head": "residual", "model.norm_episodes": 3}),
-    ("allreduce", 2, 4, {"model.embedding": "bottleneck", "model.norm_episodes": 2}),
-    ("fsdp", 2, 3, {"model.embedding": "resnet12"}),
-    ("ddp", 4, 2, {}),  # two ranks without a share
-]
-
-
-@pytest.mark.parametrize(("name", "replicas", "batchsz", "settings"), SAME_ALGORITHM)
-def test_batch_norm_by_episodes_makes_replicas_one_algorithm(
-    name: str, replicas: int, batchsz: int, settings: dict[str, Value], ranks: StandingRanks
-) -> None:
-    """Gradients and running statistics of a training are those of one device, in float64."""
-    # the second step of `bottleneck`, whose gradients are in the hundreds, multiplies rounding
-    steps = 1 if settings.get("model.embedding") == "bottleneck" else 2
-    expected, expected_sums, _ = stepped(alone(), "serial", batchsz, settings, True, steps)
-    state, sums, _ = on_ranks(ranks, name, stepped, batchsz, settings, True, steps, replicas=replicas)
-    assert_equal(state, expected)
-    torch.testing.assert_close(sums, expected_sums, rtol=0, atol=TOLERANCE)
-    assert any(bool(value.any()) for name, value in expected.items() if name.endswith("running_mean"))
 
 
 def test_without_groups_replicas_normalise_by_what_they_hold() -> None:

@@ -5,53 +5,33 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
+from tiny_data import SETTINGS
 
 from parashot.knobs import apply
+from parashot.parsing import Value
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("src", "stages", ".dvc", ".dvcignore", ".gitignore", "dvc.yaml", "params.yaml", "mlruns/.gitkeep")
 """What a study needs of this project."""
 
-TINY = (
-    "data.synthetic.images_per_class=8",
-    "data.synthetic.image_size=16",
-    "model.image_size=16",
-    "episode.k_query=2",
-    "pretrain.epochs=0",
-    "train.episodes=8",
-    "train.batchsz=4",
-    "train.validate_every=1",
-    "train.val_episodes=4",
-    "parallel.replicas=2",
-    "parallel.serial.twin=false",
-    "parallel.bench.blocks=7",
-    "parallel.bench.launches=1",
-    "parallel.bench.steps=1",
-    "parallel.bench.seconds=0",
-    "parallel.bench.warmup_steps=1",
-    "loader.bench.workers=[0,2]",
-    "loader.bench.batchsz=2",
-    "loader.bench.seconds=0.01",
-    "loader.bench.batches=2",
-    "batchsz_study.sizes=[2,4]",
-    "batchsz_study.baseline=4",
-    "batchsz_study.seeds=3",
-    "batchsz_study.seconds=0.1",
-    "batchsz_study.episodes=8",
-    "batchsz_study.block_episodes=4",
-    "batchsz_study.block_seconds=0",
-    "evaluate.k_query=3",
-    "evaluate.val_episodes=8",
-    "evaluate.test_episodes=8",
-    "evaluate.transductive_episodes=2",
-    "claims.resamples=200",
-)
+TINY: dict[str, Value] = {
+    **SETTINGS,
+    "train.episodes": 8,
+    "train.batchsz": 4,
+    "parallel.bench.blocks": 7,
+    "parallel.bench.steps": 1,
+    "parallel.bench.warmup_steps": 1,
+    "claims.resamples": 200,
+}
 
 
 @dataclass(frozen=True)
@@ -77,11 +57,14 @@ class Checkout:
     def read(self, name: str) -> str:
         return (self.root / name).read_text(encoding="utf-8")
 
-    def turn(self, *settings: str) -> None:
-        """Set `key=value` pairs in params.yaml."""
-        pairs = (each.split("=", 1) for each in settings)
-        values = {key: yaml.safe_load(value) for key, value in pairs}
-        tree = apply(yaml.safe_load(self.read("params.yaml")), values)
+    def query(self, sql: str) -> list[Any]:
+        """Rows out of MLflow's store."""
+        with closing(sqlite3.connect(self.root / "mlflow.db")) as database:
+            return database.execute(sql).fetchall()
+
+    def turn(self, settings: dict[str, Value]) -> None:
+        """Set knobs in params.yaml."""
+        tree = apply(yaml.safe_load(self.read("params.yaml")), settings)
         (self.root / "params.yaml").write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
 
     def commit(self) -> None:
@@ -118,17 +101,13 @@ def copy_project(root: Path, parts: tuple[str, ...] = PARTS) -> None:
             shutil.copy(ROOT / part, root / part)
 
 
-def new_repository(root: Path, *settings: str) -> Checkout:
-    """Turn a folder with params.yaml into a repository with one commit."""
+def new_repository(root: Path) -> Checkout:
+    """Turn a folder into a repository with one commit."""
     checkout = Checkout(root)
     checkout.run("git", "init", "--quiet", "--initial-branch=main")
-    for key, value in (
-        ("user.name", "tester"),
-        ("user.email", "tester@localhost"),
-        ("commit.gpgsign", "false"),
-    ):
+    settings = {"user.name": "tester", "user.email": "tester@localhost", "commit.gpgsign": "false"}
+    for key, value in settings.items():
         checkout.run("git", "config", key, value)
-    checkout.turn(*settings)
     checkout.commit()
     return checkout
 

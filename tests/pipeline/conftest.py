@@ -38,7 +38,8 @@ def study(root: Path) -> Checkout:
     """Run the smallest study in a new repository."""
     root.mkdir()
     copy_project(root)
-    checkout = new_repository(root, *TINY)
+    checkout = new_repository(root)
+    checkout.turn(TINY)
     checkout.run("dvc", "repro")
     checkout.commit()
     return checkout

@@ -21,6 +21,7 @@ from dvc.utils import strictyaml
 from dvc.utils.serialize import _yaml
 
 from parashot.parallel.registry import STRATEGIES
+from parashot.parsing import Value
 
 pytestmark = pytest.mark.timeout(300)  # `dvc repro` reads and writes dvc.lock again for each stage
 
@@ -29,21 +30,16 @@ TRAININGS = {f"train-{name}" for name in STRATEGIES}
 THE_SAME_AGAIN = {"hardware.json", "source.json", "results/choices.json"}
 """Outs that come out the same each time; all others differ, so whatever depends on them runs again too."""
 
-KNOBS = {
-    "evaluate.test_episodes=77": {"evaluate", "summarize"},
-    "train.batchsz=60": {
-        "tune",
-        "loader-bench",
-        "strategy-bench",
-        "gain",
-        *TRAININGS,
-        "evaluate",
-        "summarize",
-    },
-    "loader.workers=3": {"batchsz", "warmup", *TRAININGS, "evaluate", "summarize"},
-    "parallel.dp.enabled=false": {"strategy-bench", "gain", "train-dp", "evaluate", "summarize"},
-    "batchsz_study.sizes=[2,8]": {"batchsz", "summarize"},
-}
+TIMINGS = {"tune", "loader-bench", "strategy-bench", "gain"}
+KNOBS: list[tuple[str, Value, set[str]]] = [
+    ("evaluate.test_episodes", 77, {"evaluate"}),
+    ("train.batchsz", 60, {*TIMINGS, *TRAININGS, "evaluate"}),
+    ("loader.workers", 3, {"batchsz", "warmup", *TRAININGS, "evaluate"}),
+    ("parallel.dp.enabled", False, {"strategy-bench", "gain", "train-dp", "evaluate"}),
+    ("batchsz_study.sizes", [2, 8], {"batchsz"}),
+]
+"""A knob, its new value, and what runs again besides `summarize` and what always does."""
+
 PAGE = "src/parashot/report/page.py"
 COMPUTES_NOTHING = ("src/parashot/errors.py", "src/parashot/data/__pycache__/pack.cpython-311.pyc")
 
@@ -102,10 +98,12 @@ def write(file: Path, text: str) -> None:
     file.write_text(text)
 
 
-@pytest.mark.parametrize("setting", KNOBS)
-def test_a_knob_runs_again_what_depends_on_it(repository: Checkout, setting: str) -> None:
-    repository.turn(setting)
-    assert repro(repository) == KNOBS[setting] | ALWAYS
+@pytest.mark.parametrize(("knob", "value", "stages"), KNOBS)
+def test_a_knob_runs_again_what_depends_on_it(
+    repository: Checkout, knob: str, value: Value, stages: set[str]
+) -> None:
+    repository.turn({knob: value})
+    assert repro(repository) == {*stages, "summarize", *ALWAYS}
 
 
 def test_a_file_runs_again_what_uses_it(repository: Checkout) -> None:

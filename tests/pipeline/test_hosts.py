@@ -5,7 +5,6 @@ Needs root and iproute2.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -88,7 +87,7 @@ def prepared(root: Path, packed: Path) -> Checkout:
     """What `stages.train` needs: code, params, packed images, choices."""
     copy_project(root, ("src", "stages", "dvc.yaml", "params.yaml"))
     checkout = Checkout(root)
-    checkout.turn(*(f"{key}={json.dumps(value)}" for key, value in TURNED.items()))
+    checkout.turn(TURNED)
     shutil.copytree(packed, root / "data/packed")
     write_result(root / "results/choices.json", Choices("split", "fp32", "none"))
     return checkout

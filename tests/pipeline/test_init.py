@@ -23,6 +23,7 @@ from parashot.records import Hardware
 from parashot.report.own import write_own_report
 from parashot.tasks.own import OwnTask
 
+Shown = pytest.CaptureFixture[str]
 PIPELINE = """\
 # mine
 stages:
@@ -49,10 +50,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def project(folder: Path) -> Checkout:
     """The same as a git and DVC repository."""
-    (folder / "params.yaml").write_text("{}")
     checkout = new_repository(folder)
     checkout.run("dvc", "init", "--quiet")
-    (folder / "params.yaml").unlink()
     return checkout
 
 
@@ -71,7 +70,7 @@ def write_report(folder: Path, hardware: Hardware) -> str:
     return fast.way
 
 
-def test_a_project_without_any_files_of_dvc(project: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_project_without_any_files_of_dvc(project: Checkout, capsys: Shown) -> None:
     """DVC takes the stage; its outputs are all files of a report; the budget is that of params.yaml."""
     assert main(["init", str(project.root / "own_train.py:Small")]) == 0
     said = capsys.readouterr().out
@@ -85,7 +84,7 @@ def test_a_project_without_any_files_of_dvc(project: Checkout, capsys: pytest.Ca
     assert {Path(each["path"]) for each in lock["outs"]} == {
         each.relative_to(project.root) for each in (project.root / "parashot-report").iterdir()
     }
-    project.turn("measure.budget=20")
+    project.turn({"measure.budget": 20})
     assert json.loads(project.run("dvc", "status", "--json").stdout)["measure"]
 
 
@@ -120,7 +119,7 @@ def test_what_is_there_stays(folder: Path) -> None:
     ],
 )
 def test_what_cannot_be_added_changes_nothing(
-    pipeline: str, params: str, file: str, said: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    pipeline: str, params: str, file: str, said: str, folder: Path, capsys: Shown
 ) -> None:
     (folder / ".dvc").mkdir()
     (folder / "dvc.yaml").write_text(pipeline)
@@ -133,13 +132,13 @@ def test_what_cannot_be_added_changes_nothing(
     assert (texts, sorted(folder.iterdir())) == ([pipeline, params], before)
 
 
-def test_no_dvc_project(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_dvc_project(folder: Path, capsys: Shown) -> None:
     assert main(["init", "own_train.py"]) == 2
     assert "dvc init" in capsys.readouterr().err
     assert [each.name for each in folder.iterdir()] == ["own_train.py"]
 
 
-def test_advice_is_applied_and_comments_are_kept(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_advice_is_applied_and_comments_are_kept(folder: Path, capsys: Shown) -> None:
     write_report(folder, inspect_hardware())
     advice = json.loads((folder / "parashot-report/advice.json").read_text())
     (folder / "params.yaml").write_text("lr: 0.1 # mine\ntraining: # how\n  workers: 0 # many\n  lr: 1\n")
@@ -159,9 +158,7 @@ def test_advice_is_applied_and_comments_are_kept(folder: Path, capsys: pytest.Ca
     assert other.startswith(mine) and yaml.safe_load(other)["training"] == settings
 
 
-def test_advice_of_another_machine_or_of_none_is_told(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_advice_of_another_machine_or_of_none_is_told(folder: Path, capsys: Shown) -> None:
     assert main(["advise"]) == 1
     assert "parashot measure FILE" in capsys.readouterr().err
     write_report(folder, replace(inspect_hardware(), cores=128))
@@ -179,7 +176,7 @@ def test_dvc_measures(project: Checkout) -> None:
     """Over an older report; then all is up to date, and the advice can be applied."""
     assert main(["init", "own_train.py"]) == 0
     write_report(project.root, inspect_hardware())
-    project.turn("measure.budget=1")
+    project.turn({"measure.budget": 1})
     project.commit()
     assert stages_run(project.run("dvc", "repro", "measure").stdout) == {"measure"}
     assert "up to date" in project.run("dvc", "status").stdout

@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -19,20 +18,21 @@ import pytest
 import yaml
 from checkouts import Checkout, copied, shell_environment
 
+from parashot.parsing import Value
 from parashot.records import read_result
 from parashot.train.records import TrainResult
 
-SETTINGS = (
-    "train.episodes=1200",  # some seconds of training
-    "train.validate_every=100",
-    "train.checkpoint_every=10",
-    "loader.workers=2",
-    "tracking.live_seconds=1",
+SETTINGS: dict[str, Value] = {
+    "train.episodes": 1200,  # some seconds of training
+    "train.validate_every": 100,
+    "train.checkpoint_every": 10,
+    "loader.workers": 2,
+    "tracking.live_seconds": 1,
     # what is measured may be chosen another way the next time
-    "model.pairing=split",
-    "train.precision=fp32",
-    "train.compile=none",
-)
+    "model.pairing": "split",
+    "train.precision": "fp32",
+    "train.compile": "none",
+}
 TRAININGS = ("train-serial", "train-ddp")
 PATIENCE_SECONDS = 300
 
@@ -51,14 +51,17 @@ def stages(dvc: psutil.Process) -> list[psutil.Process]:
 
 def ranks(dvc: psutil.Process) -> list[psutil.Process]:
     """What the fork server of a stage has forked: ranks, or loader workers where there is one process."""
-    servers = [each for stage in stages(dvc) for each in children(stage) if says(each, "forkserver")]
-    return [rank for server in servers for rank in children(server)]
+    return forked([each for stage in stages(dvc) for each in children(stage)])
 
 
 def workers(dvc: psutil.Process) -> list[psutil.Process]:
     """Loader workers: what the fork server of a stage or of a rank has forked."""
-    servers = [each for each in children(dvc, recursive=True) if says(each, "forkserver")]
-    return [worker for server in servers for worker in children(server)]
+    return forked(children(dvc, recursive=True))
+
+
+def forked(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Children of those that are fork servers."""
+    return [child for each in processes if says(each, "forkserver") for child in children(each)]
 
 
 def children(process: psutil.Process, recursive: bool = False) -> list[psutil.Process]:
@@ -197,7 +200,7 @@ def test_killed_trainings_go_on(
     studied: Checkout, tmp_path: Path, record_property: Callable[[str, int], None]
 ) -> None:
     calm = copied(studied, tmp_path / "calm")
-    calm.turn(*SETTINGS)
+    calm.turn(SETTINGS)
     calm.run("dvc", "repro", *TRAININGS)
     checkout, chance, killed, resumed = copied(calm, tmp_path / "killed"), random.Random(0), 0, 0
     forget_trainings(checkout)
@@ -209,10 +212,9 @@ def test_killed_trainings_go_on(
             forget_trainings(checkout)
     checkout.run("dvc", "repro")
     assert resumed + assert_undisturbed(checkout, calm) > 0
-    with sqlite3.connect(checkout.root / "mlflow.db") as database:
-        runs = database.execute(
-            "select value, status from runs join tags using (run_uuid) where key = 'parashot.uuid'"
-        ).fetchall()
+    runs = checkout.query(
+        "select value, status from runs join tags using (run_uuid) where key = 'parashot.uuid'"
+    )
     assert "RUNNING" not in {status for _, status in runs}
     assert len({uuid for uuid, _ in runs}) == len(runs)
     record_property("kills_survived", killed)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import pytest
 from checkouts import ROOT, Checkout, stages_run
@@ -39,30 +37,22 @@ def restored(studied: Checkout) -> Iterator[Checkout]:
     studied.restore()
 
 
-def loaded(checkout: Checkout, name: str) -> Any:
-    return json.loads(checkout.read(name))
-
-
 def mlflow_runs(checkout: Checkout) -> Counter[str]:
     """How often MLflow holds each record, by uuid."""
-    with sqlite3.connect(checkout.root / "mlflow.db") as database:
-        rows = database.execute("select value from tags where key = 'parashot.uuid'").fetchall()
-    return Counter(value for (value,) in rows)
+    return Counter(value for (value,) in checkout.query("select value from tags where key = 'parashot.uuid'"))
 
 
 def recorded_runs(checkout: Checkout) -> set[str]:
     """What MLflow has to hold: all records but those of what was skipped."""
     files = checkout.root.glob("results/**/records.jsonl")
-    records = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    ran = [each for each in records if each["status"] != "skipped"]
-    above = {each["parent"] for each in records} - {
-        each["parent"] for each in ran
-    }  # of what was skipped alone
-    return {each["uuid"] for each in ran} - above
+    records = [each for file in files for each in read_runs(file)]
+    ran = [each for each in records if each.status != "skipped"]
+    of_skipped_alone = {each.parent for each in records} - {each.parent for each in ran}
+    return {each.uuid for each in ran} - of_skipped_alone
 
 
 def test_every_part_of_the_summary_is_filled(studied: Checkout) -> None:
-    summary = loaded(studied, "results/summary.json")
+    summary = read_json(studied.root / "results/summary.json")
     assert not summary["missing"] and summary["synthetic"] is True
     for name in ("serial", "dp", "ddp"):
         row = summary["strategies"][name]
@@ -84,7 +74,7 @@ def test_dp_and_ddp_really_are_parallel_and_train_the_same_network(studied: Chec
     found = {name: (seen[name]["processes"], seen[name]["threads"]) for name in ("serial", "dp", "ddp")}
     assert found == {"serial": ("1", "1"), "dp": ("1", "2"), "ddp": ("2", "2")}
     assert int(seen["ddp"]["all_reduces"]) > int(seen["dp"]["all_reduces"]) == 0
-    assert loaded(studied, "results/train/ddp/result.json")["ranks_identical"] is True
+    assert read_json(studied.root / "results/train/ddp/result.json")["ranks_identical"] is True
     dp, ddp = (studied.read(f"results/train/{name}/val_episodes.csv") for name in ("dp", "ddp"))
     assert dp == ddp
 
@@ -144,15 +134,12 @@ def test_both_ways_of_the_gain_train_as_many_episodes_in_every_round(studied: Ch
 
 
 def test_runs_say_what_they_are_and_where_they_ran(studied: Checkout) -> None:
-    with sqlite3.connect(studied.root / "mlflow.db") as database:
-        tags = database.execute("select key, run_uuid from tags where value != ''").fetchall()
-        params = database.execute("select run_uuid, key from params").fetchall()
-        (models,) = database.execute("select count(*) from logged_models").fetchone()
+    tags = studied.query("select key, run_uuid from tags where value != ''")
     runs = {run for key, run in tags if key == "parashot.uuid"}
     for tag in ("dvc.stage", "git.commit", "git.dirty", "hardware"):
         assert {run for key, run in tags if key == tag} >= runs, tag
-    assert any(key == "parallel.ddp.bucket_mb" for _, key in params)
-    assert models == 1  # the one that was chosen
+    assert studied.query("select run_uuid from params where key = 'parallel.ddp.bucket_mb'")
+    assert studied.query("select count(*) from logged_models") == [(1,)]  # the one that was chosen
 
 
 def test_a_second_repro_only_checks_and_fills_a_store_that_was_deleted(studied: Checkout) -> None:
@@ -174,7 +161,7 @@ def test_the_notebook_opens_the_study(studied: Checkout) -> None:
         done = studied.run("python", "-c", f"import os; os.chdir('docs')\n{code}", MPLBACKEND="Agg")
     finally:
         shutil.rmtree(folder)
-    assert loaded(studied, "results/summary.json")["answer"] in done.stdout
+    assert read_json(studied.root / "results/summary.json")["answer"] in done.stdout
 
 
 # --- experiments --------------------------------------------------------------------------------------
@@ -200,7 +187,7 @@ def test_a_clone_without_a_cache_runs_a_part_and_refuses_an_impossible_setting(
 def test_an_experiment_is_compared_with_the_study(restored: Checkout) -> None:
     held = mlflow_runs(restored)
     restored.run("dvc", "exp", "run", "-S", "parallel.dp.enabled=false")
-    dp = loaded(restored, "results/summary.json")["strategies"]["dp"]
+    dp = read_json(restored.root / "results/summary.json")["strategies"]["dp"]
     assert (dp["status"], "parallel.dp.enabled" in dp["reason"]) == ("skipped", True)
     changed = json.loads(restored.run("dvc", "metrics", "diff", "--json").stdout)["results/metrics.json"]
     assert changed["dp.val_accuracy"]["old"] > 0 and changed["dp.val_accuracy"].get("new") is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import tempfile
 import threading
 import time
@@ -96,21 +95,14 @@ def nodes(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     cluster.shutdown()
 
 
-class Loss(threading.Thread):
-    """Kills a node, and what works for it, as soon as two runs are under way."""
-
-    def __init__(self, node: Any, shelf: Path) -> None:
-        super().__init__(daemon=True)
-        (info,) = node.all_processes["raylet"]  # the process that stands for the node
-        self.node, self.shelf = psutil.Process(info.process.pid), shelf
-        self.struck = False
-
-    def run(self) -> None:
-        while len(list(self.shelf.glob("run-*"))) < 2:
-            time.sleep(0.02)
-        for process in [self.node, *self.node.children(recursive=True)]:
-            process.send_signal(signal.SIGKILL)
-        self.struck = True
+def lose(node: Any, shelf: Path) -> None:
+    """Kill a node, and what works for it, as soon as two runs are under way."""
+    (info,) = node.all_processes["raylet"]  # the process that stands for the node
+    raylet = psutil.Process(info.process.pid)
+    while len(list(shelf.glob("run-*"))) < 2:
+        time.sleep(0.02)
+    for process in [raylet, *raylet.children(recursive=True)]:
+        process.kill()
 
 
 @pytest.mark.usefixtures("one_core")
@@ -123,7 +115,7 @@ def test_what_a_lost_node_was_doing_is_done_by_another(
     monkeypatch.setattr(sweep_run, "send", from_afar)
     shelf = scratch / f"parashot-sweep-{os.getuid()}"
     (other,) = nodes.worker_nodes
-    loss = Loss(other, shelf)
+    loss = threading.Thread(target=lose, args=(other, shelf), daemon=True)
     loss.start()
     points = grid(tiny_tree({"train.episodes": 300}), {"seed": [0, 1, 2]})
     lines: list[str] = []
@@ -131,7 +123,7 @@ def test_what_a_lost_node_was_doing_is_done_by_another(
         points, "serial", SEED, tiny_packed, tmp_path / "out", Nodes(nodes.address), lines.append
     )
 
-    assert loss.struck
+    assert not loss.is_alive()
     assert len(list(shelf.glob("run-*"))) == 1  # what the killed run left behind
     assert [(each.status, each.reason) for each in outcomes] == [("done", "")] * 3
     assert len(lines) == 4

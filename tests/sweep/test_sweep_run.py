@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,9 +12,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import numpy as np
 import pytest
-from tiny_data import SEED, tiny_tree
+from tiny_data import SEED, dotted, tiny_tree
 
 from parashot.cli import main
 from parashot.errors import DataError, DeviceError, ParamsError, UsageError
@@ -23,13 +27,15 @@ from parashot.sweep import trial
 from parashot.sweep.cluster import Nodes, connected
 from parashot.sweep.grid import Point, grid
 from parashot.sweep.run import Outcome, sweep
-from parashot.sweep.trial import Trial, attempt, write_files
+from parashot.sweep.trial import Bytes, Trial, attempt, own_cores, receive, send, write_files
 from parashot.tasks.relation import RelationTask
 from parashot.train.job import Job, episode_job
 from parashot.train.records import TrainResult
 from parashot.train.run import train
 
 pytestmark = pytest.mark.usefixtures("one_core")
+Shown = pytest.CaptureFixture[str]
+Run = Callable[..., list[Outcome]]
 TREE = tiny_tree({"train.episodes": 4, "train.val_episodes": 2, "evaluate.val_episodes": 4})
 
 
@@ -57,11 +63,11 @@ def this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Nodes]
 
 
 def points(**choices: list[Value]) -> list[Point]:
-    return grid(TREE, {key.replace("__", "."): values for key, values in choices.items()})
+    return grid(TREE, dotted(choices))
 
 
 @pytest.fixture
-def run(tiny_packed: Path, tmp_path: Path, this_process: list[Nodes]) -> Callable[..., list[Outcome]]:
+def run(tiny_packed: Path, tmp_path: Path, this_process: list[Nodes]) -> Run:
     def run(points: list[Point], strategy: str = "serial") -> list[Outcome]:
         return sweep(points, strategy, SEED, tiny_packed, tmp_path / "out", Nodes(), lambda line: None)
 
@@ -72,9 +78,7 @@ def states(outcomes: list[Outcome]) -> list[str]:
     return [each.status for each in outcomes]
 
 
-def test_every_point_has_the_folder_of_its_training(
-    run: Callable[..., list[Outcome]], tiny_packed: Path, tmp_path: Path
-) -> None:
+def test_every_point_has_the_folder_of_its_training(run: Run, tiny_packed: Path, tmp_path: Path) -> None:
     outcomes = run(points(seed=[0, 1], train__batchsz=[2]))
     assert states(outcomes) == ["done", "done"]
     assert [each.point.settings["seed"] for each in outcomes] == [0, 1]
@@ -94,7 +98,7 @@ def test_every_point_has_the_folder_of_its_training(
         assert (outcomes[1].folder / name).read_bytes() == (alone / name).read_bytes()
 
 
-def test_a_sweep_goes_on_where_it_was(run: Callable[..., list[Outcome]], this_process: list[Nodes]) -> None:
+def test_a_sweep_goes_on_where_it_was(run: Run, this_process: list[Nodes]) -> None:
     (first,) = run(points(seed=[1]))
     before = (first.folder / "records.jsonl").read_bytes()
     outcomes = run(points(seed=[0, 1]))
@@ -108,9 +112,7 @@ def test_a_sweep_goes_on_where_it_was(run: Callable[..., list[Outcome]], this_pr
     assert states(run(points(seed=[1]))) == ["done"]
 
 
-def test_what_a_run_depends_on_makes_another(
-    run: Callable[..., list[Outcome]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_run_depends_on_makes_another(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert states(run(points(seed=[0]))) == ["done"]
     assert states(run(points(train__batchsz=[2]))) == ["done"]
     assert states(run(points(seed=[0], parallel__dp__enabled=[False]), "dp")) == ["done"]
@@ -119,9 +121,7 @@ def test_what_a_run_depends_on_makes_another(
     assert states(run(points(seed=[0]))) == ["done"]
 
 
-def test_a_run_that_fails_harms_no_other(
-    run: Callable[..., list[Outcome]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_fails_harms_no_other(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     faults: dict[int, Exception | TrainResult] = {
         1: DataError("a bad\nimage"),
         2: ZeroDivisionError("by 0"),
@@ -160,7 +160,7 @@ def failing(faults: dict[int, Exception | TrainResult], monkeypatch: pytest.Monk
     ],
 )
 def test_what_cannot_run_is_said_before_anything_starts(
-    run: Callable[..., list[Outcome]],
+    run: Run,
     this_process: list[Nodes],
     choices: dict[str, list[Value]],
     strategy: str,
@@ -170,6 +170,57 @@ def test_what_cannot_run_is_said_before_anything_starts(
         run(grid(TREE, choices), strategy)
     assert message in str(raised.value)
     assert this_process == []
+
+
+# --- what a node has of its own: the data, and cores --------------------------------------------------
+
+
+def nothing(shared: Any) -> Bytes:
+    raise AssertionError("fetched")
+
+
+def test_elsewhere_the_files_are_written_once(tiny_packed: Path, tmp_path: Path) -> None:
+    away = Path(shutil.copytree(tiny_packed, tmp_path / "away"))
+    sent = send(away, np.copy)
+    (away / "manifest.json").write_text("{}")  # changed since
+    here = receive(sent, tmp_path, lambda shared: shared)
+    for file in tiny_packed.iterdir():
+        assert (here / file.name).read_bytes() == file.read_bytes()
+    assert receive(sent, tmp_path, nothing) == here
+
+
+def test_one_machine_needs_no_delivery(tiny_packed: Path, tmp_path: Path) -> None:
+    away = Path(shutil.copytree(tiny_packed, tmp_path / "away"))
+    delivery = send(away, None)
+    assert delivery.files == {}
+    shutil.rmtree(away)
+    with pytest.raises(DataError, match="gone or changed since the sweep began"):
+        receive(delivery, tmp_path, nothing)
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, cores: set[int]) -> Callable[[], set[int]]:
+    """A machine of these cores; returns what this process may use of them."""
+    mine = set(cores)
+
+    def keep(pid: int, chosen: list[int]) -> None:
+        mine.clear()
+        mine.update(chosen)
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(mine))
+    monkeypatch.setattr(os, "sched_setaffinity", keep)
+    return lambda: set(mine)
+
+
+def test_runs_at_the_same_time_have_different_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = pretend(monkeypatch, {0, 1, 2})
+    with own_cores(tmp_path, 2):
+        assert mine() == {0, 1}
+        pretend(monkeypatch, {0, 1, 2})  # another process
+        with own_cores(tmp_path, 1):
+            assert os.sched_getaffinity(0) == {2}
+        with own_cores(tmp_path, 2):  # too few are free
+            assert os.sched_getaffinity(0) == {0, 2}
+        assert os.sched_getaffinity(0) == {0, 1, 2}
 
 
 # --- Ray that is missing ------------------------------------------------------------------------------
@@ -207,7 +258,7 @@ def checkout(
     return tmp_path
 
 
-def test_the_command(checkout: Path, capsys: pytest.CaptureFixture[str], this_process: list[Nodes]) -> None:
+def test_the_command(checkout: Path, capsys: Shown, this_process: list[Nodes]) -> None:
     assert main(["sweep", "-S", "seed=0,1", "-S", "train.batchsz=2", "--cpus-per-run", "2"]) == 0
     printed = capsys.readouterr()
     header, *rows = printed.out.splitlines()
@@ -233,7 +284,7 @@ def test_what_tune_has_measured_decides_auto(checkout: Path) -> None:
 
 
 def test_a_failed_run_is_the_commands_failure(
-    checkout: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    checkout: Path, capsys: Shown, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing({1: DataError("a bad image")}, monkeypatch)
     assert main(["sweep", "-S", "seed=0,1"]) == 1
@@ -242,9 +293,7 @@ def test_a_failed_run_is_the_commands_failure(
     assert printed.err.splitlines()[-1] == "error: 1 of 2 runs failed; the same command tries them again"
 
 
-def test_what_the_user_can_mend_is_one_line(
-    checkout: Path, capsys: pytest.CaptureFixture[str], this_process: list[Nodes]
-) -> None:
+def test_what_the_user_can_mend_is_one_line(checkout: Path, capsys: Shown, this_process: list[Nodes]) -> None:
     (checkout / "data/packed").unlink()
     wrong = (("--recipe none", "recipe 'none' is unknown", 2), ("--out elsewhere", "data/packed", 1))
     for words, line, status in wrong:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from own_file import write_own
-from small_tasks import State, alone, on_ranks
+from small_tasks import TOLERANCE, State, alone, assert_equal, on_ranks, train_all
 from standing_ranks import StandingRanks
 
 from parashot.errors import TaskError
@@ -27,12 +27,7 @@ def trained(
 ) -> State:
     task = replace(own_task(file), fused=fused)
     strategy = build_strategy(name, task, options, context, own_parallel())
-    plan = strategy.plan(STEPS * task.batchsz, task.batchsz, context)
-    for batch in task.batches(plan, context):
-        strategy.step(batch)
-    state = strategy.state_dict()
-    strategy.close()
-    return state
+    return train_all(strategy, STEPS * task.batchsz)[0]
 
 
 def by_hand(file: Path) -> State:
@@ -50,12 +45,6 @@ def by_hand(file: Path) -> State:
     return dict(network.state_dict())
 
 
-def assert_same(found: State, expected: State) -> None:
-    assert found.keys() == expected.keys()
-    for key, value in expected.items():
-        torch.testing.assert_close(found[key], value, rtol=0, atol=1e-10)
-
-
 @pytest.mark.parametrize(
     ("name", "replicas"), [("serial", 1), ("dp", 2), ("dp", 4), ("ddp", 4), ("fsdp", 2), ("allreduce", 4)]
 )
@@ -64,7 +53,7 @@ def test_a_strategy_trains_as_a_plain_loop_does(
 ) -> None:
     """Steps of 6 samples, whose loss is a mean, also where replicas have 2, 2, 1 and 1 of them."""
     file = write_own(tmp_path, f"own_{name}_{replicas}")
-    assert_same(on_ranks(ranks, name, trained, file, replicas=replicas), by_hand(file))
+    assert_equal(on_ranks(ranks, name, trained, file, replicas=replicas), by_hand(file), TOLERANCE)
 
 
 def test_the_backward_pass_begins_at_the_loss_of_the_file(tmp_path: Path) -> None:
@@ -80,13 +69,13 @@ def test_the_backward_pass_begins_at_the_loss_of_the_file(tmp_path: Path) -> Non
 def test_a_loss_for_each_item_is_as_good_as_their_mean(tmp_path: Path) -> None:
     mean = write_own(tmp_path, "own_mean")
     each = write_own(tmp_path, "own_each", 'batch["y"])', 'batch["y"], reduction="none")')
-    assert_same(trained(alone(), "serial", each), trained(alone(), "serial", mean))
+    assert_equal(trained(alone(), "serial", each), trained(alone(), "serial", mean), TOLERANCE)
 
 
 def test_a_fused_optimizer_and_another_memory_order_train_the_same(tmp_path: Path) -> None:
     file = write_own(tmp_path, "own_fused", "RMSprop(parameters, lr=0.05)", "Adam(parameters, lr=0.05)")
     other = trained(alone(), "serial", file, StepOptions(channels_last=False), True)
-    assert_same(other, trained(alone(), "serial", file))
+    assert_equal(other, trained(alone(), "serial", file), TOLERANCE)
 
 
 def test_workers_bring_the_same_batches(tmp_path: Path) -> None:
@@ -132,6 +121,9 @@ WRONG = {
         "def collate(samples):\n    return {'rows': samples, 'way': lambda x: x}\n\n\ndef dataset():",
         r"a batch\['way'\]: a lambda cannot be sent to a worker",
     ),
+    "end": ("batchsz = 6", "raise SystemExit(3)\nbatchsz = 6", r"its top level ends the program \(3\)"),
+    "shape": ("return F", "return network(batch['x']), F", "loss returns tuple for a batch of 6"),
+    "memory": ("nn.Linear(4, 8)", "nn.Linear(4, 1 << 44)", "in network: the memory is full; set a smaller"),
 }
 
 
@@ -140,7 +132,7 @@ def test_what_is_wrong_with_a_file_is_one_line_with_its_place(name: str, tmp_pat
     old, new, message = WRONG[name]
     file = write_own(tmp_path, f"wrong_{name}", old, new)
     with pytest.raises(TaskError, match=message) as caught:
-        own_task(file)
+        trained(alone(), "serial", file)
     assert file.name in str(caught.value)
 
 
@@ -188,12 +180,6 @@ def test_one_of_several_trainings_in_a_file_is_named(tmp_path: Path) -> None:
         own_task(Path(f"{file}:torch"))
 
 
-def test_a_loss_of_another_shape_is_refused(tmp_path: Path) -> None:
-    file = write_own(tmp_path, "own_shape", "return F.cross", "return network(batch['x']), F.cross")
-    with pytest.raises(TaskError, match="loss returns tuple for a batch of 6"):
-        trained(alone(), "serial", file)
-
-
 def test_a_data_set_may_open_its_file_when_it_is_first_read(tmp_path: Path) -> None:
     """An open file cannot be sent: workers get a data set of which nothing was read."""
     reading = "    def __getitem__(self, index):\n"
@@ -205,12 +191,6 @@ def test_a_data_set_may_open_its_file_when_it_is_first_read(tmp_path: Path) -> N
     for workers in (0, 1, 0):
         batches = list(replace(task, workers=workers).batches(plan, alone()))
         assert [len(each) for each in batches] == [6, 6]
-
-
-def test_a_file_that_ends_the_program_is_told_so(tmp_path: Path) -> None:
-    ends = write_own(tmp_path, "own_ends", "batchsz = 6", "raise SystemExit(3)\nbatchsz = 6")
-    with pytest.raises(TaskError, match=r"own_ends\.py: its top level ends the program \(3\)"):
-        own_task(ends)
 
 
 def test_what_can_be_sent_to_a_worker_is_not_refused(tmp_path: Path) -> None:
@@ -275,7 +255,7 @@ def test_batches_may_be_objects_and_have_their_samples_along_any_axis(
     assert [each.dtype for each in batch.tensors[1:3]] == [torch.float64, torch.int64] and len(batch) == 6
     halved = batch.map(lambda each: each / 2)
     assert torch.equal(halved.tensors[1], batch.tensors[1] / 2)
-    assert_same(on_ranks(ranks, "ddp", trained, file), expected)
+    assert_equal(on_ranks(ranks, "ddp", trained, file), expected, TOLERANCE)
 
 
 def test_a_batch_of_plain_tensors_is_handed_on_as_it_is(tmp_path: Path) -> None:
@@ -287,7 +267,27 @@ def test_a_batch_of_plain_tensors_is_handed_on_as_it_is(tmp_path: Path) -> None:
         assert task.cuttable and type(batch.data[1]).__name__ == kind
 
 
-def test_a_network_that_does_not_fit_is_said_so(tmp_path: Path) -> None:
-    file = write_own(tmp_path, "own_large", "nn.Linear(4, 8)", "nn.Linear(4, 1 << 44)")
-    with pytest.raises(TaskError, match=r"in network: the memory is full; set a smaller batchsz"):
-        trained(alone(), "serial", file)
+# --- examples ---------------------------------------------------------------------------------------------
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+
+
+def losses(context: Context, name: str, file: Path, steps: int) -> list[float]:
+    task = replace(own_task(file), random=False)
+    strategy = build_strategy(name, task, USUAL, context, own_parallel())
+    return train_all(strategy, steps * task.batchsz, alike=True)[1]
+
+
+@pytest.mark.usefixtures("one_core")
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(file, id=file.stem, marks=[pytest.mark.slow] if file.stem == "image_classifier" else [])
+        for file in EXAMPLES
+    ],
+)
+def test_an_example_trains(file: Path, ranks: StandingRanks) -> None:
+    found = losses(alone(), "serial", file, 6)
+    assert found[-1] < found[0]
+    first = on_ranks(ranks, "ddp", losses, file, 1)
+    assert first == pytest.approx(found[:1], rel=0.05)  # batch norm takes each share by itself

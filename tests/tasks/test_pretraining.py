@@ -15,7 +15,6 @@ from parashot.data.labelled import image_order, labelled_batches, steps_per_epoc
 from parashot.data.packed import PackedSplit
 from parashot.errors import DataError
 from parashot.model.network import build_network
-from parashot.model.residual import ResidualHead
 from parashot.model.weights import load_network
 from parashot.parsing import Value
 from parashot.records import Provenance, Run, read_json, read_result, read_rows, read_runs
@@ -42,18 +41,12 @@ STEPS = ALL // 5
 
 
 def job(folder: Path, packed: Path, **settings: Value) -> Job:
-    params = tiny_params({**SETTINGS, **{key.replace("__", "."): value for key, value in settings.items()}})
+    params = tiny_params(SETTINGS, **settings)
     provenance = Provenance({"pretrain.epochs": "4"}, {"why": "a test"})
     weights = folder / "embedding.safetensors"
     return pretraining_job(
         params, packed, weights, folder / "pretrain", provenance, scratch=folder / "scratch"
     )
-
-
-def pretrain(described: Job) -> TrainResult:
-    result = train_on_all_cores(described)
-    assert result is not None
-    return result
 
 
 @pytest.fixture(scope="module")
@@ -63,15 +56,8 @@ def done(
     """A finished pretraining of a network with a residual head, and what was shown of it while it grew."""
     told: list[Run] = []
     described = job(tmp_path_factory.mktemp("pretrained"), tiny_packed, pretrain__epochs=12)
-    pretrain(replace(described, live=told.append))
+    train_on_all_cores(replace(described, live=told.append))
     return described, told
-
-
-@pytest.fixture(scope="module")
-def pretrained(done: tuple[Job, list[Run]]) -> Path:
-    """Its weights."""
-    assert done[0].model is not None
-    return done[0].model
 
 
 def test_an_epoch_is_every_image_once_in_an_order_of_its_own() -> None:
@@ -119,7 +105,7 @@ def test_one_cycle_rises_once_and_ends_near_zero(tiny_packed: Path) -> None:
 
 
 def test_augmentation_is_a_function_of_the_image_in_the_plan(tiny_packed: Path) -> None:
-    task = PretrainingTask(tiny_params({**SETTINGS, "pretrain.small_size": 16}), tiny_packed)
+    task = PretrainingTask(tiny_params(SETTINGS, pretrain__small_size=16), tiny_packed)
     batch = next(task.batches(Plan(10, 10), alone()))
     images, labels, indices, step = batch.data
     whole, part = task.prepare(batch.data), task.prepare((images[3:], labels[3:], indices[3:], step))
@@ -129,7 +115,7 @@ def test_augmentation_is_a_function_of_the_image_in_the_plan(tiny_packed: Path) 
 
 def test_a_share_of_the_images_is_rotated_and_the_rotation_is_learned(tiny_packed: Path) -> None:
     plain = PretrainingTask(tiny_params(SETTINGS), tiny_packed)
-    task = PretrainingTask(tiny_params({**SETTINGS, "pretrain.rotated": 0.5}), tiny_packed)
+    task = PretrainingTask(tiny_params(SETTINGS, pretrain__rotated=0.5), tiny_packed)
     quarters = task.rotations(torch.arange(4000))
     shares = torch.bincount(quarters, minlength=4) / 4000
     assert shares.tolist() == pytest.approx([1 / 2, 1 / 6, 1 / 6, 1 / 6], abs=0.03)
@@ -149,7 +135,6 @@ def test_a_share_of_the_images_is_rotated_and_the_rotation_is_learned(tiny_packe
     losses = task.loss(outputs, batch.data)
     assert torch.allclose(losses, expected)
     losses.mean().backward()
-    assert network.rotation is not None and network.rotation.weight.grad is not None
     assert network.rotation.weight.grad.abs().min() > 0
     assert torch.equal(
         task.metric(outputs, batch.data), (outputs[:, :classes].argmax(1) == batch.data[1]).float()
@@ -173,7 +158,6 @@ def test_it_learns_and_tells_what_it_did(done: tuple[Job, list[Run]]) -> None:
     result = read_result(TrainResult, described.out / "result.json")
     rows = read_rows(HistoryRow, described.out / "history.csv")
     assert (result.status, result.steps, result.items) == ("ok", 12 * STEPS, rows[-1].items)
-    assert result.train_accuracy is not None
     assert result.train_accuracy > 0.6  # one in four is chance
     assert np.mean([row.loss for row in rows[-4:]]) < np.mean([row.loss for row in rows[:4]])
     validated = [row.step for row in rows if row.val_accuracy is not None]
@@ -184,18 +168,16 @@ def test_it_learns_and_tells_what_it_did(done: tuple[Job, list[Run]]) -> None:
     assert (run.status, run.uuid, run.params["pretrain.epochs"]) == ("ok", told[0].uuid, "4")
     assert (run.tags["why"], run.model) == ("a test", None)
     assert read_json(described.out / "metrics.json")["items"] == result.items
-    assert described.scratch is not None and not list(described.scratch.iterdir())
+    assert not list(described.scratch.iterdir())
 
 
 def test_it_learns_by_cosines_too(tiny_packed: Path, tmp_path: Path) -> None:
-    result = pretrain(job(tmp_path, tiny_packed, pretrain__epochs=8, pretrain__classifier="cosine"))
-    assert result.train_accuracy is not None
-    assert result.train_accuracy > 0.5
+    cosine = job(tmp_path, tiny_packed, pretrain__epochs=8, pretrain__classifier="cosine")
+    assert train_on_all_cores(cosine).train_accuracy > 0.5
 
 
-def test_what_it_writes_is_a_network_that_compares_by_cosine(pretrained: Path) -> None:
-    network = load_network(pretrained)
-    assert isinstance(network.relation, ResidualHead)
+def test_what_it_writes_is_a_network_that_compares_by_cosine(done: tuple[Job, list[Run]]) -> None:
+    network = load_network(done[0].model)
     assert network.relation.centre.abs().sum() > 0
     maps = torch.randn(1, 7, 64, 4, 4)
     scores, cosine, apart = network.judge(maps[:, :2, None], maps[:, 2:])[0]
@@ -215,7 +197,10 @@ def test_without_pretraining_there_is_a_file_with_the_reason(tmp_path: Path) -> 
     assert (run.status, run.tags["reason"]) == ("skipped", "pretrain.epochs is 0")
 
 
-def test_a_training_begins_with_its_embedding(tiny_packed: Path, pretrained: Path, tmp_path: Path) -> None:
+def test_a_training_begins_with_its_embedding(
+    tiny_packed: Path, done: tuple[Job, list[Run]], tmp_path: Path
+) -> None:
+    pretrained = done[0].model
     settings: dict[str, Value] = {"train.learning_rate": 1e-9, "train.schedule": "constant"}
     params = tiny_params({**SETTINGS, **settings, "model.head": "relation", "train.episodes": 3})
     train(episode_job("serial", params, tiny_packed, tmp_path / "out", pretrained=pretrained))

@@ -133,9 +133,7 @@ def test_a_stopped_training_keeps_its_last_good_state_and_goes_on_without_the_st
     def run(answer: str, **where: Any) -> TrainResult:
         params = tiny_params({**SETTINGS, **shown, "train.on_nonfinite": answer})
         job = episode_job("serial", params, tiny_packed, live=seen.append, **where)
-        result = train(replace(job, task=PoisonedTask(params, tiny_packed)))
-        assert result is not None
-        return result
+        return train(replace(job, task=PoisonedTask(params, tiny_packed)))
 
     with pytest.raises(NonfiniteError, match=r"^train serial: NaN or infinity in step 3 of 5 "):
         run("stop", out=out, scratch=scratch)
