@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -72,12 +73,14 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("name", "last"), [("good", "3 of 3 MiB"), ("chunked", "3 MiB")])
-def test_whole_files_arrive(tmp_path: Path, host: str, name: str, last: str) -> None:
-    told: list[str] = []
-    fetch(f"{host}/{name}", tmp_path / "cache" / "x", told.append)
+def test_whole_files_arrive(
+    tmp_path: Path, host: str, caplog: pytest.LogCaptureFixture, name: str, last: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    fetch(f"{host}/{name}", tmp_path / "cache" / "x")
     assert (tmp_path / "cache" / "x").read_bytes() == DATA
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["x"]
-    assert told[-1] == last
+    assert caplog.messages[-1] == f"x: {last}"
 
 
 def test_a_cut_connection_goes_on_where_it_broke(tmp_path: Path, host: str) -> None:

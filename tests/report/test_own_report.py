@@ -103,9 +103,8 @@ def test_the_lines_to_copy_share_batch_and_workers_out() -> None:
 
 
 def test_the_lines_that_average_gradients_do_so_in_any_memory_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.LazyLinear(1)).to(
-        memory_format=torch.channels_last
-    )
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(36, 1))
+    network = network.to(memory_format=torch.channels_last)
     network(torch.ones(2, 3, 5, 5)).sum().backward()
     expected = [each.grad / 2 for each in network.parameters() if each.grad is not None]
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda flat: None)
@@ -130,7 +129,7 @@ def test_what_may_be_as_good_is_told_by_what_sets_it_apart() -> None:
     assert not advice.choice.decided
     said = {"ddp-2": "no workers and bf16", "ddp-2-bf16": "2 workers and fp32"}[advice.choice.choice]
     assert advice.sentence.endswith(f"; undecided: the same with {said} may be as good.")
-    better = advised(noisy(results({plain: 0.13, one: 0.1, fast: 0.099}), fast.way))
+    better = advised(noisy(results({plain: 0.112, one: 0.1, fast: 0.099}), fast.way))
     assert (better.choice.choice, better.choice.decided) == (one.way, False)  # though the other may be faster
     kept = advised(noisy(results({plain: 0.1, one: 0.098}), one.way))
     assert not kept.choice.decided

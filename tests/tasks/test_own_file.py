@@ -166,7 +166,7 @@ small = Small()
 
 def test_one_of_several_trainings_in_a_file_is_named(tmp_path: Path) -> None:
     """By a class or an object; its methods are sent to workers, too."""
-    file = write_own(tmp_path, "own_named")
+    file = write_own(tmp_path, "own_several")
     file.write_text(file.read_text() + IN_A_CLASS)
     for name in ("Small", "small"):
         task = own_task(Path(f"{file}:{name}"))
@@ -174,9 +174,9 @@ def test_one_of_several_trainings_in_a_file_is_named(tmp_path: Path) -> None:
         (batch,) = replace(task, workers=1).batches(Plan(3, 3), alone())
         assert [*batch.data[0].shape] == [3]
     assert own_task(file).batchsz == 6
-    with pytest.raises(TaskError, match=r"own_named\.py: nothing is called Large there"):
+    with pytest.raises(TaskError, match=r"own_several\.py: nothing is called Large there"):
         own_task(Path(f"{file}:Large"))
-    with pytest.raises(TaskError, match=r"own_named\.py:torch: no function network"):
+    with pytest.raises(TaskError, match=r"own_several\.py:torch: no function network"):
         own_task(Path(f"{file}:torch"))
 
 
