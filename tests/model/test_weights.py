@@ -55,9 +55,6 @@ def test_a_calibration_goes_with_the_file(saved: Path) -> None:
     assert load_network(saved).calibration is None
     save_weights(saved, PARAMS, state, Calibration(1.25, -0.5))
     assert load_network(saved).calibration == Calibration(1.25, -0.5)
-    for wrong in (1.25, {"first": 0, "power": 1}, {"first": 1}):
-        saved.write_bytes(_with(_described(calibration=wrong))(saved.read_bytes()))
-        _refused(saved, "calibration")
 
 
 def test_equal_states_give_equal_bytes(saved: Path, tmp_path: Path) -> None:
@@ -108,6 +105,9 @@ SPOILED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "no metadata": (lambda good: safetensors.torch.save(safetensors.torch.load(good)), "damaged"),
     "metadata that are no JSON": (_with("{"), "damaged"),
     "another format": (_with(_described(format=99)), "format 99, not 2"),
+    "a calibration that is no object": (_with(_described(calibration=1.25)), "calibration"),
+    "a calibration by nothing": (_with(_described(calibration={"first": 0, "power": 1})), "calibration"),
+    "half a calibration": (_with(_described(calibration={"first": 1})), "calibration"),
     "params of another network": (_with(_described(model={**vars(PARAMS), "embedding": "vgg"})), "embedding"),
     "a network of another kind": (
         _with(_described(model={**vars(PARAMS), "embedding": "resnet12"})),
@@ -132,7 +132,5 @@ def test_no_file(tmp_path: Path) -> None:
 
 
 def _refused(path: Path, message: str) -> None:
-    with pytest.raises(ParashotError) as caught:
+    with pytest.raises(ParashotError, match=f"{path}.*{message}"):
         load_network(path)
-    assert message in str(caught.value)
-    assert str(path) in str(caught.value)

@@ -128,6 +128,8 @@ def test_a_message_that_does_not_arrive_is_a_lost_peer() -> None:
             raise RuntimeError(said)
 
 
+# --- the server that ranks and workers are forked from ----------------------------------------------------
+
 SERVER_STARTED_EARLY = """
 import sys
 from parashot.lifetime import fork_server

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import yaml
 from tiny_data import SETTINGS
 
@@ -54,6 +56,19 @@ class Checkout:
         assert not check or done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         return done
 
+    def start(self, *command: str, **environment: str) -> psutil.Popen:
+        """Start a command in it, in a session of its own; what it says goes into log.txt."""
+        with (self.root / "log.txt").open("ab") as log:
+            return psutil.Popen(
+                command,
+                cwd=self.root,
+                env={**shell_environment(), **environment},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=hear_ctrl_c,
+            )
+
     def read(self, name: str) -> str:
         return (self.root / name).read_text(encoding="utf-8")
 
@@ -76,6 +91,11 @@ class Checkout:
         self.run("git", "checkout", "--quiet", "--", ".")
         self.run("git", "clean", "--quiet", "-fd")
         self.run("dvc", "checkout", "--force")
+
+
+def hear_ctrl_c() -> None:
+    """Undo that what a shell starts in the background ignores Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def shell_environment() -> dict[str, str]:

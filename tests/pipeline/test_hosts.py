@@ -8,16 +8,15 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 import pytest
-from checkouts import Checkout, copy_project, shell_environment
+from checkouts import Checkout, copy_project
 from tiny_data import SETTINGS
 
 from parashot.records import read_result, write_result
@@ -31,6 +30,7 @@ TURNED = {
     "train.validate_every": 100,
     "train.checkpoint_every": 5,
 }
+STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3 * SECONDS)]
 
@@ -46,13 +46,13 @@ class Host:
     name: str
     address: str
     checkout: Checkout
-    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    started: list[psutil.Popen] = field(default_factory=list)
 
     def train(self, *arguments: str, **environment: str) -> None:
         """Start torchrun with two ranks, as it is typed on every host."""
-        inside = ["ip", "netns", "exec", self.name]
+        inside = ("ip", "netns", "exec", self.name, *torchrun("2", *arguments))
         variables = {"PARASHOT_INTERFACE": "eth0", "PARASHOT_TIMEOUT_SECONDS": "60", **environment}
-        self.started.append(torchrun(self.checkout, inside, variables, "2", *arguments))
+        self.started.append(self.checkout.start(*inside, **STORE, **variables))
 
     def kill(self) -> None:
         """Kill all processes at once, as when the power fails."""
@@ -64,23 +64,13 @@ class Host:
     def processes(self) -> list[int]:
         return [int(each) for each in ip("netns", "pids", self.name).split()]
 
-    def newest_step(self) -> int:
-        files = self.checkout.root.glob(".scratch/*/step-*.pt")
-        return max((int(path.stem.split("-")[1]) for path in files), default=0)
+    def saved_states(self) -> list[Path]:
+        return list(self.checkout.root.glob(".scratch/*/step-*.pt"))
 
 
-def torchrun(
-    checkout: Checkout, inside: list[str], environment: Mapping[str, str], ranks: str, *arguments: str
-) -> subprocess.Popen[bytes]:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", ranks, *arguments]
-    with (checkout.root / "log.txt").open("ab") as log:
-        return subprocess.Popen(
-            [*inside, *launcher, "-m", "stages.train", "ddp"],
-            cwd=checkout.root,
-            env={**shell_environment(), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **environment},
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
+def torchrun(ranks: str, *arguments: str) -> tuple[str, ...]:
+    """The command that trains by DDP."""
+    return ("torchrun", "--nproc-per-node", ranks, *arguments, "-m", "stages.train", "ddp")
 
 
 def prepared(root: Path, packed: Path) -> Checkout:
@@ -132,7 +122,8 @@ def test_a_killed_host_comes_back_and_both_train_as_one(
     hosts: tuple[Host, Host], tmp_path: Path, tiny_packed: Path
 ) -> None:
     alone = prepared(tmp_path / "alone", tiny_packed)
-    assert torchrun(alone, [], {}, "4", "--standalone").wait(SECONDS) == 0, alone.read("log.txt")
+    reference = alone.start(*torchrun("4", "--standalone"), **STORE)
+    assert reference.wait(SECONDS) == 0, alone.read("log.txt")
     first, second = hosts
     # both namespaces share one host name, by which torchrun cannot tell whose address the endpoint is
     conf = "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=3"
@@ -143,7 +134,7 @@ def test_a_killed_host_comes_back_and_both_train_as_one(
     ]
     first.train(*commands[0])
     second.train(*commands[1])
-    wait(lambda: first.newest_step() > 0, hosts)
+    wait(lambda: bool(first.saved_states()), hosts)
     second.kill()
     second.train(*commands[1])
     wait(lambda: None not in [host.started[-1].poll() for host in hosts], hosts)
@@ -155,8 +146,7 @@ def test_a_killed_host_comes_back_and_both_train_as_one(
     result = read_result(TrainResult, written / "result.json")
     assert (result.replicas, result.ranks_identical, result.resumed > 0) == (4, True, True)
     for host in hosts:
-        assert host.newest_step() == 0  # no saved state is left, nor a process
-        assert host.processes() == []
+        assert host.saved_states() == host.processes() == []
 
 
 def test_a_peer_that_cannot_be_reached_ends_in_one_line(hosts: tuple[Host, Host]) -> None:

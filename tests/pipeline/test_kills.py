@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
-from checkouts import Checkout, copied, shell_environment
+from checkouts import Checkout, copied
 
 from parashot.parsing import Value
 from parashot.records import read_result
@@ -97,16 +96,7 @@ WAYS = (
 @contextlib.contextmanager
 def repro(checkout: Checkout) -> Iterator[psutil.Popen]:
     """Yield a running `dvc repro` of the trainings, in a session of its own; at the end all is killed."""
-    with (checkout.root / "log.txt").open("ab") as log:
-        dvc = psutil.Popen(
-            ["dvc", "repro", *TRAININGS],
-            cwd=checkout.root,
-            env=shell_environment(),
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=hear_ctrl_c,
-        )
+    dvc = checkout.start("dvc", "repro", *TRAININGS)
     try:
         yield dvc
     finally:
@@ -114,11 +104,6 @@ def repro(checkout: Checkout) -> Iterator[psutil.Popen]:
             with contextlib.suppress(psutil.Error):
                 each.kill()
         dvc.wait()
-
-
-def hear_ctrl_c() -> None:
-    """Undo that what a shell starts in the background ignores Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def session(leader: int) -> list[psutil.Process]:

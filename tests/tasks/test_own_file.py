@@ -273,6 +273,7 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 
 
 def losses(context: Context, name: str, file: Path, steps: int) -> list[float]:
+    """Of steps on one batch, without dropout, which is random."""
     task = replace(own_task(file), random=False)
     strategy = build_strategy(name, task, USUAL, context, own_parallel())
     return train_all(strategy, steps * task.batchsz, alike=True)[1]
