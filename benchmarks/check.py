@@ -18,7 +18,7 @@ from benchmarks.outcome import Outcome, Table, median_of, ratio_of
 from benchmarks.pipeline import help_seconds
 from benchmarks.replicas import efficiency, measure_replicas
 from benchmarks.turns import rounds
-from benchmarks.workload import Workload
+from benchmarks.workload import Workload, device
 from parashot.errors import DeviceError
 from parashot.parallel.abilities import precisions
 from parashot.questions.statistics import Interval
@@ -122,10 +122,12 @@ def _scale_rows(quick: bool, raw: Raw) -> Iterator[Row]:
 
 
 def _step_rows(quick: bool, raw: Raw) -> Iterator[Row]:
-    able = precisions("cpu")
+    kind = device().type
+    able = precisions(kind)
     best, recomputed = able[-1], f"{able[-1]}, recompute"
     # Intel's AMX multiplies tiles of bf16; AVX-512 alone multiplies rows
-    excuse = "" if torch.cpu._is_amx_tile_supported() else "this CPU has no bf16 matrix units"
+    units = kind == "cuda" or torch.cpu._is_amx_tile_supported()
+    excuse = "" if units else "this CPU has no bf16 matrix units"
     for bound in STEPS:
         workload = step.SMALL if quick else bound.workload
         sides = [step.STUDY, *able, *([recomputed] if bound.memory else [])]

@@ -193,6 +193,18 @@ def test_a_data_set_may_open_its_file_when_it_is_first_read(tmp_path: Path) -> N
         assert [len(each) for each in batches] == [6, 6]
 
 
+def test_a_data_set_of_many_tensors_is_sent_to_workers(tmp_path: Path) -> None:
+    """More than there are file descriptors for, of two types."""
+    many = "rows = Rows(); return [rows[place % 10] for place in range(2000)]"
+    task = own_task(write_own(tmp_path, "own_many", "return Rows()", many))
+    plan = Plan(2 * task.batchsz, task.batchsz)
+    here, there = ([*replace(task, workers=workers).batches(plan, alone())] for workers in (0, 1))
+    assert task.joins and len(here) == 2
+    for one, other in zip(here, there, strict=True):
+        assert one.data[1].keys() == {"x", "y"} and one.data[1]["y"].dtype == torch.int64
+        torch.testing.assert_close(one.data, other.data, rtol=0, atol=0)
+
+
 def test_what_can_be_sent_to_a_worker_is_not_refused(tmp_path: Path) -> None:
     """A class may leave out what cannot be pickled, and memory may be shared."""
     file = write_own(

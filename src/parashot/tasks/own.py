@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
@@ -34,7 +34,7 @@ from parashot.data.loaders import host_batches, workers_of_rank
 from parashot.errors import DeviceError, ParashotError, TaskError, one_line
 from parashot.parallel.context import Context
 from parashot.task import Batch, Plan, Task
-from parashot.tasks.packed import pack, unpack
+from parashot.tasks.packed import Joined, join, pack, separate, unpack
 from parashot.tasks.sending import cannot_be_sent
 
 T = TypeVar("T")
@@ -59,7 +59,8 @@ class OwnTask(Task):
     fewer samples. random: False switches dropout of the network off, and reads each sample with random
     numbers of its own. batch_statistics: False lets batch norm use its running statistics in training, too.
     reads_apart: whether the data set cannot be sent to workers once a sample was read, as one that has opened
-    a file; then there are two of it in a process that does both.
+    a file; then there are two of it in a process that does both. joins: whether it has too many tensors to be
+    sent one by one.
     """
 
     file: Path
@@ -73,6 +74,7 @@ class OwnTask(Task):
     random: bool = True
     batch_statistics: bool = True
     reads_apart: bool = False
+    joins: bool = False
 
     remedy = "the loss is not finite: set a smaller learning rate"
 
@@ -101,7 +103,7 @@ class OwnTask(Task):
         """The user's data set as one of steps; read_here: to be read in this process, not sent to workers."""
         collate = getattr(load_file(self.file), "collate", default_collate)
         dataset = load_dataset(self.file, read_here and self.reads_apart)
-        return StepsOfDataset(dataset, collate, plan, self.file, self.random)
+        return StepsOfDataset(dataset, collate, plan, self.file, self.random, self.joins)
 
     def forward(self, network: nn.Module, data: Any) -> Tensor:
         """The user's loss: of each item [b], or their mean []. Raises `TaskError` where it is neither."""
@@ -155,6 +157,20 @@ class StepsOfDataset(Dataset[Batch]):
     plan: Plan
     file: Path
     random: bool = True
+    joins: bool = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**vars(self), "dataset": self._joined if self.joins else self.dataset}
+        state.pop("_joined", None)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, dataset=separate(state["dataset"]))
+
+    @cached_property
+    def _joined(self) -> Any:
+        """The data set as it is sent, made once for all workers."""
+        return join(self.dataset)
 
     def __getitem__(self, step: int) -> Batch:
         """Read and collate the samples of one step. Raises `TaskError` for an error in the user's code."""
@@ -290,11 +306,13 @@ def own_task(file: Path) -> OwnTask:
         )
     _check_new(task)
     cuttable = all(isinstance(each, Tensor) and [*each.shape[:1]] == [task.batchsz] for each in leaves)
-    reads_apart = bool(cannot_be_sent(dataset, "dataset()"))
+    sent = join(dataset)
+    reads_apart = bool(cannot_be_sent(sent, "dataset()"))
     if reads_apart:
         _load_dataset.cache_clear()
-        _check_sent(file, load_dataset(file), "dataset()")  # another one, of which nothing was read
-    return replace(task, cuttable=cuttable, reads_apart=reads_apart)
+        sent = join(load_dataset(file))  # another one, of which nothing was read
+        _check_sent(file, sent, "dataset()")
+    return replace(task, cuttable=cuttable, reads_apart=reads_apart, joins=isinstance(sent, Joined))
 
 
 def _check_new(task: OwnTask) -> None:

@@ -1,7 +1,8 @@
-"""Batches of any class: their tensors apart from the rest, so that they can be moved and pinned.
+"""Objects of any class with their tensors apart from the rest.
 
-Most batches need none of this: PyTorch's trees know tuples, lists, dicts and named tuples. Dataclasses,
-`BatchEncoding` of transformers or `Batch` of torch_geometric they do not.
+Batches, so that their tensors can be moved and pinned. Most need none of this: PyTorch's trees know tuples,
+lists, dicts and named tuples. Dataclasses, `BatchEncoding` of transformers or `Batch` of torch_geometric they
+do not. And data sets of many tensors, so that they can be sent to workers.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 from torch.utils._pytree import register_pytree_node, tree_leaves
 
@@ -47,6 +49,43 @@ def pack(data: Any) -> Any:
 def unpack(data: Any) -> Any:
     """Undo `pack`, with the tensors as they are now."""
     return _WithTensors(BytesIO(data.rest), data.tensors).load() if isinstance(data, Packed) else data
+
+
+MOST_SENT = 100
+"""Tensors sent one by one: each takes a file descriptor, of which a process is handed at most about 250."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """An object with all of its tensors that are of one type in one."""
+
+    flat: dict[torch.dtype, Tensor]
+    shapes: list[tuple[torch.dtype, torch.Size]]
+    rest: bytes
+
+
+def join(thing: Any) -> Any:
+    """Join the tensors of an object of more than `MOST_SENT`; return any other one as it is."""
+    tensors, rest = list[Tensor](), BytesIO()
+    try:
+        _WithoutTensors(rest, tensors).dump(thing)
+    except Exception:  # of any kind: classes pickle themselves
+        return thing
+    if len(tensors) <= MOST_SENT or any(each.layout != torch.strided for each in tensors):
+        return thing
+    types = {each.dtype for each in tensors}
+    flat = {kind: torch.cat([each.reshape(-1) for each in tensors if each.dtype == kind]) for kind in types}
+    return Joined(flat, [(each.dtype, each.shape) for each in tensors], rest.getvalue())
+
+
+def separate(thing: Any) -> Any:
+    """Undo `join`; tensors share the memory of the joined ones."""
+    if not isinstance(thing, Joined):
+        return thing
+    sizes = {kind: [shape.numel() for each, shape in thing.shapes if each == kind] for kind in thing.flat}
+    parts = {kind: iter(flat.split(sizes[kind])) for kind, flat in thing.flat.items()}
+    tensors = [next(parts[kind]).view(shape) for kind, shape in thing.shapes]
+    return _WithTensors(BytesIO(thing.rest), tensors).load()
 
 
 class _WithoutTensors(pickle.Pickler):
