@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from small_tasks import VectorTask, alone
 from standing_ranks import StandingRanks
 from tiny_data import tiny_params
+from torch import Tensor
 
 from parashot.parallel.allreduce import Allreduce
 from parashot.parallel.context import Context, Placement
@@ -77,6 +79,27 @@ def test_networks_that_do_not_fit_together_are_built_one_by_one(
     found, timed = ranks(2, held_while_timed, fit)
     assert set(found) == {held}
     assert timed == {"serial", "ddp", "fsdp", "allreduce"}
+
+
+def timed_in_little_memory(context: Context) -> tuple[int, WayBlock | None]:
+    """How many networks are held after a block that memory suffices for without other networks, and it."""
+    ready, step = measure.ReadyWays(context, vectors, WAYS), Allreduce.step
+
+    def full(self: Allreduce, batch: Batch) -> Tensor:
+        if len(ready.strategies) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+        return step(self, batch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Allreduce, "step", full)
+        block = ready.block(WAYS[-1], 2, 0, 0)
+    ready.close()
+    return ready.held, block
+
+
+def test_networks_that_wait_make_room_for_the_one_that_is_trained(ranks: StandingRanks) -> None:
+    held, block = ranks(2, timed_in_little_memory)
+    assert held == 1 and block is not None and block.way == "allreduce"
 
 
 def fails(context: Context, journal: Path | None) -> tuple[set[str], list[FailedWay]]:

@@ -67,11 +67,13 @@ class FirstStep:
     """What the first steps by one process show.
 
     unused: names of parameters that get no gradient. keeps_graph: whether the first step's is there later on.
+    called: whether the loss calls the network itself, and not parts of it alone.
     """
 
     unused: tuple[str, ...]
     has_batch_norm: bool
     keeps_graph: bool = False
+    called: bool = True
 
 
 @dataclass(frozen=True)
@@ -146,9 +148,14 @@ def first_step(context: Context, task: OwnTask, parallel: ParallelParams) -> Fir
         plan = strategy.plan(STEPS * task.batchsz, task.batchsz, context)
         batch, *later = task.ready_batches(plan, STEPS, context)
         strategy.network.train()
-        hook = strategy.model.register_forward_hook(lambda module, data, losses: marks.extend(_marks(losses)))
+        called = list[bool]()
+        hooks = [
+            strategy.model.register_forward_hook(lambda module, data, losses: marks.extend(_marks(losses))),
+            strategy.network.register_forward_hook(lambda *_: called.append(True)),
+        ]
         loss, _, nonfinite = strategy.step(batch).tolist()
-        hook.remove()
+        for hook in hooks:
+            hook.remove()
         if nonfinite or not math.isfinite(loss):
             raise TaskError(
                 f"{task.file}: NaN or infinity in the first step, loss {loss / task.batchsz:g}; {task.remedy}"
@@ -160,7 +167,7 @@ def first_step(context: Context, task: OwnTask, parallel: ParallelParams) -> Fir
     has_batch_norm = any(isinstance(each, _BatchNorm) for each in strategy.network.modules())
     strategy.close()
     gc.collect()
-    return FirstStep(unused, has_batch_norm, any(mark() is not None for mark in marks))
+    return FirstStep(unused, has_batch_norm, any(mark() is not None for mark in marks), bool(called))
 
 
 def _marks(outputs: Tensor) -> list[ReferenceType[Any]]:
@@ -339,6 +346,12 @@ def in_words(first: FirstStep, compared: Compared, same_in_workers: bool = False
         said.append(
             f"{count} parameters get no gradient, the first of them {first.unused[0]}: "
             "DistributedDataParallel needs find_unused_parameters=True, as it has here"
+        )
+    if not first.called:
+        said.append(
+            "loss() does not call network(...), but parts of it: a network that is wrapped by "
+            "DistributedDataParallel, DataParallel or fully_shard has to be called itself, so put the loss "
+            "into the forward of a module"
         )
     if first.keeps_graph:
         said.append(

@@ -32,7 +32,7 @@ from parashot.progress import passing
 from parashot.questions.own.records import OwnWay, SizeRow, StepParts
 from parashot.questions.strategies.shares import length, profiled_events, spans_of, timeline, within
 from parashot.questions.timed import TimedStrategy
-from parashot.questions.ways.measure import ReadyWays, Trainings, for_ways
+from parashot.questions.ways.measure import FULL, ReadyWays, Trainings, for_ways
 from parashot.task import Batch
 from parashot.tasks.own import OwnTask
 
@@ -41,9 +41,6 @@ ROOM = 0.85
 
 LEAST_STEPS, LEAST_SECONDS = 3, 1.0
 """What a size is timed for."""
-
-FULL = ("out of memory", "memory is full", "can't allocate memory", "exit code -9")
-"""Words of errors where a batch did not fit."""
 
 _FORWARD, _OPTIMIZER = "parashot:forward", "Optimizer.step#"  # the second is torch's own
 

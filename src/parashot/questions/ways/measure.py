@@ -53,6 +53,9 @@ Trainings = Callable[[W], Training]
 """The training of each way; pickled to every rank."""
 
 
+FULL = ("out of memory", "memory is full", "can't allocate memory", "exit code -9")
+"""Words of errors where the memory did not suffice."""
+
 FAILED = "failed.csv"
 """File of ways that were left out, beside a journal of blocks."""
 
@@ -64,12 +67,12 @@ class WayError(DeviceError):
 class ReadyWays(Generic[W]):
     """Ways to train on this rank, ready to be timed; every rank makes it, and calls its methods in one order.
 
-    Ways that differ in loading alone share one strategy object. Where memory may not hold the networks of all
-    of them, each is built when its block begins, in the place of the one before. journal: CSV file that every
-    block is added to when it has been timed; with one, a way that fails is left out and written into
-    `FAILED` beside it, but for the first of `ways`. until: when, by the monotonic clock, no further way is
-    made ready; two are in any case, the first among them. step_seconds: of each way that is ready, as last
-    timed, alike on all ranks. Raises `WayError`.
+    Ways that differ in loading alone share one strategy object. Where memory may not hold the networks of
+    all of them, or once it was full, each is built when its block begins, in the place of the one before.
+    journal: CSV file that every block is added to when it has been timed; with one, a way that fails is
+    left out and written into `FAILED` beside it, but for the first of `ways`. until: when, by the
+    monotonic clock, no further way is made ready; two are in any case, the first among them.
+    step_seconds: of each way that is ready, as last timed, alike on all ranks. Raises `WayError`.
     """
 
     def __init__(
@@ -128,6 +131,10 @@ class ReadyWays(Generic[W]):
             reason = described(error)
         every = from_all_ranks((found, reason), self.context, self.control)
         if reason := next((each for _, each in every if each), ""):
+            if self.held > 1 and any(each in reason for each in FULL):
+                self.close()  # what waits takes memory that this one needs
+                self.held = 1
+                return self.timed(way, steps)
             raise WayError(reason)
         return [each for each, _ in every if each is not None]
 
