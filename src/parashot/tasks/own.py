@@ -60,7 +60,7 @@ class OwnTask(Task):
     numbers of its own. batch_statistics: False lets batch norm use its running statistics in training, too.
     reads_apart: whether the data set cannot be sent to workers once a sample was read, as one that has opened
     a file; then there are two of it in a process that does both. joins: whether it has too many tensors to be
-    sent one by one.
+    sent one by one. samples: of the data set.
     """
 
     file: Path
@@ -75,6 +75,7 @@ class OwnTask(Task):
     batch_statistics: bool = True
     reads_apart: bool = False
     joins: bool = False
+    samples: int = 0
 
     remedy = "the loss is not finite: set a smaller learning rate"
 
@@ -283,6 +284,11 @@ def _load_dataset(file: Path, another: bool) -> Any:
         return load_file(file).dataset()
 
 
+def forget_datasets() -> None:
+    """Free what `load_dataset` has loaded in this process."""
+    _load_dataset.cache_clear()
+
+
 def own_task(file: Path) -> OwnTask:
     """The training of a file, looked at: one step's batch is read. Raises `TaskError`."""
     task, dataset = OwnTask(file, load_file(file).batchsz), load_dataset(file)
@@ -312,7 +318,9 @@ def own_task(file: Path) -> OwnTask:
         _load_dataset.cache_clear()
         sent = join(load_dataset(file))  # another one, of which nothing was read
         _check_sent(file, sent, "dataset()")
-    return replace(task, cuttable=cuttable, reads_apart=reads_apart, joins=isinstance(sent, Joined))
+    return replace(
+        task, cuttable=cuttable, reads_apart=reads_apart, joins=isinstance(sent, Joined), samples=len(dataset)
+    )
 
 
 def _check_new(task: OwnTask) -> None:

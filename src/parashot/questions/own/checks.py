@@ -67,13 +67,15 @@ class FirstStep:
     """What the first steps by one process show.
 
     unused: names of parameters that get no gradient. keeps_graph: whether the first step's is there later on.
-    called: whether the loss calls the network itself, and not parts of it alone.
+    called: whether the loss calls the network itself, and not parts of it alone. same_in_workers: of
+    `repeats_in_workers`.
     """
 
     unused: tuple[str, ...]
     has_batch_norm: bool
     keeps_graph: bool = False
     called: bool = True
+    same_in_workers: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,6 @@ class Checked:
 
 def check_own(task: OwnTask, parallel: ParallelParams, ways: Sequence[Way]) -> Checked:
     """Check a training before it is timed. Raises `TaskError` where its first step is not finite."""
-    same_in_workers = repeats_in_workers(task)
     placement, processes = for_ways(ways, resolve_placement(parallel))
     first = launch_apart(first_step, placement.on_all_cores(), 1, task, parallel)
     assert first is not None  # this is no rank of torchrun
@@ -130,7 +131,7 @@ def check_own(task: OwnTask, parallel: ParallelParams, ways: Sequence[Way]) -> C
         check_rank, placement, processes, task, parallel, tuple(ways), first.has_batch_norm
     )
     assert compared is not None
-    said = in_words(first, compared, same_in_workers)
+    said = in_words(first, compared)
     return Checked(tuple(compared.gradients), tuple(compared.skipped), tuple(said), parallel)
 
 
@@ -138,11 +139,12 @@ def check_own(task: OwnTask, parallel: ParallelParams, ways: Sequence[Way]) -> C
 
 
 def first_step(context: Context, task: OwnTask, parallel: ParallelParams) -> FirstStep:
-    """Train a few steps by one process.
+    """Train a few steps by one process, which has read no sample before it starts workers.
 
     Raises `TaskError` where the loss or the gradient of the first is not finite, or where a step fails.
     """
     marks: list[ReferenceType[Any]] = []
+    same_in_workers = repeats_in_workers(task)
     with own_errors(task.file):
         strategy = build_strategy("serial", task, PLAIN_STEP, context, parallel)
         plan = strategy.plan(STEPS * task.batchsz, task.batchsz, context)
@@ -167,7 +169,8 @@ def first_step(context: Context, task: OwnTask, parallel: ParallelParams) -> Fir
     has_batch_norm = any(isinstance(each, _BatchNorm) for each in strategy.network.modules())
     strategy.close()
     gc.collect()
-    return FirstStep(unused, has_batch_norm, any(mark() is not None for mark in marks), bool(called))
+    keeps_graph = any(mark() is not None for mark in marks)
+    return FirstStep(unused, has_batch_norm, keeps_graph, bool(called), same_in_workers)
 
 
 def _marks(outputs: Tensor) -> list[ReferenceType[Any]]:
@@ -338,7 +341,7 @@ def _base(context: Context, task: OwnTask, parallel: ParallelParams) -> tuple[di
     return {}, reason, False
 
 
-def in_words(first: FirstStep, compared: Compared, same_in_workers: bool = False) -> list[str]:
+def in_words(first: FirstStep, compared: Compared) -> list[str]:
     """What the user should know; nothing where all is well."""
     said = []
     if first.unused:
@@ -358,7 +361,7 @@ def in_words(first: FirstStep, compared: Compared, same_in_workers: bool = False
             "the graph of a step is kept after it, so that memory grows in every step: "
             "use loss.item() or detach() for what is kept"
         )
-    if same_in_workers:
+    if first.same_in_workers:
         said.append(
             "samples are random in the same way in every worker, for a generator is copied into each; "
             "draw from torch, numpy.random or random, which PyTorch seeds, or seed it in worker_init_fn"

@@ -30,7 +30,7 @@ from parashot.questions.own.search import READY_SHARE, Found, better_half, searc
 from parashot.questions.ways.measure import FAILED, Training, by_variables, for_ways, time_ways
 from parashot.questions.ways.records import FailedWay, WayBlock
 from parashot.records import read_rows
-from parashot.tasks.own import OwnTask, load_dataset, own_task
+from parashot.tasks.own import OwnTask, forget_datasets, own_task
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +79,7 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
     listed = candidates(task, parallel)
     log.info("%s: %d ways to train, which are checked first", file.name, len(listed.ways))
     checked = check_own(task, parallel, listed.ways)
+    forget_datasets()  # ranks load it for themselves
     checked_seconds = monotonic() - begin
     left = max(0.0, budget_seconds - checked_seconds)
     log.info(
@@ -130,7 +131,6 @@ class Measurement:
     parts: list[StepParts] = field(default_factory=list)
     sizes: list[SizeRow] = field(default_factory=list)
     no_larger: str = ""
-    samples: int = 0
     stopped: bool = False
     warnings: list[str] = field(default_factory=list)
     nothing_kept: str = ""
@@ -234,9 +234,9 @@ class Measurement:
                 self.parts += launch_apart(parts_rank, placement, processes, self.trainings, group) or []
             except DeviceError as error:
                 self.warnings.append(f"where the time of a step goes could not be measured ({error})")
-        self.samples = len(load_dataset(self.trainings.task.file))
+        samples = self.trainings.task.samples
         self.no_larger = measure_sizes(
-            self.trainings, chosen, self.samples, self.placement, self._until(1.0), self.sizes.append
+            self.trainings, chosen, samples, self.placement, self._until(1.0), self.sizes.append
         )
 
     def results(self) -> OwnResults:
@@ -256,7 +256,7 @@ class Measurement:
             parts=tuple(self.parts),
             sizes=tuple(self.sizes),
             no_larger=self.no_larger,
-            samples=self.samples,
+            samples=self.trainings.task.samples,
             stopped=self.stopped,
         )
 

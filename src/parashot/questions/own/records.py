@@ -126,12 +126,12 @@ class SizeRow:
 class OwnResults:
     """What was measured of one training.
 
-    search: a block of each way, then of the better half, and so on. refining: the best of them as it is and
-    with one thing changed. finals: the default and the last ways, in interleaved blocks over several
-    launches; the advice is of these. parts: of a step by default and as recommended. sizes: of a batch, and
-    no_larger: why larger ones were not tried. samples: of the data set; 0 before it is counted. unused:
-    whether some parameters get no gradient. stopped: by the user, before the end. warnings: what the
-    checks mean, in words.
+    search: a block of each way, then of the better half, and so on. refining: the best of them as it is
+    and with one thing changed. finals: the default and the last ways, in interleaved blocks over several
+    launches; the advice is of these. parts: of a step by default and as recommended. sizes: of a batch,
+    and no_larger: why larger ones were not tried. samples: of the data set. unused: whether some
+    parameters get no gradient. stopped: by the user, before the end. warnings: what the checks mean, in
+    words.
     """
 
     ways: tuple[OwnWay, ...]
