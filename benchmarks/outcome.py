@@ -32,6 +32,8 @@ def median_of(values: Sequence[float]) -> Interval:
 
 def ratio_of(numerator: Sequence[float], denominator: Sequence[float]) -> Interval:
     """Ratio with its 95% interval, the geometric mean over rounds; item i of both is of round i."""
+    if len(numerator) != len(denominator):
+        raise ValueError(f"{len(numerator)} and {len(denominator)} rounds: paired ones are needed")
     above, below = dict(enumerate(numerator)), dict(enumerate(denominator))
     return statistics.paired_ratio(above, below, _RESAMPLING)
 

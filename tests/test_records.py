@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -127,11 +128,13 @@ def test_rows_that_are_none(text: str, says: str, tmp_path: Path) -> None:
     assert says in _refused(lambda path: read_rows(StrategyBlock, path), tmp_path / "blocks.csv")
 
 
-def test_runs_that_are_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "changes", [{"start_ms": 0.5}, {"metrics": [{"key": "loss", "value": 0.5, "unit": "nats"}]}]
+)
+def test_runs_that_are_none(changes: dict[str, Any], tmp_path: Path) -> None:
     tree = dataclasses.asdict(Run("ddp", "train", "ok", 0, 1))
-    wrong = {**tree, "metrics": [{"key": "loss", "value": 0.5, "unit": "nats"}]}
-    (tmp_path / "records.jsonl").write_text(f"{json.dumps(tree)}\n{json.dumps(wrong)}\n")
-    assert "not a Run (metrics" in _refused(read_runs, tmp_path / "records.jsonl")
+    (tmp_path / "records.jsonl").write_text(f"{json.dumps(tree)}\n{json.dumps({**tree, **changes})}\n")
+    assert f"not a Run ({next(iter(changes))}" in _refused(read_runs, tmp_path / "records.jsonl")
 
 
 @pytest.mark.parametrize(

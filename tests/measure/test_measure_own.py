@@ -18,7 +18,6 @@ import pytest
 import torch
 from own_file import advised, blocks, way, write_own
 from small_tasks import alone
-from torch.utils.data import Dataset
 
 from parashot.allocator import why_nothing_is_kept
 from parashot.errors import DeviceError, TaskError
@@ -161,19 +160,10 @@ def test_a_step_has_its_parts_and_a_batch_grows_as_far_as_there_are_samples(
     assert len(sizes) == 2 and "no time" in late
 
 
-class SlowToStart(Dataset[Batch]):
-    """Its first item in a process takes half a second."""
-
-    started = False
-
-    def __getitem__(self, index: int) -> Batch:
-        time.sleep(0 if self.started else 0.5)
-        self.started = True
-        return Batch(torch.zeros(1), 1)
-
-
-def test_the_start_of_workers_is_what_a_second_pass_is_spared() -> None:
-    assert start_seconds(SlowToStart(), 2) > 0.4
+def test_the_start_of_workers_is_what_a_second_pass_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Mock(perf_counter=Mock(side_effect=[0.0, 5.0, 6.0, 8.0]))
+    monkeypatch.setattr("parashot.questions.own.closer.time", clock)
+    assert start_seconds([Batch(torch.zeros(1), 1)], 2) == 3.0
 
 
 def test_a_default_that_cannot_train_this_network_is_one_line(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+from weakref import ref
 
 import pytest
 import torch
@@ -83,10 +85,11 @@ def test_networks_that_do_not_fit_together_are_built_one_by_one(
 
 def timed_in_little_memory(context: Context) -> tuple[int, WayBlock | None]:
     """How many networks are held after a block that memory suffices for without other networks, and it."""
-    ready, step = measure.ReadyWays(context, vectors, WAYS), Allreduce.step
+    ready, step, failed = measure.ReadyWays(context, vectors, WAYS), Allreduce.step, list[Any]()
 
     def full(self: Allreduce, batch: Batch) -> Tensor:
-        if len(ready.strategies) > 1:
+        if len(ready.strategies) > 1 or any(each() for each in failed):
+            failed.append(ref(self.network))
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
         return step(self, batch)
 

@@ -113,6 +113,7 @@ def test_what_is_there_stays(folder: Path) -> None:
         ("stages: [a]\n", "", "own_train.py", "no section of stages"),
         ("", "{lr: 0.1}\n", "own_train.py", "params.yaml: braces"),
         ("", "measure: {every: 5}\n", "own_train.py", "section measure without the budget"),
+        ("", "measure:\n", "own_train.py", "section measure without the budget"),
         ("", "- 1\n", "own_train.py", "params.yaml: not a file of sections"),
         ("", "batchsz_study: {}\n", "own_train.py", "that of a study"),
         ("", "", "nowhere.py", "nowhere.py: no such file"),

@@ -87,7 +87,7 @@ def test_the_lines_to_copy_share_batch_and_workers_out() -> None:
     assert "batch_size=3, num_workers=2, prefetch_factor=2, persistent_workers=True, sampler" in lines[4]
     assert "DistributedDataParallel" in lines[5] and 'autocast("cpu", torch.bfloat16)' in lines[6]
     assert "(network, find_unused_parameters=True)" in to_copy(ddp, gpus=False, unused=True)[5]
-    assert 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))' in to_copy(ddp, gpus=True)
+    assert "torch.cuda.set_device(torch.distributed.get_node_local_rank())" in to_copy(ddp, gpus=True)
     uneven = to_copy(replace(ddp, replicas=4), gpus=False)[4]
     assert "batch_size=2, num_workers=1" in uneven and uneven.endswith("# 8 per step; 6 were timed")
     assert to_copy(way(PLAIN), gpus=True) == ["DataLoader(dataset, batch_size=6, num_workers=0, ...)"]

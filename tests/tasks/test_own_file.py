@@ -10,6 +10,7 @@ import torch
 from own_file import write_own
 from small_tasks import TOLERANCE, State, alone, assert_equal, on_ranks, train_all
 from standing_ranks import StandingRanks
+from torch import nn
 
 from parashot.errors import TaskError
 from parashot.parallel.context import Context
@@ -18,6 +19,7 @@ from parashot.parallel.strategy import StepOptions, weighted_loss
 from parashot.questions.own.measure import own_parallel
 from parashot.task import Plan
 from parashot.tasks.own import load_file, own_task
+from parashot.tasks.packed import MOST_SENT, Joined, join
 
 STEPS, USUAL = 4, StepOptions()
 
@@ -203,6 +205,14 @@ def test_a_data_set_of_many_tensors_is_sent_to_workers(tmp_path: Path) -> None:
     for one, other in zip(here, there, strict=True):
         assert one.data[1].keys() == {"x", "y"} and one.data[1]["y"].dtype == torch.int64
         torch.testing.assert_close(one.data, other.data, rtol=0, atol=0)
+
+
+def test_tensors_that_are_more_than_values_stay_as_they_are() -> None:
+    whole, many = torch.arange(6000.0), MOST_SENT + 1
+    assert isinstance(join([*whole.split(6)]), Joined)  # parts that do not overlap
+    parameters, overlapping = [nn.Parameter(torch.zeros(2))] * many, [whole[at:] for at in range(many)]
+    for kept in (parameters, overlapping, [torch.zeros(2)] * MOST_SENT):
+        assert join(kept) is kept
 
 
 def test_what_can_be_sent_to_a_worker_is_not_refused(tmp_path: Path) -> None:

@@ -120,7 +120,8 @@ def _params_with_sections(training: Path) -> str:
         "measure": ("of `parashot measure`; budget: minutes", {"budget": 10}),
         TRAINING: ("how to train; `parashot advise --apply` sets it", training_settings(asdict(default))),
     }
-    if "budget" not in (tree.get("measure") or {"budget": 10}):
+    measure = tree.get("measure", {"budget": 10})
+    if not isinstance(measure, dict) or "budget" not in measure:
         raise ParamsError(f"{PARAMS} has a section measure without the budget of a stage measure; rename it")
     added = {name: entries for name, (_, entries) in sections.items() if name not in tree}
     for name, entries in added.items():

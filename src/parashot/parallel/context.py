@@ -6,8 +6,10 @@ With `torchrun` the only reader of RANK and its kin.
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import os
 import re
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -238,8 +240,11 @@ def choose_interface(context: Context) -> None:
 
 def loopback() -> str | None:
     """Name of this host's loopback interface (`lo`, `lo0`), or None where there is none."""
-    interfaces = psutil.net_if_stats().items()
-    return next((name for name, about in interfaces if "loopback" in about.flags.split(",")), None)
+    for name, addresses in psutil.net_if_addrs().items():
+        for each in addresses:
+            if each.family == socket.AF_INET and ipaddress.ip_address(each.address).is_loopback:
+                return name
+    return None
 
 
 def by_file(placement: Placement, path: Path) -> Placement:

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
@@ -161,17 +161,10 @@ class StepsOfDataset(Dataset[Batch]):
     joins: bool = False
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {**vars(self), "dataset": self._joined if self.joins else self.dataset}
-        state.pop("_joined", None)
-        return state
+        return {**vars(self), "dataset": _joined(self.file) if self.joins else self.dataset}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, dataset=separate(state["dataset"]))
-
-    @cached_property
-    def _joined(self) -> Any:
-        """The data set as it is sent, made once for all workers."""
-        return join(self.dataset)
 
     def __getitem__(self, step: int) -> Batch:
         """Read and collate the samples of one step. Raises `TaskError` for an error in the user's code."""
@@ -284,9 +277,16 @@ def _load_dataset(file: Path, another: bool) -> Any:
         return load_file(file).dataset()
 
 
+@lru_cache
+def _joined(file: Path) -> Any:
+    """The data set as it is sent, made once for the workers of all loaders."""
+    return join(load_dataset(file))
+
+
 def forget_datasets() -> None:
     """Free what `load_dataset` has loaded in this process."""
     _load_dataset.cache_clear()
+    _joined.cache_clear()
 
 
 def own_task(file: Path) -> OwnTask:
@@ -312,11 +312,11 @@ def own_task(file: Path) -> OwnTask:
         )
     _check_new(task)
     cuttable = all(isinstance(each, Tensor) and [*each.shape[:1]] == [task.batchsz] for each in leaves)
-    sent = join(dataset)
+    sent = _joined(file)
     reads_apart = bool(cannot_be_sent(sent, "dataset()"))
     if reads_apart:
-        _load_dataset.cache_clear()
-        sent = join(load_dataset(file))  # another one, of which nothing was read
+        forget_datasets()
+        sent = _joined(file)  # of another one, of which nothing was read
         _check_sent(file, sent, "dataset()")
     return replace(
         task, cuttable=cuttable, reads_apart=reads_apart, joins=isinstance(sent, Joined), samples=len(dataset)

@@ -10,12 +10,14 @@ from __future__ import annotations
 import pickle
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import register_pytree_node, tree_leaves
+
+from parashot.tasks.sending import Nowhere
 
 PLAIN = (Tensor, str, bytes, int, float, complex, type(None), np.ndarray, np.generic)
 """Classes of leaves that hold no tensors, beside tensors."""
@@ -65,17 +67,31 @@ class Joined:
 
 
 def join(thing: Any) -> Any:
-    """Join the tensors of an object of more than `MOST_SENT`; return any other one as it is."""
-    tensors, rest = list[Tensor](), BytesIO()
+    """Join the tensors of an object of more than `MOST_SENT`; return any other one as it is.
+
+    So are those whose tensors are more than values (of other classes, with a gradient, on a device), or
+    overlap so much that they take far more memory when each has its own.
+    """
+    tensors = list[Tensor]()
     try:
-        _WithoutTensors(rest, tensors).dump(thing)
+        _WithoutTensors(Nowhere(), tensors).dump(thing)
     except Exception:  # of any kind: classes pickle themselves
         return thing
-    if len(tensors) <= MOST_SENT or any(each.layout != torch.strided for each in tensors):
+    if len(tensors) <= MOST_SENT or not all(map(_is_plain, tensors)):
         return thing
+    storages = {each.data_ptr(): each.nbytes() for each in map(Tensor.untyped_storage, tensors)}
+    if sum(each.nbytes for each in tensors) > 2 * sum(storages.values()):
+        return thing
+    tensors, rest = [], BytesIO()
+    _WithoutTensors(rest, tensors).dump(thing)
     types = {each.dtype for each in tensors}
     flat = {kind: torch.cat([each.reshape(-1) for each in tensors if each.dtype == kind]) for kind in types}
     return Joined(flat, [(each.dtype, each.shape) for each in tensors], rest.getvalue())
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    dense = tensor.layout == torch.strided and tensor.device.type == "cpu"
+    return dense and type(tensor) is Tensor and not tensor.requires_grad
 
 
 def separate(thing: Any) -> Any:
@@ -88,8 +104,14 @@ def separate(thing: Any) -> Any:
     return _WithTensors(BytesIO(thing.rest), tensors).load()
 
 
+class SupportsWrite(Protocol):
+    """What a pickler writes to."""
+
+    def write(self, data: bytes, /) -> int: ...
+
+
 class _WithoutTensors(pickle.Pickler):
-    def __init__(self, file: BytesIO, tensors: list[Tensor]) -> None:
+    def __init__(self, file: SupportsWrite, tensors: list[Tensor]) -> None:
         super().__init__(file)
         self.tensors = tensors
 

@@ -40,7 +40,7 @@ def _described(thing: object, error: Exception) -> str:
     )
 
 
-class _Nowhere:
+class Nowhere:
     """A file that keeps nothing."""
 
     def write(self, data: Any) -> int:
@@ -62,7 +62,7 @@ def _fault(thing: object) -> Exception | None:
     starting: Any = _Starting()
     context.set_spawning_popen(starting)
     try:
-        ForkingPickler(_Nowhere()).dump(thing)
+        ForkingPickler(Nowhere()).dump(thing)
     except Exception as error:  # of any kind: classes pickle themselves
         return error
     finally:

@@ -22,7 +22,7 @@ DTYPES = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 WRAPS = {
     "dp": "network = torch.nn.DataParallel(network)  # on GPUs",
     "ddp": "network = torch.nn.parallel.DistributedDataParallel(network)",
-    "fsdp": "torch.distributed.fsdp.fully_shard(network)  # after fully_shard of each of its blocks",
+    "fsdp": "fully_shard(network)  # after fully_shard of each of its blocks, before the optimizer is made",
 }
 """Line that makes a network train by a strategy."""
 
@@ -118,14 +118,15 @@ def to_copy(way: OwnWay, gpus: bool, unused: bool = False) -> list[str]:
         f"torch.set_num_threads({way.threads_per_replica})": not gpus or ranks > 1,
         "torch.manual_seed(0)  # before the network is made, so that it is the same in all ranks": by_hand,
         "torch.manual_seed(torch.distributed.get_rank())  # after it is made": by_hand,
+        "from torch.distributed.fsdp import fully_shard": way.strategy == "fsdp",
         _loader(way, ranks): True,
         "network = network.to(memory_format=torch.channels_last)": way.channels_last,
         f"network.compile(mode={way.compile!r})": way.compile != DEFAULTS["compile"],
         _wrap(way.strategy, unused): way.strategy in WRAPS,
         "optimizer = YOUR_OPTIMIZER(..., fused=True)": way.fused,
         'torch.set_float32_matmul_precision("high")': way.precision == "tf32",
-        f'with torch.autocast("{device}", {dtype}):  # around the loss': dtype is not None,
         f'scaler = torch.amp.GradScaler("{device}")  # for backward and step': way.precision == "fp16",
+        f'with torch.autocast("{device}", {dtype}):  # around the loss': dtype is not None,
         **dict.fromkeys(BY_HAND.format(ranks=ranks).splitlines(), way.strategy == "allreduce"),
         "torch.distributed.destroy_process_group()  # at the end": ranks > 1,
     }
@@ -134,7 +135,7 @@ def to_copy(way: OwnWay, gpus: bool, unused: bool = False) -> list[str]:
 
 def _begin(way: OwnWay, ranks: int, gpus: bool) -> list[str]:
     """Start a process for each rank, and share the samples out."""
-    own_device = 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'
+    own_device = "torch.cuda.set_device(torch.distributed.get_node_local_rank())"
     return [
         f"torchrun --nproc-per-node {ranks} YOUR_SCRIPT.py",
         f'torch.distributed.init_process_group("{"nccl" if gpus else "gloo"}")',
@@ -158,7 +159,9 @@ def _loader(way: OwnWay, ranks: int) -> str:
         arguments += [f"prefetch_factor={way.prefetch}", "persistent_workers=True"]
     if way.pin_memory:
         arguments.append("pin_memory=True")
-    arguments.append("sampler=sampler" if ranks > 1 else "...")
+    if ranks > 1:
+        arguments.append("sampler=sampler")
+    arguments.append("...")
     timed = "" if share * ranks == way.batchsz else f"  # {share * ranks} per step; {way.batchsz} were timed"
     return f"DataLoader(dataset, {', '.join(arguments)}){timed}"
 

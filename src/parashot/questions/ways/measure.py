@@ -118,25 +118,28 @@ class ReadyWays(Generic[W]):
     def timed(self, way: W, steps: int) -> list[LoadedSteps]:
         """Train so many steps; of each rank that takes part in it. The others sleep. Raises `WayError`."""
         self.wait()
-        training, found, reason = self.trainings[way.way], None, ""
-        threads, in_advance = way.threads_per_replica, training.prefetch * _workers_of_rank(way)
-        try:
-            if (strategy := self.strategy(way)) is not None:
-                found = steps_with_loading(
-                    strategy, training.task, steps, threads=threads, in_advance=in_advance
-                )
-        except PeerError:
-            raise
-        except Exception as error:
-            reason = described(error)
-        every = from_all_ranks((found, reason), self.context, self.control)
-        if reason := next((each for _, each in every if each), ""):
-            if self.held > 1 and any(each in reason for each in FULL):
+        every = from_all_ranks(self._attempted(way, steps), self.context, self.control)
+        if reasons := [each for _, each in every if each]:
+            if self.held > 1 and any(word in each for each in reasons for word in FULL):
                 self.close()  # what waits takes memory that this one needs
                 self.held = 1
                 return self.timed(way, steps)
-            raise WayError(reason)
+            raise WayError(reasons[0])
         return [each for each, _ in every if each is not None]
+
+    def _attempted(self, way: W, steps: int) -> tuple[LoadedSteps | None, str]:
+        """Steps of this rank, or why one has failed."""
+        training, threads = self.trainings[way.way], way.threads_per_replica
+        in_advance = training.prefetch * _workers_of_rank(way)
+        try:
+            if (strategy := self.strategy(way)) is None:
+                return None, ""
+            timed = steps_with_loading(strategy, training.task, steps, threads=threads, in_advance=in_advance)
+            return timed, ""
+        except PeerError:
+            raise
+        except Exception as error:
+            return None, described(error)
 
     def block(self, way: W, steps: int, launch: int, round_number: int) -> WayBlock | None:
         """Time one block; the main rank's clock counts. None where the way has failed, and is left out."""
