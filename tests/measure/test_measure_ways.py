@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from weakref import ref
@@ -81,6 +82,18 @@ def test_networks_that_do_not_fit_together_are_built_one_by_one(
     found, timed = ranks(2, held_while_timed, fit)
     assert set(found) == {held}
     assert timed == {"serial", "ddp", "fsdp", "allreduce"}
+
+
+def test_few_workers_are_what_is_left_out_where_there_is_no_time() -> None:
+    counts = {"default": 0, "one": 1, "two": 2, "none": 0, "four": 4}
+    ways = [replace(WAYS[0], way=name, workers=workers) for name, workers in counts.items()]
+    assert [each.way for each in measure.order_of_making_ready(ways)] == [
+        "four",
+        "default",
+        "none",
+        "two",
+        "one",
+    ]
 
 
 def timed_in_little_memory(context: Context) -> tuple[int, WayBlock | None]:

@@ -92,9 +92,7 @@ class ReadyWays(Generic[W]):
         held = kinds if _fit_together(self.trainings[ways[0].way].task, kinds, context) else 1
         self.held = min(from_all_ranks(held, context, self.control))  # GPUs may differ
         self.step_seconds: dict[str, float] = {}
-        # the most workers first, so that all ranks have the server that theirs are forked from
-        most, *others = sorted(ways, key=lambda each: -each.workers)
-        for way in {each.way: each for each in (most, ways[0], *others)}.values():
+        for way in order_of_making_ready(ways):
             if len(self.step_seconds) > 1 and self._over(until):
                 break
             steps = max(1, _workers_of_rank(way))  # a turn of them, whose batches may come in a burst
@@ -192,6 +190,17 @@ class ReadyWays(Generic[W]):
         )
         training, own = self.trainings[way.way], replace(mine, placement=placement)
         return build_strategy(way.strategy, training.task, training.options, own, training.parallel)
+
+
+def order_of_making_ready(ways: Sequence[W]) -> list[W]:
+    """Order ways: the most workers, the first of `ways`, those without workers, then ever fewer workers.
+
+    Those without workers are ready at once. The most workers come first so that all ranks have the server
+    that theirs are forked from.
+    """
+    by_workers = sorted(ways, key=lambda each: -each.workers)
+    without = (each for each in ways if not each.workers)
+    return [*{each.way: each for each in (by_workers[0], ways[0], *without, *by_workers)}.values()]
 
 
 BYTES_PER_PARAMETER = 16
