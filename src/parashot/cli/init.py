@@ -54,8 +54,8 @@ measure:
 
 def run(command: argparse.Namespace) -> None:
     """Add the stage and the sections, or nothing."""
-    training = _training(command.file)
-    pipeline, params = _pipeline_with_stage(training), _params_with_sections(training)
+    training, file = _training(command.file)
+    pipeline, params = _pipeline_with_stage(training, file), _params_with_sections(training)
     with replacing_file(PIPELINE) as new_pipeline, replacing_file(PARAMS) as new_params:
         new_pipeline.write_text(pipeline, encoding="utf-8")
         new_params.write_text(params, encoding="utf-8")
@@ -64,8 +64,11 @@ def run(command: argparse.Namespace) -> None:
     print(f"    parashot advise --apply   # writes the fastest way into {PARAMS}")
 
 
-def _training(named: Path) -> Path:
-    """Return FILE or FILE:NAME to measure, seen from this folder. Raises `UsageError` or `TaskError`."""
+def _training(named: Path) -> tuple[Path, Path]:
+    """Return FILE or FILE:NAME to measure, and FILE, seen from this folder.
+
+    Raises `UsageError` or `TaskError`.
+    """
     from parashot.tasks.own import split_name
 
     if not Path(".dvc").is_dir():
@@ -75,20 +78,18 @@ def _training(named: Path) -> Path:
     file, _ = split_name(named)
     if not file.is_file():
         raise TaskError(f"{file}: no such file; name a Python file as for `parashot measure`")
-    if not re.fullmatch(r"[\w./+-]+", os.path.relpath(file)):
+    training, file = (Path(os.path.relpath(each)) for each in (named, file))
+    if not re.fullmatch(r"[\w./+-]+", str(file)):
         raise TaskError(f"{file}: {PIPELINE} wants a name of letters, digits and ._+-; rename it")
-    return Path(os.path.relpath(named))
+    return training, file
 
 
-def _pipeline_with_stage(training: Path) -> str:
+def _pipeline_with_stage(training: Path, file: Path) -> str:
     """Return the text of dvc.yaml with the stage first: comments stay with the stages that they stand before.
 
     Raises `ParamsError` where it has one of this name, or is not laid out in lines.
     """
-    from parashot.tasks.own import split_name
-
     tree, text = _read(PIPELINE)
-    file, _ = split_name(training)
     stage = STAGE.format(training=training.as_posix(), file=file.as_posix(), report=REPORT, params=PARAMS)
     stages = tree.get("stages") or {}
     if not isinstance(stages, dict):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -104,14 +104,8 @@ def separate(thing: Any) -> Any:
     return _WithTensors(BytesIO(thing.rest), tensors).load()
 
 
-class SupportsWrite(Protocol):
-    """What a pickler writes to."""
-
-    def write(self, data: bytes, /) -> int: ...
-
-
 class _WithoutTensors(pickle.Pickler):
-    def __init__(self, file: SupportsWrite, tensors: list[Tensor]) -> None:
+    def __init__(self, file: BytesIO | Nowhere, tensors: list[Tensor]) -> None:
         super().__init__(file)
         self.tensors = tensors
 
