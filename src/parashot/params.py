@@ -87,6 +87,7 @@ class PretrainParams:
     small_size: Annotated[Whole, Field(ge=16, le=1024)]
     small_share: Annotated[Number, Field(ge=0, le=1)]
     rotated: Annotated[Number, Field(ge=0, le=1)]
+    compile: Literal["none", "default", "reduce-overhead"]
     validate_every: Positive
 
 

@@ -13,7 +13,7 @@ from tiny_data import CLASSES, IMAGES, SEED, tiny_params
 
 from parashot.data.labelled import image_order, labelled_batches, steps_per_epoch
 from parashot.data.packed import PackedSplit
-from parashot.errors import DataError
+from parashot.errors import DataError, DeviceError
 from parashot.model.network import build_network
 from parashot.model.weights import load_network
 from parashot.parsing import Value
@@ -210,3 +210,9 @@ def test_a_training_begins_with_its_embedding(
         torch.testing.assert_close(value, theirs.embedding.get_parameter(name), atol=1e-6, rtol=0)
     for name, value in ours.relation.named_parameters():
         torch.testing.assert_close(value, fresh.relation.get_parameter(name), atol=1e-6, rtol=0)
+
+
+def test_compiling_is_a_knob_of_its_own(tiny_packed: Path, tmp_path: Path) -> None:
+    described = job(tmp_path, tiny_packed, pretrain__compile="reduce-overhead")
+    with pytest.raises(DeviceError, match=r"^pretrain\.compile: reduce-overhead is not possible on cpu here"):
+        train_on_all_cores(described)

@@ -16,10 +16,13 @@ COMPILERS = {"cpu": ("g++", "clang++"), "cuda": ("gcc", "clang")}
 """Compilers that torch.compile needs: of a CPU's kernels, or of the launchers of Triton's."""
 
 
-def check_options(options: StepOptions, device_type: str) -> None:
-    """Raise `DeviceError` where a device of this type (cpu | cuda) cannot compute such steps."""
+def check_options(options: StepOptions, device_type: str, compile_key: str = "train.compile") -> None:
+    """Raise `DeviceError` where a device of this type (cpu | cuda) cannot compute such steps.
+
+    compile_key: the key of params.yaml that the mode of torch.compile comes from.
+    """
     _check("train.precision", options.precision, precisions(device_type), device_type)
-    _check("train.compile", options.compile, compile_modes(device_type), device_type)
+    _check(compile_key, options.compile, compile_modes(device_type), device_type)
 
 
 def precisions(device_type: str) -> list[Precision]:

@@ -97,7 +97,8 @@ class Strategy(ABC):
         self.task, self.options, self.context, self.params = task, options, context, params
         network = task.network()
         if options.compile != "none":
-            network.compile(mode=options.compile)
+            # a training has few sizes of input; kernels for any size would be slower
+            network.compile(mode=options.compile, dynamic=False)
         self.network = self.place(network.to(context.device))
         self.model = TaskModule(self.network, task, options, context.device.type)
         self.optimizer = task.optimizer(self.network)

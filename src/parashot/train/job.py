@@ -108,7 +108,7 @@ def pretraining_job(
         stage="pretrain",
         task=task,
         strategy="serial",
-        options=StepOptions(precision=step_options(params.train).precision),
+        options=StepOptions(precision=step_options(params.train).precision, compile=params.pretrain.compile),
         parallel=params.parallel,
         out=out,
         validate_every=params.pretrain.validate_every * task.epoch_steps,

@@ -67,7 +67,7 @@ def train(job: Job) -> TrainResult | None:
 def train_on_all_cores(job: Job) -> TrainResult | None:
     """Run `job` in one process on all cores or one GPU."""
     placement = resolve_placement(job.parallel).on_all_cores()
-    check_options(job.options, placement.device_type)
+    check_options(job.options, placement.device_type, f"{job.stage}.compile")
     return launch(train_rank, placement, 1, job)
 
 
