@@ -242,7 +242,7 @@ def _accuracy(value: float, ci95: float) -> str:
 
 def _curves(found: Sequence[Training]) -> Figure:
     """Draw validation accuracy over minutes of training, a line for each training."""
-    figure = Figure((6.4, 3.4), layout="constrained")
+    figure = Figure((6.4, 4.0), layout="constrained")
     axes = figure.subplots()
     recipes = sorted({each["recipe"] for each in found})
     for training in found:
