@@ -16,6 +16,7 @@ from parashot.data.packed import PackedSplit
 from parashot.errors import DataError, DeviceError
 from parashot.model.network import build_network
 from parashot.model.weights import load_network
+from parashot.parallel.abilities import compile_modes
 from parashot.parsing import Value
 from parashot.records import Provenance, Run, read_json, read_result, read_rows, read_runs
 from parashot.task import Plan
@@ -216,3 +217,23 @@ def test_compiling_is_a_knob_of_its_own(tiny_packed: Path, tmp_path: Path) -> No
     described = job(tmp_path, tiny_packed, pretrain__compile="reduce-overhead")
     with pytest.raises(DeviceError, match=r"^pretrain\.compile: reduce-overhead is not possible on cpu here"):
         train_on_all_cores(described)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("default" not in compile_modes("cpu"), reason="torch.compile needs a C++ compiler")
+def test_compiled_it_learns_the_same_at_both_sizes(tiny_packed: Path, tmp_path: Path) -> None:
+    small: dict[str, Value] = {
+        "model.image_size": 20,
+        "pretrain.small_size": 16,
+        "pretrain.small_share": 0.5,
+        "pretrain.learning_rate": 0.001,
+        "pretrain.rotated": 0.5,
+        "augment.flip": False,
+    }
+    losses = []
+    for mode in ("none", "default"):
+        described = job(tmp_path / mode, tiny_packed, **small, pretrain__compile=mode)
+        train_on_all_cores(described)
+        losses.append([row.loss for row in read_rows(HistoryRow, described.out / "history.csv")])
+    assert len(losses[0]) == 4 * STEPS
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)

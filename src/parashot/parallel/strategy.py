@@ -41,7 +41,8 @@ class StepOptions:
     GPU. accumulate: parts a step is computed in, one after another. check_gradient: whether a step looks for
     NaN and infinity in its gradient; few scripts do, and the loop looks at losses in any case.
     skip_nonfinite: a step that finds some leaves the network as it was. compile: mode of torch.compile, or
-    `none`. channels_last: memory order of convolution weights, and so of the maps between them.
+    `none`. dynamic: False for compiled kernels of each size of input by itself, None for what PyTorch takes.
+    channels_last: memory order of convolution weights, and so of the maps between them.
     """
 
     precision: str = "fp32"
@@ -49,6 +50,7 @@ class StepOptions:
     check_gradient: bool = True
     skip_nonfinite: bool = False
     compile: str = "none"
+    dynamic: bool | None = None
     channels_last: bool = True
 
 
@@ -97,8 +99,7 @@ class Strategy(ABC):
         self.task, self.options, self.context, self.params = task, options, context, params
         network = task.network()
         if options.compile != "none":
-            # a training has few sizes of input; kernels for any size would be slower
-            network.compile(mode=options.compile, dynamic=False)
+            network.compile(mode=options.compile, dynamic=options.dynamic)
         self.network = self.place(network.to(context.device))
         self.model = TaskModule(self.network, task, options, context.device.type)
         self.optimizer = task.optimizer(self.network)

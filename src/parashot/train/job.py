@@ -108,7 +108,11 @@ def pretraining_job(
         stage="pretrain",
         task=task,
         strategy="serial",
-        options=StepOptions(precision=step_options(params.train).precision, compile=params.pretrain.compile),
+        options=StepOptions(
+            precision=step_options(params.train).precision,
+            compile=params.pretrain.compile,
+            dynamic=False,  # images have two sizes at most (pretrain.small_size)
+        ),
         parallel=params.parallel,
         out=out,
         validate_every=params.pretrain.validate_every * task.epoch_steps,
