@@ -12,11 +12,10 @@ import logging
 import sys
 from pathlib import Path
 
-from calibration import Bin, calibration_error, calibration_through, reliability, temperature_of
 from matplotlib.figure import Figure
-from results import PAGE, ROOT, filled, table
 from torch import Tensor
 
+from calibration import Bin, calibration_error, calibration_through, reliability, temperature_of
 from parashot.cli.shared import SHIPPED
 from parashot.data.episodes import EpisodeSpec, SplitName
 from parashot.data.pack import packed_images
@@ -27,6 +26,7 @@ from parashot.model.network import RelationNetwork
 from parashot.model.weights import load_network, save_weights
 from parashot.progress import OneLine
 from parashot.tasks.evaluation import draw_split, related
+from results import PAGE, ROOT, filled, table
 
 PICTURE = ROOT / "docs/pictures/calibration.png"
 MARKS = "<!-- calibration: begin -->", "<!-- calibration: end -->"
