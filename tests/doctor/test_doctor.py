@@ -21,10 +21,10 @@ from parashot.cli import main
 from parashot.doctor import checkout, machine
 from parashot.doctor.forecast import Pace, measure_pace, stage_seconds, study_bytes
 from parashot.hardware import inspect_hardware
-from parashot.knobs import apply
+from parashot.knobs import apply, write_settings
 from parashot.parallel.context import Placement, resolve_placement
 from parashot.params import Params, load_params
-from parashot.parsing import parse, read_yaml
+from parashot.parsing import Value, parse, read_yaml
 from parashot.recipes import load_recipe
 
 pytestmark = pytest.mark.usefixtures("one_core")
@@ -198,3 +198,14 @@ def test_params_that_cannot_run_here_are_a_problem_among_others(here: Path, caps
     assert "PROBLEM params" in printed.out and "no CUDA device" in printed.out
     assert "ok      cores" in printed.out and "takes about" not in printed.out
     assert printed.err.startswith("error: a study would stop here: git, params")
+
+
+@pytest.mark.skipif(bool(HARDWARE.gpus), reason="there is a CUDA device here")
+def test_pretraining_that_cannot_be_compiled_here_is_a_problem(here: Path, capsys: Shown) -> None:
+    settings: dict[str, Value] = {"pretrain.epochs": 1, "pretrain.compile": "reduce-overhead"}
+    write_settings(here / "params.yaml", settings)
+    assert main(["doctor"]) == 1
+    assert "pretrain.compile: reduce-overhead is not possible on cpu here" in capsys.readouterr().out
+    write_settings(here / "params.yaml", {**settings, "pretrain.epochs": 0})
+    main(["doctor"])
+    assert "pretrain.compile" not in capsys.readouterr().out

@@ -17,7 +17,7 @@ from parashot.doctor.machine import Check, machine_checks, replicas
 from parashot.errors import DeviceError
 from parashot.parallel.abilities import check_options
 from parashot.parallel.context import resolve_placement
-from parashot.parallel.registry import step_options
+from parashot.parallel.registry import pretraining_options, step_options
 from parashot.params import Params, load_params
 from parashot.questions.text import seconds
 
@@ -49,6 +49,8 @@ def _of_study(params: Params) -> tuple[list[Check], dict[str, float]]:
     try:
         placement = resolve_placement(params.parallel)
         check_options(step_options(params.train), placement.device_type)
+        if params.pretrain.epochs:
+            check_options(pretraining_options(params), placement.device_type, "pretrain.compile")
     except DeviceError as error:
         fix = "change it in params.yaml"
         return [*checks, Check("params", str(error), "trainings would stop", "problem", fix)], {}

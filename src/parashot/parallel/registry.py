@@ -12,7 +12,7 @@ from parashot.parallel.layer_split import LayerSplit
 from parashot.parallel.serial import Serial
 from parashot.parallel.strategy import StepOptions, Strategy
 from parashot.parallel.torchrun import joined_by_torchrun
-from parashot.params import ParallelParams, TrainParams
+from parashot.params import ParallelParams, Params, TrainParams
 from parashot.task import Task
 
 _ALL: tuple[type[Strategy], ...] = (Serial, Dp, Ddp, Allreduce, Fsdp, LayerSplit, ChannelSplit)
@@ -34,6 +34,15 @@ def step_options(train: TrainParams) -> StepOptions:
         accumulate=train.accumulate,
         skip_nonfinite=train.on_nonfinite == "skip",
         compile=train.compile if train.compile in {"default", "reduce-overhead"} else "none",
+    )
+
+
+def pretraining_options(params: Params) -> StepOptions:
+    """How params say a step of pretraining is computed, in the precision of the training after it."""
+    return StepOptions(
+        precision=step_options(params.train).precision,
+        compile=params.pretrain.compile,
+        dynamic=False,  # images have two sizes at most (pretrain.small_size)
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from parashot.data.manifest import read_manifest, sha256
-from parashot.parallel.registry import step_options
+from parashot.parallel.registry import pretraining_options, step_options
 from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams, Params
 from parashot.records import Provenance, Run
@@ -108,11 +108,7 @@ def pretraining_job(
         stage="pretrain",
         task=task,
         strategy="serial",
-        options=StepOptions(
-            precision=step_options(params.train).precision,
-            compile=params.pretrain.compile,
-            dynamic=False,  # images have two sizes at most (pretrain.small_size)
-        ),
+        options=pretraining_options(params),
         parallel=params.parallel,
         out=out,
         validate_every=params.pretrain.validate_every * task.epoch_steps,
