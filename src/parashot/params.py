@@ -63,7 +63,7 @@ class EpisodeParams:
 class ModelParams:
     """The Relation Network."""
 
-    embedding: Literal["conv4", "conv4_pooled", "bottleneck", "resnet12"]
+    embedding: Literal["conv4", "conv4_pooled", "bottleneck", "resnet12", "resnet12_wide"]
     image_size: Annotated[Whole, Field(ge=16, le=1024)]
     test_size: Annotated[Whole, Field(ge=16, le=1024)] | None
     pairing: Pairing
@@ -87,6 +87,7 @@ class PretrainParams:
     small_size: Annotated[Whole, Field(ge=16, le=1024)]
     small_share: Annotated[Number, Field(ge=0, le=1)]
     rotated: Annotated[Number, Field(ge=0, le=1)]
+    dropblock: Annotated[Number, Field(ge=0, le=0.9)]
     compile: Literal["none", "default", "reduce-overhead"]
     validate_every: Positive
 

@@ -20,6 +20,7 @@ from parashot.model.network import INITIALISERS, initialise
         ("conv4", 64, {16: 4, 33: 8, 84: 21}),
         ("bottleneck", 1024, {16: 1, 84: 6}),
         ("resnet12", 512, {16: 1, 84: 5}),
+        ("resnet12_wide", 640, {16: 1, 84: 5}),
     ],
 )
 def test_maps_have_the_channels_they_tell_and_keep_the_memory_format(

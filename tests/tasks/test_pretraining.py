@@ -110,8 +110,10 @@ def test_augmentation_is_a_function_of_the_image_in_the_plan(tiny_packed: Path) 
     batch = next(task.batches(Plan(10, 10), alone()))
     images, labels, indices, step = batch.data
     whole, part = task.prepare(batch.data), task.prepare((images[3:], labels[3:], indices[3:], step))
-    assert torch.equal(whole[3:], part)
-    assert not torch.equal(whole, task.prepare((images, labels, indices + 10, step)))
+    other = task.prepare((images, labels, indices + 10, step))
+    for number in range(2):  # images, and keys
+        assert torch.equal(whole[number][3:], part[number])
+        assert not torch.equal(whole[number], other[number])
 
 
 def test_a_share_of_the_images_is_rotated_and_the_rotation_is_learned(tiny_packed: Path) -> None:
@@ -124,7 +126,7 @@ def test_a_share_of_the_images_is_rotated_and_the_rotation_is_learned(tiny_packe
     quarters = task.rotations(batch.data[2])
     assert len(quarters.unique()) > 1
     for image, upright, count in zip(
-        task.prepare(batch.data), plain.prepare(batch.data), quarters.tolist(), strict=True
+        task.prepare(batch.data)[0], plain.prepare(batch.data)[0], quarters.tolist(), strict=True
     ):
         assert torch.equal(image, upright.rot90(count, (1, 2)))
     network = task.network()
@@ -150,7 +152,7 @@ def test_small_images_come_first(tiny_packed: Path) -> None:
     small: dict[str, Value] = {"model.image_size": 20, "pretrain.small_size": 16, "pretrain.small_share": 0.5}
     task = PretrainingTask(tiny_params({**SETTINGS, **small, "pretrain.epochs": 2}), tiny_packed)
     batches = task.batches(Plan(task.items, task.batchsz), alone())
-    sizes = [task.prepare(batch.data).shape[-1] for batch in batches]
+    sizes = [task.prepare(batch.data)[0].shape[-1] for batch in batches]
     assert sizes == [16] * STEPS + [20] * STEPS
 
 
@@ -228,6 +230,7 @@ def test_compiled_it_learns_the_same_at_both_sizes(tiny_packed: Path, tmp_path: 
         "pretrain.small_share": 0.5,
         "pretrain.learning_rate": 0.001,
         "pretrain.rotated": 0.5,
+        "pretrain.dropblock": 0.1,
         "augment.flip": False,
     }
     losses = []

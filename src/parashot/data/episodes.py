@@ -24,8 +24,8 @@ Array = TypeVar("Array", np.ndarray[Any, Any], torch.Tensor)
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 _MULTIPLIER_1 = 0xBF58476D1CE4E5B9 - 2**64
 _MULTIPLIER_2 = 0x94D049BB133111EB - 2**64
-DRAWING, AUGMENTATION, IMAGE_ORDER, IMAGE_AUGMENTATION, IMAGE_ROTATION = range(5)
-"""What numbers are for, each its own stream: of episodes, twice; of epochs; of images in a plan, twice."""
+DRAWING, AUGMENTATION, IMAGE_ORDER, IMAGE_AUGMENTATION, IMAGE_ROTATION, IMAGE_DROPS = range(6)
+"""What numbers are for, each its own stream: of episodes, twice; of epochs; of images in a plan, thrice."""
 
 _CLASS_STREAM = 1 << 20
 """Counters below it choose classes; from it on, one stream per chosen class chooses images."""

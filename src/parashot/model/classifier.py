@@ -17,6 +17,12 @@ from parashot.model.residual import ResidualHead
 
 _FIRST_TEMPERATURE = 10.0
 
+_DROPPED_BLOCKS = 2
+"""Blocks of the embedding, the last ones, whose maps are dropped in part (Lee et al., CVPR 2019)."""
+
+Drop = Callable[[Tensor, Tensor], Tensor]
+"""Drops a part of maps [m, C, h, w] as the images' keys [m] say."""
+
 ROTATIONS = 4
 """Rotations of an image: by 0, 90, 180 and 270 degrees."""
 
@@ -53,13 +59,22 @@ class ImageClassifier(nn.Module):
     A residual head's centre follows the maps meanwhile.
     With `rotation`, a second layer says how an image was rotated (Gidaris et al., Boosting Few-Shot
     Visual Learning with Self-Supervision, ICCV 2019).
+    In training, `drop` takes a part of what the last two blocks of the embedding give.
     """
 
     def __init__(
-        self, network: RelationNetwork, classes: int, layer: str, seed: int, *, rotation: bool = False
+        self,
+        network: RelationNetwork,
+        classes: int,
+        layer: str,
+        seed: int,
+        *,
+        rotation: bool = False,
+        drop: Drop | None = None,
     ) -> None:
         super().__init__()
         self.network = network
+        self.drop = drop
         generator = torch.Generator().manual_seed(seed)
         with torch.random.fork_rng(devices=[]):  # a layer draws first weights when it is made
             self.layer = LAYERS[layer](network.embedding.channels, classes)
@@ -70,9 +85,9 @@ class ImageClassifier(nn.Module):
             if isinstance(each, nn.Linear):
                 nn.init.zeros_(each.bias)
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Scores [m, classes] of images [m, 3, h, w]; with `rotation` [m, classes + 4]."""
-        maps = self.network.embed(images)
+    def forward(self, images: Tensor, keys: Tensor) -> Tensor:
+        """Scores [m, classes] of images [m, 3, h, w] with keys [m]; with `rotation` [m, classes + 4]."""
+        maps = self._embed(images, keys)
         head = self.network.relation
         if self.training and isinstance(head, ResidualHead):
             head.move_centre(maps)
@@ -81,3 +96,15 @@ class ImageClassifier(nn.Module):
         if self.rotation is None:
             return scores
         return torch.cat((scores, in_full_precision(self.rotation, vectors)), dim=1)
+
+    def _embed(self, images: Tensor, keys: Tensor) -> Tensor:
+        if self.drop is None or not self.training:
+            return self.network.embed(images)
+        blocks = self.network.embedding
+        maps = images
+        for number, block in enumerate(blocks, start=1):
+            maps = block(maps)
+            if number > len(blocks) - _DROPPED_BLOCKS:
+                # each block with squares of its own
+                maps = self.drop(maps, keys + number)
+        return maps

@@ -62,7 +62,16 @@ def resnet12() -> Embedding:
 
     Oreshkin et al., TADAM, NeurIPS 2018; with the LeakyReLU of Chen et al., Meta-Baseline, ICCV 2021.
     """
-    return Embedding(512, *(ResidualBlock(*channels) for channels in pairwise((3, 64, 128, 256, 512))))
+    return _residual(64, 128, 256, 512)
+
+
+def resnet12_wide() -> Embedding:
+    """The same with 64 to 640 channels (Lee et al., MetaOptNet, CVPR 2019); C = 640, h' = h / 16."""
+    return _residual(64, 160, 320, 640)
+
+
+def _residual(*channels: int) -> Embedding:
+    return Embedding(channels[-1], *(ResidualBlock(*each) for each in pairwise((3, *channels))))
 
 
 class Block(nn.Sequential, Recomputable):
@@ -147,5 +156,6 @@ EMBEDDINGS: dict[str, Callable[[], Embedding]] = {
     "conv4_pooled": conv4_pooled,
     "bottleneck": bottleneck,
     "resnet12": resnet12,
+    "resnet12_wide": resnet12_wide,
 }
 """By the name of `model.embedding`."""

@@ -72,5 +72,6 @@ HEADS: dict[str, Callable[[int], nn.Module]] = {
     "conv4_pooled": ConvHead,
     "bottleneck": BottleneckHead,
     "resnet12": ConvHead,
+    "resnet12_wide": ConvHead,
 }
 """By the name of `model.embedding`; each is built for the embedding's number of channels."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import cast
 
@@ -21,7 +21,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from parashot.data.augment import augment
-from parashot.data.episodes import IMAGE_AUGMENTATION, IMAGE_ROTATION, EpisodeSpec, episode_keys, uniforms
+from parashot.data.dropblock import drop_blocks
+from parashot.data.episodes import (
+    IMAGE_AUGMENTATION,
+    IMAGE_DROPS,
+    IMAGE_ROTATION,
+    EpisodeSpec,
+    episode_keys,
+    uniforms,
+)
 from parashot.data.labelled import LabelledImages, labelled_batches, steps_per_epoch
 from parashot.data.packed import PackedSplit
 from parashot.data.pixels import normalise, prepare
@@ -77,7 +85,12 @@ class PretrainingTask(Task):
         network = build_network(params.model, params.seed)
         pretrain, classes = params.pretrain, len(self.class_sizes)
         return ImageClassifier(
-            network, classes, pretrain.classifier, params.seed, rotation=pretrain.rotated > 0
+            network,
+            classes,
+            pretrain.classifier,
+            params.seed,
+            rotation=pretrain.rotated > 0,
+            drop=partial(drop_blocks, share=pretrain.dropblock) if pretrain.dropblock else None,
         )
 
     def batches(
@@ -86,7 +99,11 @@ class PretrainingTask(Task):
         split = PackedSplit(self.packed, "train")
         return labelled_batches(split, self.params.seed, plan, context.device, first)
 
-    def prepare(self, data: LabelledImages) -> Tensor:
+    def prepare(self, data: LabelledImages) -> tuple[Tensor, Tensor]:
+        """Images as the network sees them, and the keys int64 [m] by which it drops parts of their maps."""
+        return self._images(data), episode_keys(self.params.seed, "train", data[2], IMAGE_DROPS)
+
+    def _images(self, data: LabelledImages) -> Tensor:
         """Images float32 [m, 3, size, size], changed as a function of their indices, and normalised."""
         images, _, indices, step = data
         size, recipe = self.image_size(step), self.params.augment
@@ -111,9 +128,9 @@ class PretrainingTask(Task):
         steps = pretrain.epochs * self.epoch_steps
         return pretrain.small_size if step < pretrain.small_share * steps else self.params.model.image_size
 
-    def forward(self, network: nn.Module, data: Tensor) -> Tensor:
+    def forward(self, network: nn.Module, data: tuple[Tensor, Tensor]) -> Tensor:
         """Scores [m, c], with rotated images [m, c + 4]."""
-        scores: Tensor = network(data)
+        scores: Tensor = network(*data)
         return scores
 
     def loss(self, outputs: Tensor, data: LabelledImages) -> Tensor:
