@@ -213,9 +213,14 @@ def table(*lines: Any) -> str:
 
 
 def _name(training: Training) -> str:
-    """Recipe and seed; with a star where it did not follow the recipe in all."""
-    star = "*" if training["differs"].keys() - {"seed"} else ""
-    return f"{training['recipe']}, {training['seed']}{star}"
+    """Recipe and seed, and its variant's name or a star where it did not follow the recipe in all."""
+    variant = training.get("variant", "")
+    mark = f", {variant}" if variant else "*" * _varied(training)
+    return f"{training['recipe']}, {training['seed']}{mark}"
+
+
+def _varied(training: Training) -> bool:
+    return bool(training["differs"].keys() - {"seed"})
 
 
 def _machine(training: Training) -> str:
@@ -249,7 +254,7 @@ def _curves(found: Sequence[Training]) -> Figure:
         begun, after = training["pretraining_validations"], training["validations"]
         colour = f"C{recipes.index(training['recipe'])}"
         style: dict[str, Any] = {"color": colour, "marker": "o", "markersize": 3}
-        line = "--" if _name(training).endswith("*") else "-"
+        line = "--" if _varied(training) else "-"
         axes.plot(*_in_minutes(after), line, label=_name(training), **style)
         if begun:
             axes.plot(*_in_minutes([*begun, after[0]]), ":", **style)

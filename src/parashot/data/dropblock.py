@@ -1,9 +1,9 @@
 """DropBlock: squares of maps are zeroed in training, so that no class is told by one spot alone.
 
-Ghiasi, Lin and Le, DropBlock: A regularization method for convolutional networks (NeurIPS 2018), section 3; Lee
-et al., MetaOptNet (CVPR 2019), use it in a ResNet-12. What is dropped is a function of each image's key, so a
-training that goes on from a saved state drops the same; torchvision.ops.drop_block2d draws from the global
-generator.
+Ghiasi, Lin and Le, DropBlock: A regularization method for convolutional networks (NeurIPS 2018), section 3;
+Lee et al., MetaOptNet (CVPR 2019), use it in a ResNet-12. What is dropped is a function of each image's key,
+so a training that goes on from a saved state drops the same; torchvision.ops.drop_block2d draws from the
+global generator.
 """
 
 from __future__ import annotations
