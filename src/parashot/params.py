@@ -25,8 +25,6 @@ IMAGES_PER_CLASS = 600
 
 Positive = Annotated[Whole, Field(ge=1)]
 Auto = Literal["auto"]
-Pairing = Literal["concat", "split", "auto"]
-Head = Literal["relation", "residual"]
 Precision = Literal["fp32", "bf16", "auto"]
 Compile = Literal["none", "default", "reduce-overhead", "auto"]
 
@@ -66,9 +64,9 @@ class ModelParams:
     embedding: Literal["conv4", "conv4_pooled", "bottleneck", "resnet12", "resnet12_wide"]
     image_size: Annotated[Whole, Field(ge=16, le=1024)]
     test_size: Annotated[Whole, Field(ge=16, le=1024)] | None
-    pairing: Pairing
+    pairing: Literal["concat", "split", "auto"]
     shots: Literal["mean", "sum"]
-    head: Head
+    head: Literal["relation", "residual"]
     test_grids: Distinct[Annotated[Whole, Field(ge=1, le=7)]]
     init: Literal["kaiming", "xavier", "normal", "orthogonal"]
     norm_episodes: Annotated[Whole, Field(ge=0)]
