@@ -8,7 +8,7 @@ from functools import partial
 from benchmarks.outcome import ratio_of
 from benchmarks.turns import in_turn
 from benchmarks.workload import Workload
-from parashot.parallel.context import Context, Placement, control_group, wait_for_all
+from parashot.parallel.context import Context, Placement
 from parashot.parallel.launch import launch
 from parashot.questions.statistics import Interval
 from parashot.questions.timed import TimedStrategy
@@ -34,18 +34,17 @@ def measure_replicas(workload: Workload, blocks: int) -> Mapping[str, Sequence[f
 
 def _measure_rank(context: Context, workload: Workload, blocks: int) -> dict[str, list[float]]:
     """Seconds on one rank; only the first one's count. The other sleeps while the first steps alone."""
-    control = control_group(context)
     batch = workload.batch(context.rank, context.world_size)
     ddp = TimedStrategy(workload.strategy("ddp", context), [batch], 1)
     one = TimedStrategy(workload.strategy("serial", context.alone()), [workload.batch()], 1)
 
     def block(side: str) -> float:
-        wait_for_all(control)
+        context.wait_for_all()
         if side == "serial":
             return one.seconds(1) if context.is_main else 0.0
         return ddp.seconds(1)
 
     seconds = in_turn({side: partial(block, side) for side in ("serial", "ddp")}, blocks)
-    wait_for_all(control)
+    context.wait_for_all()
     ddp.strategy.close()
     return seconds

@@ -25,6 +25,7 @@ IMAGES_PER_CLASS = 600
 
 Positive = Annotated[Whole, Field(ge=1)]
 Auto = Literal["auto"]
+Pairing = Literal["concat", "split", "auto"]
 Precision = Literal["fp32", "bf16", "auto"]
 Compile = Literal["none", "default", "reduce-overhead", "auto"]
 
@@ -64,7 +65,7 @@ class ModelParams:
     embedding: Literal["conv4", "conv4_pooled", "bottleneck", "resnet12", "resnet12_wide"]
     image_size: Annotated[Whole, Field(ge=16, le=1024)]
     test_size: Annotated[Whole, Field(ge=16, le=1024)] | None
-    pairing: Literal["concat", "split", "auto"]
+    pairing: Pairing
     shots: Literal["mean", "sum"]
     head: Literal["relation", "residual"]
     test_grids: Distinct[Annotated[Whole, Field(ge=1, le=7)]]

@@ -70,7 +70,7 @@ def test_blocks_of_fast_steps_repeat_their_episodes(
     """Each size as often as its own blocks are too short."""
     monkeypatch.setattr(TimedStrategy, "seconds", lambda self, steps: 0.01 * steps)
     task = RelationTask(params({"batchsz_study.block_seconds": 0.1}), tiny_packed)
-    found = _interleaved_blocks(alone(), None, dict.fromkeys(SIZES, alone()), task)
+    found = _interleaved_blocks(alone(), dict.fromkeys(SIZES, alone()), task)
     assert {each.batchsz for each in found} == {*SIZES}
     for block in found:
         assert block.episodes == BLOCK * math.ceil(10 / (BLOCK // block.batchsz))

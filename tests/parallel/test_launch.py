@@ -23,7 +23,6 @@ from parashot.parallel.context import (
     Placement,
     Rendezvous,
     choose_interface,
-    control_group,
     cpu_replicas,
     loopback,
     resolve_placement,
@@ -38,7 +37,7 @@ def together(context: Context, value: int) -> tuple[int, bool, set[str]]:
     """A sum over ranks, whether the main one can be a group, and the addresses that listen meanwhile."""
     total = torch.tensor(value + context.rank)
     dist.all_reduce(total)
-    dist.barrier(group=control_group(context))
+    context.wait_for_all()
     inner = context.first_ranks(1)
     found: list[set[str]] = [set()] * context.world_size
     dist.all_gather_object(found, {*listening(os.getpid()), *listening(os.getppid())})

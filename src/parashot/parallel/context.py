@@ -30,7 +30,7 @@ from parashot.parallel.torchrun import joined_by_torchrun
 from parashot.params import ParallelParams
 
 CONTROL_TIMEOUT = timedelta(days=7)
-"""Timeout of the control group, in which ranks wait that take no part in what the others measure."""
+"""Timeout of `Context.control`."""
 
 MOST_CPU_REPLICAS = 4
 
@@ -132,7 +132,9 @@ class Placement:
 class Context:
     """One process of a run; with a single process there is no process group.
 
-    group: the ranks that work together; None: all there are.
+    group: the ranks that work together; None: all there are. control: all ranks over gloo, on GPUs too: there
+    a rank that takes no part in what the others measure sleeps, for days if need be; None for a lone rank and
+    in a group of some.
     """
 
     rank: int
@@ -141,6 +143,7 @@ class Context:
     local_world_size: int
     placement: Placement
     group: dist.ProcessGroup | None = None
+    control: dist.ProcessGroup | None = None
 
     @property
     def device(self) -> torch.device:
@@ -157,6 +160,11 @@ class Context:
     def alone(self) -> Context:
         """The same process without its peers, for a strategy that needs one process."""
         return Context(0, 1, self.local_rank, 1, self.placement)
+
+    def wait_for_all(self) -> None:
+        """Wait until every rank is here, asleep meanwhile."""
+        if self.control is not None:
+            dist.barrier(group=self.control)
 
     def first_ranks(self, count: int) -> Context | None:
         """The first `count` ranks as a group of their own, None in the others. Every rank must call it."""
@@ -212,21 +220,6 @@ def cpu_replicas(cores: int) -> int:
     """Replicas that `cores` are shared out to where no number is set, so that few cores are left over."""
     counts = range(1, min(cores, MOST_CPU_REPLICAS) + 1)
     return max(counts[1:] or counts, key=lambda count: (count * (cores // count), count))
-
-
-def control_group(context: Context) -> dist.ProcessGroup | None:
-    """All ranks over gloo, in which a waiting rank sleeps, on GPUs too. None for a lone rank."""
-    if context.world_size == 1:
-        return None
-    group = dist.new_group(backend="gloo", timeout=CONTROL_TIMEOUT)
-    assert isinstance(group, dist.ProcessGroup)
-    return group
-
-
-def wait_for_all(control: dist.ProcessGroup | None) -> None:
-    """Wait until every rank of a control group is here."""
-    if control is not None:
-        dist.barrier(group=control)
 
 
 def choose_interface(context: Context) -> None:
@@ -286,7 +279,9 @@ def process_context(placement: Placement) -> Iterator[Context]:
     if placement.device_type == "cuda":
         torch.cuda.set_device(context.device)
     _join(context)
-    yield context
+    control = dist.new_group(backend="gloo", timeout=CONTROL_TIMEOUT)
+    assert isinstance(control, dist.ProcessGroup)
+    yield dataclasses.replace(context, control=control)
     _leave()
 
 

@@ -17,11 +17,14 @@ from parashot.task import even_share
 T = TypeVar("T")
 
 
-def from_all_ranks(mine: T, context: Context, control: dist.ProcessGroup | None = None) -> list[T]:
-    """Gather an object of every rank, by rank, in the control group if there is one. Every rank calls it."""
+def from_all_ranks(mine: T, context: Context, *, patient: bool = False) -> list[T]:
+    """Gather an object of every rank, by rank. Every rank calls it.
+
+    patient: a rank may be waited for as long as `Context.control` allows, else as long as any collective.
+    """
     everyone = [mine] * context.world_size
     if context.world_size > 1:
-        dist.all_gather_object(everyone, mine, group=control or context.group)
+        dist.all_gather_object(everyone, mine, group=(context.control if patient else None) or context.group)
     return everyone
 
 

@@ -14,12 +14,11 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import distributed as dist
 
 from parashot.errors import DeviceError
 from parashot.hardware import MemoryPeak, tree_memory_bytes
 from parashot.parallel.abilities import check_options
-from parashot.parallel.context import Context, Rendezvous, control_group, resolve_placement, wait_for_all
+from parashot.parallel.context import Context, Rendezvous, resolve_placement
 from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.launch import launch
 from parashot.parallel.registry import STRATEGIES, build_strategy, unsupported_reason
@@ -73,14 +72,14 @@ def train_on_all_cores(job: Job) -> TrainResult | None:
 
 def train_rank(context: Context, job: Job) -> TrainResult:
     """Train on one rank; the main one writes the result folder."""
-    return _Training(context, job, control_group(context)).run()
+    return _Training(context, job).run()
 
 
 class _Training:
     """One rank's training: what its pauses share."""
 
-    def __init__(self, context: Context, job: Job, control: dist.ProcessGroup | None) -> None:
-        self.context, self.job, self.control = context, job, control
+    def __init__(self, context: Context, job: Job) -> None:
+        self.context, self.job = context, job
         self.uuid, self.start_ms, self.last_live = uuid.uuid4().hex, now_ms(), time.monotonic()
         self.is_shown = False
         self.idle_bytes = tree_memory_bytes(os.getpid()) if context.device.type == "cpu" else 0
@@ -109,7 +108,7 @@ class _Training:
         if self.context.is_main:
             history, run = history_rows(trace, self.plan, self.progress.validations), self._run(trace, result)
             write_training(self.job, result, history, self.val_accuracies, state, run)
-        wait_for_all(self.control)
+        self.context.wait_for_all()
         self.checkpoints.clear()
         return result
 

@@ -30,11 +30,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch import distributed as dist
 from torch.optim.swa_utils import update_bn
 
 from parashot.parallel.abilities import check_options
-from parashot.parallel.context import Context, control_group, resolve_placement, wait_for_all
+from parashot.parallel.context import Context, resolve_placement
 from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.launch import launch
 from parashot.parallel.registry import build_strategy, step_options, unsupported_reason
@@ -99,7 +98,6 @@ def batchsz_rank(context: Context, task: RelationTask) -> BatchszResults:
     """Measure on one rank; every rank walks through the same sizes in the same order."""
     study = task.params.batchsz_study
     sizes = [study.baseline, *(size for size in study.sizes if size != study.baseline)]
-    control = control_group(context)
     groups = {size: context.first_ranks(min(size, context.world_size)) for size in sizes}
     runs: list[BatchszRun] = []
     limit = None
@@ -108,12 +106,12 @@ def batchsz_rank(context: Context, task: RelationTask) -> BatchszResults:
             _ready(group, task, size).seconds(1)  # no size pays for what comes first
             runs.append(_train(group, _sized(task, size, max(size, study.episodes)), limit))
             limit = limit or runs[-1].seconds
-        limit = from_all_ranks(limit, context, control)[0]
-    blocks = _interleaved_blocks(context, control, groups, task)
+        limit = from_all_ranks(limit, context, patient=True)[0]
+    blocks = _interleaved_blocks(context, groups, task)
     mine = [size for size, group in groups.items() if group is not None]
     seconds = {size: median(episode_seconds(blocks, size).values()) for size in mine} if blocks else {}
-    seconds = from_all_ranks(seconds, context, control)[0]  # the main rank takes part in every size
-    trainings = train_sizes(context, task, seconds, control)
+    seconds = from_all_ranks(seconds, context, patient=True)[0]  # the main rank takes part in every size
+    trainings = train_sizes(context, task, seconds)
     gradients = sample_gradients(context.alone(), task) if context.is_main else []
     return BatchszResults(
         tuple(sorted(runs, key=lambda run: run.batchsz)), tuple(blocks), tuple(trainings), tuple(gradients)
@@ -161,9 +159,7 @@ def _train(context: Context, task: RelationTask, limit: float | None) -> Batchsz
     )
 
 
-def _interleaved_blocks(
-    context: Context, control: dist.ProcessGroup | None, groups: Groups, task: RelationTask
-) -> list[BatchszBlock]:
+def _interleaved_blocks(context: Context, groups: Groups, task: RelationTask) -> list[BatchszBlock]:
     """Blocks of the same episodes for every size, with and without the exchange, after one to warm up.
 
     Each size repeats them until its block lasts about `block_seconds`.
@@ -172,18 +168,18 @@ def _interleaved_blocks(
     ready = {size: _ready(group, task, size) for size, group in groups.items() if group is not None}
     passes: dict[int, int] = {}
     for size in groups:
-        wait_for_all(control)
+        context.wait_for_all()
         if size in ready:
             ready[size].seconds(1)
             once = ready[size].seconds(len(ready[size].batches))
             passes[size] = max(1, math.ceil(study.block_seconds / once))
-    passes = from_all_ranks(passes, context, control)[0]  # the main rank takes part in every size
+    passes = from_all_ranks(passes, context, patient=True)[0]  # the main rank takes part in every size
     blocks = []
     progress = Progress("batchsz", study.blocks, "round")
     for number in range(study.blocks):
         settings = [*itertools.product(groups, (True, False))]
         for size, synchronised in Random(number).sample(settings, len(settings)):  # alike on every rank
-            wait_for_all(control)
+            context.wait_for_all()
             if (timed := ready.get(size)) is not None:
                 steps, episodes = passes[size] * len(timed.batches), passes[size] * study.block_episodes
                 with nullcontext() if synchronised else timed.strategy.without_exchange():
@@ -220,7 +216,6 @@ def train_sizes(
     context: Context,
     task: RelationTask,
     seconds_per_episode: Mapping[int, float],
-    control: dist.ProcessGroup | None = None,
 ) -> list[BatchszTraining]:
     """Train every size with every seed, shared out over the ranks. Every rank calls it, and gets all.
 
@@ -236,7 +231,7 @@ def train_sizes(
         for seed, (size, seconds) in trainings[context.rank :: context.world_size]
         for training in _towards_target(alone, task.with_seed(seed), size, seconds)
     ]
-    everyone = [each for ranks in from_all_ranks(mine, context, control) for each in ranks]
+    everyone = [each for ranks in from_all_ranks(mine, context, patient=True) for each in ranks]
     return sorted(everyone, key=lambda each: (each.batchsz, each.seed, each.seconds))
 
 

@@ -20,13 +20,12 @@ from weakref import ReferenceType, ref
 
 import torch
 from torch import Tensor
-from torch.distributed import ProcessGroup
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, Dataset
 
 from parashot.errors import PeerError, TaskError, one_line
-from parashot.parallel.context import Context, control_group, resolve_placement, wait_for_all
+from parashot.parallel.context import Context, resolve_placement
 from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.launch import launch_apart
 from parashot.parallel.registry import STRATEGIES, build_strategy
@@ -259,30 +258,29 @@ def check_rank(
     loss may need more than those. A strategy that raises an error, on all ranks alike, is skipped.
     """
     torch.set_num_threads(context.placement.threads_per_replica)
-    control, exact = control_group(context), replace(task, random=False)
+    exact = replace(task, random=False)
 
     def compare(task: OwnTask) -> Compared:
-        found = _compared(context, control, task, parallel, ways)
-        if not (has_batch_norm and from_all_ranks(bool(found.differing), context, control)[0]):
+        found = _compared(context, task, parallel, ways)
+        if not (has_batch_norm and from_all_ranks(bool(found.differing), context, patient=True)[0]):
             return found
-        at_rest = _compared(context, control, replace(task, batch_statistics=False), parallel, ways)
+        at_rest = _compared(context, replace(task, batch_statistics=False), parallel, ways)
         return replace(found, differs_besides_norm=bool(at_rest.differing))
 
-    read = [each for each in from_all_ranks(_digests(task), context, control) if each]
+    read = [each for each in from_all_ranks(_digests(task), context, patient=True) if each]
     same, few = all(each == read[0] for each in read), COMPARED * context.placement.replicas
     if few < task.batchsz:
         with suppress(TaskError):
             found = compare(replace(exact, batchsz=few))
             unexplained = found.differs_besides_norm if has_batch_norm else bool(found.differing)
             doubtful = unexplained or bool(found.skipped) or not found.comparable
-            if not from_all_ranks(doubtful, context, control)[0]:  # the main rank compares
+            if not from_all_ranks(doubtful, context, patient=True)[0]:  # the main rank compares
                 return replace(found, same_samples=same)
     return replace(compare(exact), same_samples=same)
 
 
 def _compared(
     context: Context,
-    control: ProcessGroup | None,
     task: OwnTask,
     parallel: ParallelParams,
     ways: Sequence[Way],
@@ -295,17 +293,17 @@ def _compared(
     # on GPUs in all ranks: one that fails where another goes on would end both
     if context.is_main or context.device.type == "cuda":
         base, reason, exact = _base(context, task, parallel)
-    told = from_all_ranks((reason, exact), context, control)
+    told = from_all_ranks((reason, exact), context, patient=True)
     reason, exact = told[0]
     if reason:
         raise TaskError(reason)
     unable = next((each for each, _ in told if each), "")
     largest = max((float(each.abs().max()) for each in base.values()), default=0.0)
-    if not from_all_ranks(0 < largest < math.inf, context, control)[0]:
+    if not from_all_ranks(0 < largest < math.inf, context, patient=True)[0]:
         return Compared(comparable=False)
     found = Compared(exact=exact)
     for way in shared.values():
-        wait_for_all(control)
+        context.wait_for_all()
         processes = STRATEGIES[way.strategy].processes(way.replicas)
         mine, reason = context.taking_part(processes), unable if processes > 1 else ""
         if mine is not None and not reason:
@@ -315,7 +313,7 @@ def _compared(
                 raise
             except Exception as error:
                 reason = one_line(error)
-        if reason := next(filter(None, from_all_ranks(reason, context, control)), ""):
+        if reason := next(filter(None, from_all_ranks(reason, context, patient=True)), ""):
             short = shorten(reason, LONGEST_REASON, placeholder=" …")
             found.skipped.append(SkippedWay(way.strategy, short))
         elif context.is_main:

@@ -181,7 +181,7 @@ def size_rank(context: Context, trainings: Trainings[OwnWay], way: OwnWay) -> tu
     if context.device.type == "cuda":
         return timed.seconds / steps, torch.cuda.max_memory_reserved(), torch.cuda.mem_get_info()[1]
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return timed.seconds / steps, sum(from_all_ranks(own, context, ready.control)), usable_memory_bytes()
+    return timed.seconds / steps, sum(from_all_ranks(own, context, patient=True)), usable_memory_bytes()
 
 
 def _reason_to_stop(

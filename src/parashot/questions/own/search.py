@@ -68,7 +68,7 @@ def search_rank(
         ends = begun + (seconds - (begun - begin)) * (number + 1) / rounds
         for _ in range(MOST_PASSES):
             needed = len(left) * (time.monotonic() - begun) / max(1, len(blocks))
-            if passes and from_all_ranks(time.monotonic() + needed > ends, context, ready.control)[0]:
+            if passes and from_all_ranks(time.monotonic() + needed > ends, context, patient=True)[0]:
                 break
             for way in Random(passes).sample(left, len(left)):
                 bench = ready.trainings[way.way].parallel.bench

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import torch
 from torch import distributed as dist
 
-from parashot.parallel.context import Context, wait_for_all
+from parashot.parallel.context import Context
 from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams
@@ -57,7 +57,6 @@ def time_round(
     timed: Mapping[int, TimedStrategy],
     messages: Mapping[int, torch.Tensor],
     number: int,
-    control: dist.ProcessGroup | None,
 ) -> tuple[list[CostStep], list[CostMessage]]:
     """Time a step of every number of episodes, alone and with all ranks busy, and every message.
 
@@ -65,16 +64,16 @@ def time_round(
     """
     steps, summed = list[CostStep](), list[CostMessage]()
     for size, one in timed.items():
-        wait_for_all(control)
+        context.wait_for_all()
         if context.is_main:
             steps.append(CostStep(number, 1, size, 1, one.seconds(1)))
-        wait_for_all(control)
+        context.wait_for_all()
         if context.world_size > 1:
-            slowest = max(from_all_ranks(one.seconds(1), context, control))
+            slowest = max(from_all_ranks(one.seconds(1), context, patient=True))
             steps.append(CostStep(number, context.world_size, size, 1, slowest))
     for size, message in messages.items():
         calls = max(1, min(_MOST_CALLS, _BLOCK_BYTES // size))
-        wait_for_all(control)
+        context.wait_for_all()
         synchronise(context)
         begin = time.perf_counter()
         for _ in range(calls):

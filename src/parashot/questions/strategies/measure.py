@@ -11,10 +11,9 @@ from pathlib import Path
 from random import Random
 
 import torch
-from torch import distributed as dist
 
 from parashot.parallel.abilities import check_options
-from parashot.parallel.context import Context, Placement, control_group, resolve_placement, wait_for_all
+from parashot.parallel.context import Context, Placement, resolve_placement
 from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.launch import launch_apart
 from parashot.parallel.registry import STRATEGIES, step_options, unsupported_reason
@@ -122,40 +121,37 @@ def list_variants(bench: Benchmark, placement: Placement) -> list[StrategyVarian
 
 def bench_rank(context: Context, bench: Benchmark) -> StrategyResults:
     """Measure on one rank; only the main one's clock counts."""
-    control = control_group(context)
     entries = {each.variant: _ready(context, bench, each) for each in bench.variants}
-    timed = _time_rounds(context, bench, entries, control)
+    timed = _time_rounds(context, bench, entries)
     traces: list[StepTrace] = []
     shares: list[StepShares] = []
     looked_into = entries if bench.is_last else {}
     for variant, entry in looked_into.items():  # steps that are traced and profiled are not timed
-        wait_for_all(control)
+        context.wait_for_all()
         trace = trace_step(entry) if entry is not None else RankTrace(set(), {}, 0.0)
-        traces.append(merge_traces(variant, trace, entry, context, control))
-        wait_for_all(control)
+        traces.append(merge_traces(variant, trace, entry, context))
+        context.wait_for_all()
         profiled = shares_of(profiled_events(entry))[1:] if entry is not None else []
         shares += [
             StepShares(variant, rank, step, *each)
-            for rank, steps in enumerate(from_all_ranks(profiled, context, control))
+            for rank, steps in enumerate(from_all_ranks(profiled, context, patient=True))
             for step, each in enumerate(steps)
         ]
     for entry in entries.values():
         if entry is not None:
             entry.strategy.close()
-    equality = tuple(_equality(context, bench, control)) if bench.is_last else ()
+    equality = tuple(_equality(context, bench)) if bench.is_last else ()
     return replace(timed, anatomy=tuple(traces), shares=tuple(shares), equality=equality)
 
 
-def _equality(
-    context: Context, bench: Benchmark, control: dist.ProcessGroup | None
-) -> Iterator[StepEquality]:
+def _equality(context: Context, bench: Benchmark) -> Iterator[StepEquality]:
     """Compare the gradient of every strategy with that of one replica; one after another."""
     torch.set_num_threads(context.placement.threads_per_replica)
     base = dict[str, torch.Tensor]()
     if context.is_main:
         base = of_parameters(bench.task, gradient(BASE, bench.task, context.alone(), bench.parallel))
     for variant in bench.variants:
-        wait_for_all(control)
+        context.wait_for_all()
         mine = context.taking_part(STRATEGIES[variant.strategy].processes(variant.replicas))
         if mine is None or variant.variant != variant.strategy:
             continue
@@ -168,7 +164,6 @@ def _time_rounds(
     context: Context,
     bench: Benchmark,
     entries: Mapping[str, TimedStrategy | None],
-    control: dist.ProcessGroup | None,
 ) -> StrategyResults:
     """Time a block of every variant in random order, then what the cost model is fitted to, in each round."""
     knobs = bench.parallel.bench
@@ -176,15 +171,15 @@ def _time_rounds(
     messages = new_messages(context)
     blocks, cost_steps, cost_messages = list[StrategyBlock](), list[CostStep](), list[CostMessage]()
     progress = Progress("strategy-bench", knobs.blocks, "round")
-    steps = _steps_of_blocks(context, bench, entries, control)
-    time_round(context, sizes, messages, -1, control)
+    steps = _steps_of_blocks(context, bench, entries)
+    time_round(context, sizes, messages, -1)
     for number in rounds_of_launch(knobs.blocks, bench.launch, knobs.launches):
         for variant in Random(number).sample([*entries], len(entries)):  # the same order on every rank
-            wait_for_all(control)
+            context.wait_for_all()
             if (entry := entries[variant]) is not None:
                 seconds = entry.seconds(steps[variant])
                 blocks.append(StrategyBlock(bench.launch, number, variant, steps[variant], seconds))
-        of_sizes, of_messages = time_round(context, sizes, messages, number, control)
+        of_sizes, of_messages = time_round(context, sizes, messages, number)
         cost_steps += of_sizes
         cost_messages += of_messages
         if context.is_main:
@@ -201,15 +196,15 @@ def _steps_of_blocks(
     context: Context,
     bench: Benchmark,
     entries: Mapping[str, TimedStrategy | None],
-    control: dist.ProcessGroup | None,
 ) -> dict[str, int]:
     """Warm every variant up; return the steps of its blocks, by the main rank's clock alike on all ranks."""
     knobs, steps = bench.parallel.bench, {}
     for variant, entry in entries.items():
-        wait_for_all(control)
+        context.wait_for_all()
         if entry is not None:
             steps[variant] = steps_of_block(entry.step_seconds(knobs), knobs)
-    main: dict[str, int] = from_all_ranks(steps, context, control)[0]  # which takes part in every variant
+    # the main rank takes part in every variant
+    main: dict[str, int] = from_all_ranks(steps, context, patient=True)[0]
     return main
 
 

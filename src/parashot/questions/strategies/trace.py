@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
-from torch import distributed as dist
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.parallel import comm
@@ -118,10 +117,9 @@ def merge_traces(
     mine: RankTrace,
     timed: TimedStrategy | None,
     context: Context,
-    control: dist.ProcessGroup | None,
 ) -> StepTrace:
     """Combine the traces of all ranks; calls are the main rank's."""
-    everyone = from_all_ranks(mine, context, control)
+    everyone = from_all_ranks(mine, context, patient=True)
     threads = set().union(*(each.threads for each in everyone))
     calls = Counter(everyone[0].calls)
     whole = timed.strategy.whole_network() if timed else None

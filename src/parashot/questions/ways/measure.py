@@ -22,7 +22,7 @@ import torch
 
 from parashot.errors import DeviceError, PeerError, described
 from parashot.hardware import usable_memory_bytes
-from parashot.parallel.context import Context, Placement, control_group, wait_for_all
+from parashot.parallel.context import Context, Placement
 from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.launch import launch_apart
 from parashot.parallel.registry import STRATEGIES, build_strategy
@@ -83,14 +83,14 @@ class ReadyWays(Generic[W]):
         journal: Path | None = None,
         until: float = math.inf,
     ) -> None:
-        self.context, self.control, self.journal = context, control_group(context), journal
+        self.context, self.journal = context, journal
         self.first = ways[0].way
         self.trainings = {way.way: trainings(way) for way in ways}
         kinds = len({way.trained_as for way in ways})
         self.contexts = {count: context.taking_part(count) for count in dict.fromkeys(map(_processes, ways))}
         self.strategies: dict[tuple[object, ...], Strategy | None] = {}
         held = kinds if _fit_together(self.trainings[ways[0].way].task, kinds, context) else 1
-        self.held = min(from_all_ranks(held, context, self.control))  # GPUs may differ
+        self.held = min(from_all_ranks(held, context, patient=True))  # GPUs may differ
         self.step_seconds: dict[str, float] = {}
         for way in order_of_making_ready(ways):
             if len(self.step_seconds) > 1 and self._over(until):
@@ -103,7 +103,7 @@ class ReadyWays(Generic[W]):
 
     def wait(self) -> None:
         """Wait for all ranks, those that sleep included."""
-        wait_for_all(self.control)
+        self.context.wait_for_all()
 
     def strategy(self, way: W) -> Strategy | None:
         """Return the strategy of a way, built if it is not there; None in a rank that sleeps meanwhile."""
@@ -116,7 +116,7 @@ class ReadyWays(Generic[W]):
     def timed(self, way: W, steps: int) -> list[LoadedSteps]:
         """Train so many steps; of each rank that takes part in it. The others sleep. Raises `WayError`."""
         self.wait()
-        every = from_all_ranks(self._attempted(way, steps), self.context, self.control)
+        every = from_all_ranks(self._attempted(way, steps), self.context, patient=True)
         if reasons := [each for _, each in every if each]:
             if self.held > 1 and any(word in each for each in reasons for word in FULL):
                 self.close()  # what waits takes memory that this one needs
@@ -169,7 +169,7 @@ class ReadyWays(Generic[W]):
 
     def _over(self, until: float) -> bool:
         """Whether the main rank's clock is past `until`."""
-        return until < math.inf and from_all_ranks(monotonic() > until, self.context, self.control)[0]
+        return until < math.inf and from_all_ranks(monotonic() > until, self.context, patient=True)[0]
 
     def close(self) -> None:
         """Release all strategies, and their memory."""
