@@ -14,6 +14,7 @@ from torch import nn
 from tracked import Checkout, refusing_address
 
 from parashot.cli.measure import REPORT, publish_own
+from parashot.cli.shared import recommendation
 from parashot.hardware import inspect_hardware
 from parashot.questions.own.advice import BY_HAND, OwnAdvice, to_copy
 from parashot.questions.own.records import PLAIN, GradientCheck, OwnResults, SizeRow, SkippedWay, StepParts
@@ -55,7 +56,7 @@ def test_the_page_answers_and_has_no_barriers(
 ) -> None:
     page, watched = opened(browser, page_of_own, width, scheme)
     assert page.locator("h1").inner_text() == "How to train a <file>.py"
-    assert page.locator(".answer").inner_text().startswith("Train by ddp on 2 replicas, 2 workers, bf16: 2.5")
+    assert page.locator(".answer").inner_text().startswith("Use ddp on 2 replicas, 2 workers, bf16: 2.5")
     assert page.locator("[role=note]").count() == 3
     assert page.locator("section[aria-labelledby=parts] tbody tr").count() == 1
     workers = page.locator("section[aria-labelledby=parts]").inner_text()
@@ -70,9 +71,8 @@ def test_the_simplest_that_is_as_good_is_recommended() -> None:
     plain, workers, ddp = way(PLAIN), way("workers", workers=2), way("ddp", replicas=2, workers=2)
     fast = advised(results({plain: 0.2, workers: 0.1, ddp: 0.0999}))
     assert (fast.choice.choice, fast.choice.decided) == ("workers", True)
-    assert fast.sentence.startswith(
-        "Train by one process with 1 thread, 2 workers, fp32: 2.00× (1.90 to 2.10)"
-    )
+    assert fast.sentence.startswith("Use one process with 1 thread, 2 workers, fp32: 2.00× (1.90 to 2.10)")
+    assert fast.as_good == []
     assert fast.rows[0].speedup == Interval(1, 1, 1)
     same = advised(results({plain: 0.1, workers: 0.1, ddp: 0.2}))
     assert same.sentence.startswith("Keep one process with 1 thread, no workers, fp32: nothing was shown")
@@ -122,21 +122,29 @@ def noisy(found: OwnResults, name: str) -> OwnResults:
 
 
 def test_what_may_be_as_good_is_told_by_what_sets_it_apart() -> None:
-    """The sentence says how they differ, not what they are called; the default is kept unless beaten."""
+    """How they differ is said, not what they are called; the default is kept unless beaten."""
     plain, one = way(PLAIN), way("serial-1", workers=1)
     fast, other = way("ddp-2", replicas=2, workers=2), way("ddp-2-bf16", replicas=2, precision="bf16")
     advice = advised(noisy(results({plain: 0.2, fast: 0.1, other: 0.1}), other.way))
     assert not advice.choice.decided
-    said = {"ddp-2": "no workers and bf16", "ddp-2-bf16": "2 workers and fp32"}[advice.choice.choice]
-    assert advice.sentence.endswith(f"; undecided: the same with {said} may be as good.")
+    said = {"ddp-2": "no workers, bf16", "ddp-2-bf16": "2 workers, fp32"}[advice.choice.choice]
+    assert advice.as_good == [said]
     better = advised(noisy(results({plain: 0.112, one: 0.1, fast: 0.099}), fast.way))
     assert (better.choice.choice, better.choice.decided) == (one.way, False)  # though the other may be faster
     kept = advised(noisy(results({plain: 0.1, one: 0.098}), one.way))
     assert not kept.choice.decided
-    assert kept.sentence == (
-        f"Keep {plain}: nothing was shown to be more than 5% faster; "
-        "undecided: the same with 1 worker may be as good."
+    assert kept.sentence == f"Keep {plain}: nothing was shown to be more than 5% faster."
+    assert kept.as_good == ["1 worker"]
+    assert recommendation(kept.sentence, kept.as_good) == (
+        f"{kept.sentence}\nUndecided; the same may be as good with:\n    1 worker\n"
     )
+
+
+def test_what_is_switched_on_or_off_sets_ways_apart() -> None:
+    plain, fused = way(PLAIN), replace(way("fused"), fused=True, keep_memory=True)
+    assert fused.unlike(plain) == "fused optimizer, freed memory kept"
+    assert plain.unlike(fused) == "no fused optimizer, freed memory not kept"
+    assert replace(fused, keep_memory=False, workers=1).unlike(fused) == "1 worker, freed memory not kept"
 
 
 def told(found: OwnResults) -> OwnAdvice:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from parashot.cli import REPORT, TRAINING
-from parashot.cli.shared import is_study, study_here
+from parashot.cli.shared import is_study, recommendation, study_here
 from parashot.errors import ParamsError, RecordError
 from parashot.files import replacing_file
 from parashot.hardware import inspect_hardware
@@ -99,7 +99,7 @@ def _advise_own(command: argparse.Namespace) -> None:
     if command.json:
         print(json.dumps(advice, indent=2, ensure_ascii=False))
         return
-    print(advice["sentence"])
+    print(recommendation(advice["sentence"], advice.get("as_good", [])), end="")
     for note in advice.get("warnings", []):
         print(f"Note: {note}")
     if advice.get("stopped"):

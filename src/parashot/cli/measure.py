@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from parashot.cli import REPORT
-from parashot.cli.shared import tell
+from parashot.cli.shared import recommendation, tell
 from parashot.errors import DeviceError, TrackingError, UsageError
 from parashot.hardware import inspect_hardware
 from parashot.parallel.torchrun import joined_by_torchrun
@@ -90,7 +90,7 @@ def publish_own(file: Path, results: OwnResults, advice: OwnAdvice, hardware: Ha
         tags={"hardware": str(hardware), **skipped},
         metrics=numbers(advice.row),
         artifacts=sorted(REPORT.iterdir()),
-        note=advice.sentence,
+        note=recommendation(advice.sentence, advice.as_good),
     )
     store = Store.of_environment(Path.cwd(), "parashot measure", f"all of them are in {REPORT}/")
     with TemporaryDirectory() as folder:
@@ -115,4 +115,6 @@ def _text(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> str:
         PARTS.of(parts_rows(results, advice)).plain() if results.parts else "",
         SIZES.of(results.sizes).plain() if results.sizes else "",
     ]
-    return "\n".join([f"{advice.sentence}\n", *filter(None, tables), f"{noted}{tried}"])
+    return "\n".join(
+        [recommendation(advice.sentence, advice.as_good), *filter(None, tables), f"{noted}{tried}"]
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,12 @@ SHIPPED = Path(__file__).parents[1] / "weights/fast-conv4.safetensors"
 def tell(line: str) -> None:
     """Print progress on stderr, beside what the command prints."""
     print(line, file=sys.stderr, flush=True)
+
+
+def recommendation(sentence: str, as_good: Sequence[str]) -> str:
+    """Lines that say how to train, and what may be changed in it without loss."""
+    others = ["Undecided; the same may be as good with:", *(f"    {each}" for each in as_good)]
+    return "\n".join([sentence, *(others if as_good else []), ""])
 
 
 def is_study() -> bool:

@@ -110,6 +110,7 @@ def as_json(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> dict[
     return {
         "sentence": advice.sentence,
         "decided": advice.choice.decided,
+        "as_good": advice.as_good,
         "stopped": results.stopped,
         "warnings": [*results.warnings],
         "gradient_differences": {each.strategy: each.difference for each in results.checks},

@@ -86,11 +86,6 @@ def _gain(runs: Iterable[WarmupRun], size: int, confidence: float) -> Interval:
 # --- advice ---------------------------------------------------------------------------------------------
 
 
-def _survives(phrase: str, buys: str, sure: str) -> Advice:
-    """Advice on a strategy of which no training need show that its accuracy is one replica's."""
-    return Advice("accuracy", "survives", f"the accuracy survives: {phrase}", buys, sure, decided=True)
-
-
 def _same_algorithm(study: Study, row: StrategyRow) -> Advice:
     """Advice on a strategy whose gradients are those of one replica: only rounding sets accuracies apart."""
     outcome = study.comparison(row.strategy, BASE)
@@ -100,7 +95,9 @@ def _same_algorithm(study: Study, row: StrategyRow) -> Advice:
         if outcome.rounding is not None:
             buys += f"; a rerun of {BASE}, first weights off by 1e-7: {100 * outcome.rounding:+.1f} points"
     equal = f"gradients in float64 differ by at most {row.gradient_difference:.0e}"
-    return _survives("it is the same algorithm", buys, f"{equal}: only rounding sets the trainings apart")
+    sure = f"{equal}: only rounding sets the trainings apart"
+    phrase = "the accuracy survives: it is the same algorithm"
+    return Advice("accuracy", "survives", phrase, buys, sure, decided=True)
 
 
 def advise_accuracy(study: Study) -> Advice:
@@ -111,8 +108,9 @@ def advise_accuracy(study: Study) -> Advice:
     row = study.strategies[advise_strategy(study).choice]
     strategy = row.strategy
     if strategy == BASE:
-        sure = "one replica's accuracy is what the others are compared with"
-        return _survives("one replica splits nothing", "nothing is split between replicas", sure)
+        phrase = "its accuracy is what the other strategies are compared with"
+        buys, sure = "nothing to compare", "one replica splits nothing"
+        return Advice("accuracy", "the reference", phrase, buys, sure, decided=True)
     if row.same_algorithm:
         return _same_algorithm(study, row)
     outcome = study.comparison(strategy, BASE)

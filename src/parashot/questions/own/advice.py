@@ -67,20 +67,19 @@ class OwnAdvice:
     def sentence(self) -> str:
         """The recommendation."""
         if self.choice.choice == PLAIN:
-            return f"Keep {self.row.way}: {self.choice.gains_nothing}{self._doubt}."
+            return f"Keep {self.row.way}: {self.choice.gains_nothing}."
         assert self.row.speedup is not None
         gain = f"{times(self.row.speedup)} as fast as the default, {self.rows[0].way}"
         waits = f"a step waits {percent(self.row.waiting.value, 0)} of its time for data"
-        return f"Train by {self.row.way}: {gain}; {waits}{self._doubt}."
+        return f"Use {self.row.way}: {gain}; {waits}."
 
     @property
-    def _doubt(self) -> str:
-        """Say how the ways differ that may be as good; empty where it is decided."""
+    def as_good(self) -> list[str]:
+        """What may be changed in that way without loss: it was not decided between them. Else empty."""
         if self.choice.decided:
-            return ""
+            return []
         others = [each.way for each in self.rows if each.way.way in self.choice.others]
-        changes = " or ".join(each.unlike(self.row.way) for each in others)
-        return f"; undecided: the same {changes} may be as good"
+        return [each.unlike(self.row.way) for each in others]
 
 
 def advise_own(results: OwnResults) -> OwnAdvice | None:

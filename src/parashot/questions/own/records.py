@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parashot.allocator import as_environment
-from parashot.questions.text import counted, listed
+from parashot.questions.text import counted
 from parashot.questions.ways.records import Way, WayBlock
 from parashot.records import record
 
@@ -20,6 +20,15 @@ DEFAULTS: Mapping[str, Any] = {
     "compile": "none",
     "keep_memory": False,
 }
+
+EXTRAS = {
+    "pin_memory": ("no pinned memory", "pinned memory"),
+    "channels_last": ("no channels_last", "channels_last"),
+    "fused": ("no fused optimizer", "fused optimizer"),
+    "compile": ("not compiled", "compiled"),
+    "keep_memory": ("freed memory not kept", "freed memory kept"),
+}
+"""Words for what is switched off, and on."""
 
 PLAIN = "default"
 """Name of the way that people take by default: one process on all cores or one GPU, no workers, fp32."""
@@ -49,23 +58,18 @@ class OwnWay(Way):
     @property
     def extras(self) -> list[str]:
         """What is switched on."""
-        named = {
-            "pinned memory": self.pin_memory,
-            "channels_last": self.channels_last,
-            "fused optimizer": self.fused,
-            "compiled": self.compile != DEFAULTS["compile"],
-            "freed memory kept": self.keep_memory,
-        }
-        return [name for name, is_on in named.items() if is_on]
+        return [words[True] for name, words in EXTRAS.items() if self._has(name)]
 
     def unlike(self, other: OwnWay) -> str:
-        """Words for what sets it apart from `other`: with what, and without what."""
+        """What sets it apart from `other`, in words."""
         pairs = [(getattr(self, name), getattr(other, name)) for name in ("devices", "loading", "precision")]
-        differing = [mine for mine, theirs in pairs if mine != theirs]
-        added = [each for each in self.extras if each not in other.extras]
-        missing = [each for each in other.extras if each not in self.extras]
-        parts = (("with", [*differing, *added]), ("without", missing))
-        return " and ".join(f"{word} {listed(things)}" for word, things in parts if things)
+        switched = [
+            words[self._has(name)] for name, words in EXTRAS.items() if self._has(name) != other._has(name)
+        ]
+        return ", ".join([*(mine for mine, theirs in pairs if mine != theirs), *switched])
+
+    def _has(self, name: str) -> bool:
+        return bool(getattr(self, name) != DEFAULTS[name])
 
     @property
     def trained_as(self) -> tuple[object, ...]:
