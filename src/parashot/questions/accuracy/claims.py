@@ -108,9 +108,11 @@ def advise_accuracy(study: Study) -> Advice:
     row = study.strategies[advise_strategy(study).choice]
     strategy = row.strategy
     if strategy == BASE:
-        phrase = "its accuracy is what the other strategies are compared with"
-        buys, sure = "nothing to compare", "one replica splits nothing"
-        return Advice("accuracy", "the reference", phrase, buys, sure, decided=True)
+        phrase = "no accuracy is lost to splitting: one replica splits nothing"
+        sure = "one replica's accuracy is what the others are compared with"
+        return Advice(
+            "accuracy", "nothing lost", phrase, "nothing is split between replicas", sure, decided=True
+        )
     if row.same_algorithm:
         return _same_algorithm(study, row)
     outcome = study.comparison(strategy, BASE)
