@@ -106,7 +106,8 @@ def test_one_cycle_rises_once_and_ends_near_zero(tiny_packed: Path) -> None:
 
 
 def test_augmentation_is_a_function_of_the_image_in_the_plan(tiny_packed: Path) -> None:
-    task = PretrainingTask(tiny_params(SETTINGS, pretrain__small_size=16), tiny_packed)
+    settings = {**SETTINGS, "pretrain.small_size": 16, "pretrain.dropblock": 0.1}
+    task = PretrainingTask(tiny_params(settings), tiny_packed)
     batch = next(task.batches(Plan(10, 10), alone()))
     images, labels, indices, step = batch.data
     whole, part = task.prepare(batch.data), task.prepare((images[3:], labels[3:], indices[3:], step))

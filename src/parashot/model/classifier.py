@@ -59,7 +59,7 @@ class ImageClassifier(nn.Module):
     A residual head's centre follows the maps meanwhile.
     With `rotation`, a second layer says how an image was rotated (Gidaris et al., Boosting Few-Shot
     Visual Learning with Self-Supervision, ICCV 2019).
-    In training, `drop` takes a part of what the last two blocks of the embedding give.
+    In training, and given keys, `drop` takes a part of what the last two blocks of the embedding give.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class ImageClassifier(nn.Module):
         seed: int,
         *,
         rotation: bool = False,
-        drop: Drop | None = None,
+        drop: Drop,
     ) -> None:
         super().__init__()
         self.network = network
@@ -85,8 +85,8 @@ class ImageClassifier(nn.Module):
             if isinstance(each, nn.Linear):
                 nn.init.zeros_(each.bias)
 
-    def forward(self, images: Tensor, keys: Tensor) -> Tensor:
-        """Scores [m, classes] of images [m, 3, h, w] with keys [m]; with `rotation` [m, classes + 4]."""
+    def forward(self, images: Tensor, keys: Tensor | None) -> Tensor:
+        """Scores [m, classes] of images [m, 3, h, w], with keys [m]; with `rotation` [m, classes + 4]."""
         maps = self._embed(images, keys)
         head = self.network.relation
         if self.training and isinstance(head, ResidualHead):
@@ -97,8 +97,8 @@ class ImageClassifier(nn.Module):
             return scores
         return torch.cat((scores, in_full_precision(self.rotation, vectors)), dim=1)
 
-    def _embed(self, images: Tensor, keys: Tensor) -> Tensor:
-        if self.drop is None or not self.training:
+    def _embed(self, images: Tensor, keys: Tensor | None) -> Tensor:
+        if keys is None or not self.training:
             return self.network.embed(images)
         blocks = self.network.embedding
         maps = images

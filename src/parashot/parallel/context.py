@@ -162,7 +162,7 @@ class Context:
         return Context(0, 1, self.local_rank, 1, self.placement)
 
     def wait_for_all(self) -> None:
-        """Wait until every rank is here, asleep meanwhile."""
+        """Wait in the control group until every rank is here, asleep meanwhile."""
         if self.control is not None:
             dist.barrier(group=self.control)
 

@@ -90,7 +90,7 @@ class PretrainingTask(Task):
             pretrain.classifier,
             params.seed,
             rotation=pretrain.rotated > 0,
-            drop=partial(drop_blocks, share=pretrain.dropblock) if pretrain.dropblock else None,
+            drop=partial(drop_blocks, share=pretrain.dropblock),
         )
 
     def batches(
@@ -99,9 +99,14 @@ class PretrainingTask(Task):
         split = PackedSplit(self.packed, "train")
         return labelled_batches(split, self.params.seed, plan, context.device, first)
 
-    def prepare(self, data: LabelledImages) -> tuple[Tensor, Tensor]:
-        """Images as the network sees them, and the keys int64 [m] by which it drops parts of their maps."""
-        return self._images(data), episode_keys(self.params.seed, "train", data[2], IMAGE_DROPS)
+    def prepare(self, data: LabelledImages) -> tuple[Tensor, Tensor | None]:
+        """Images as the network sees them, and the keys int64 [m] by which it drops parts of their maps.
+
+        Without keys it drops nothing.
+        """
+        drops = self.params.pretrain.dropblock > 0
+        keys = episode_keys(self.params.seed, "train", data[2], IMAGE_DROPS) if drops else None
+        return self._images(data), keys
 
     def _images(self, data: LabelledImages) -> Tensor:
         """Images float32 [m, 3, size, size], changed as a function of their indices, and normalised."""
@@ -128,7 +133,7 @@ class PretrainingTask(Task):
         steps = pretrain.epochs * self.epoch_steps
         return pretrain.small_size if step < pretrain.small_share * steps else self.params.model.image_size
 
-    def forward(self, network: nn.Module, data: tuple[Tensor, Tensor]) -> Tensor:
+    def forward(self, network: nn.Module, data: tuple[Tensor, Tensor | None]) -> Tensor:
         """Scores [m, c], with rotated images [m, c + 4]."""
         scores: Tensor = network(*data)
         return scores

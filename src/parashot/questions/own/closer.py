@@ -49,7 +49,7 @@ def parts_rank(context: Context, trainings: Trainings[OwnWay], ways: Sequence[Ow
     """Parts of a step in each of `ways`, of this rank. Every rank calls it."""
     ready, found = ReadyWays(context, trainings, ways), []
     for way in ways:
-        ready.wait()
+        context.wait_for_all()
         strategy = ready.strategy(way)
         if strategy is not None:
             task = ready.trainings[way.way].task

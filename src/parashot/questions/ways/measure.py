@@ -101,10 +101,6 @@ class ReadyWays(Generic[W]):
             except WayError as error:
                 self._leave_out(way, error)
 
-    def wait(self) -> None:
-        """Wait for all ranks, those that sleep included."""
-        self.context.wait_for_all()
-
     def strategy(self, way: W) -> Strategy | None:
         """Return the strategy of a way, built if it is not there; None in a rank that sleeps meanwhile."""
         if way.trained_as not in self.strategies:
@@ -115,7 +111,7 @@ class ReadyWays(Generic[W]):
 
     def timed(self, way: W, steps: int) -> list[LoadedSteps]:
         """Train so many steps; of each rank that takes part in it. The others sleep. Raises `WayError`."""
-        self.wait()
+        self.context.wait_for_all()
         every = from_all_ranks(self._attempted(way, steps), self.context, patient=True)
         if reasons := [each for _, each in every if each]:
             if self.held > 1 and any(word in each for each in reasons for word in FULL):
