@@ -185,7 +185,7 @@ class StrategyBenchParams:
     """Interleaved blocks of steps in `strategy-bench`."""
 
     blocks: Annotated[Whole, Field(ge=7)]
-    launches: Annotated[Whole, Field(ge=1, le=7)]
+    launches: Annotated[Whole, Field(ge=1, le=12)]
     steps: Positive
     seconds: Annotated[Number, Field(ge=0, le=600)]
     warmup_steps: Positive

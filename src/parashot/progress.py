@@ -24,7 +24,8 @@ class Progress:
         """Log that `done` parts are done."""
         seconds = time.monotonic() - self._begin
         if done >= self.total:
-            log.info("%s: %d %ss in %s", self.name, self.total, self.unit, span(seconds))
+            units = self.unit if self.total == 1 else f"{self.unit}s"
+            log.info("%s: %d %s in %s", self.name, self.total, units, span(seconds))
             return
         left = seconds / done * (self.total - done)
         passing("%s: %s %d of %d, %s left", self.name, self.unit, done, self.total, span(left))

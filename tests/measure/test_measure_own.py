@@ -29,6 +29,9 @@ from parashot.questions.own.candidates import candidates, combined, refined, ref
 from parashot.questions.own.checks import Checked
 from parashot.questions.own.closer import measure_sizes, parts_rank, start_seconds
 from parashot.questions.own.measure import (
+    FINALS_SHARE,
+    REFINE_SHARE,
+    SEARCH_SHARE,
     Measurement,
     OwnTrainings,
     full_memory_named,
@@ -306,43 +309,80 @@ def test_full_memory_comes_with_advice(said: str, named: bool, tmp_path: Path) -
 # --- ways that keep freed memory ---------------------------------------------------------------------------
 
 
-def test_ways_that_keep_freed_memory_have_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the order A B B A, so that a machine that slows down harms both alike."""
+KEPT = "default-keep_memory"
+FINALS_END = SEARCH_SHARE + REFINE_SHARE + FINALS_SHARE
+THREE = [way(PLAIN), renamed(way(PLAIN), keep_memory=True), way("other")]
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool, list[str]]]:
+    """Launches by `time_ways`, which are no real ones: number, whether with variables, ways."""
     called: list[tuple[int, bool, list[str]]] = []
 
     def noted(function: object, placement: Placement, *args: Any) -> list[WayBlock]:
         _, _, ways, _, number, *_ = args
         called.append((number, bool(placement.variables), [each.way for each in ways]))
+        if placement.variables and number == 1:
+            raise DeviceError("rank 1 ended with exit code -9")
         return []
 
     monkeypatch.setattr("parashot.questions.ways.measure.launch_apart", noted)
-    ways, parallel = [way(PLAIN), renamed(way(PLAIN), keep_memory=True), way("other")], own_parallel()
-    trainings = OwnTrainings(OwnTask(Path("file.py"), 6), parallel)
-    time_ways(trainings, ways, alone().placement, parallel.bench, "finals")
-    kept, others = (True, ["default-keep_memory"]), (False, [PLAIN, "other"])
-    assert called == [(0, *others), (0, *kept), (1, *kept), (1, *others)]
+    return called
 
 
-def test_ways_that_keep_memory_which_there_is_not_are_left_out(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def own_trainings() -> OwnTrainings:
+    return OwnTrainings(OwnTask(Path("file.py"), 6), replace(own_parallel(), device="cpu"))
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_ways_in_processes_of_their_own_come_in_the_order_a_b_b_a(
+    apart: bool, launched: list[tuple[int, bool, list[str]]]
 ) -> None:
-    """What else is timed is timed again."""
-    timed: list[list[str]] = []
+    """So that a machine that slows down harms all alike."""
+    bench = own_parallel().bench
+    with pytest.raises(DeviceError):  # no file of those that are left out is wanted
+        time_ways(own_trainings(), THREE, alone().placement, bench, "finals", apart=apart)
+    alike = [(False, [PLAIN, "other"]), (True, [KEPT])]
+    alone_each = [(False, [PLAIN]), (True, [KEPT]), (False, ["other"])]
+    groups = alone_each if apart else alike
+    expected = [*((0, *each) for each in groups), *((1, *each) for each in reversed(groups))]
+    assert launched == expected[: len(launched)] and launched[-1] == (1, True, [KEPT])
 
-    def full(self: Measurement, ways: list[OwnWay], bench: object, name: str) -> None:
-        timed.append([each.way for each in ways])
-        (tmp_path / "finals.csv").touch()
-        if any(each.keep_memory for each in ways):
-            raise DeviceError(said)
 
-    monkeypatch.setattr(Measurement, "_time", full)
-    trainings = OwnTrainings(OwnTask(tmp_path / "file.py", 6), replace(own_parallel(), device="cpu"))
-    ways, found = [way(PLAIN), renamed(way(PLAIN), keep_memory=True)], Found((), (), 0.1, 1.0)
-    said = "rank 1 ended with exit code -9"
-    measurement = Measurement(trainings, 0.0, time.monotonic(), 100.0, tmp_path, [])
-    measurement.finals(found, ways)
-    assert timed == [[PLAIN, "default-keep_memory"], [PLAIN]]
-    assert measurement.warnings == [f"keeping freed memory could not be timed ({said})"]
+def test_ways_whose_processes_end_are_left_out_of_the_finals(
+    launched: list[tuple[int, bool, list[str]]], tmp_path: Path
+) -> None:
+    found, now = Found((), (), 0.01, 0.0), time.monotonic()
+    measurement = Measurement(own_trainings(), 0.0, now, 100.0, tmp_path, [])
+    measurement.finals(found, THREE)
+    assert [number for number, _, ways in launched if ways == [KEPT]] == [0, 1]
+    assert [number for number, _, ways in launched if ways == [PLAIN]] == [*range(12)]
+    assert measurement.failed() == [SkippedWay(KEPT, "rank 1 ended with exit code -9")]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "finalists", "launches", "timed"),
+    [(100, 3, 12, 3), (13, 3, 4, 3), (17, 5, 4, 4), (7, 3, 2, 3), (1, 3, 2, 2)],
+)
+def test_finals_have_as_many_launches_as_there_is_time_for(
+    seconds: int, finalists: int, launches: int, timed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A launch of a way takes a second; more launches come before more than four ways."""
+    clock, called = [0.0], list[tuple[range, int]]()
+
+    def noted(trainings: object, ways: list[OwnWay], *_: object, launches: range, apart: bool) -> None:
+        assert apart  # this is a CPU
+        called.append((launches, len(ways)))
+        clock[0] += len(launches) * len(ways)
+
+    monkeypatch.setattr("parashot.questions.own.measure.time_ways", noted)
+    monkeypatch.setattr("parashot.questions.own.measure.monotonic", lambda: clock[0])
+    measurement = Measurement(own_trainings(), 0.0, 0.0, seconds / FINALS_END, tmp_path, [])
+    measurement.finals(
+        Found((), (), 0.0, 1.0), [way(PLAIN), *(way(str(each)) for each in range(1, finalists))]
+    )
+    assert [number for each, _ in called for number in each] == [*range(launches)]
+    assert {ways for _, ways in called} == {timed}
 
 
 @pytest.mark.parametrize("name", ["MALLOC_ARENA_MAX", "LD_PRELOAD", "GLIBC_TUNABLES"])

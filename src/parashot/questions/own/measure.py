@@ -27,7 +27,7 @@ from parashot.questions.own.checks import check_own
 from parashot.questions.own.closer import measure_sizes, parts_rank
 from parashot.questions.own.records import PLAIN, OwnResults, OwnWay, SizeRow, SkippedWay, StepParts
 from parashot.questions.own.search import READY_SHARE, Found, better_half, search_rank
-from parashot.questions.ways.measure import FAILED, Training, by_variables, for_ways, time_ways
+from parashot.questions.ways.measure import FAILED, Training, for_ways, time_ways, together
 from parashot.questions.ways.records import FailedWay, WayBlock
 from parashot.records import read_rows
 from parashot.tasks.own import OwnTask, forget_datasets, own_task
@@ -35,17 +35,19 @@ from parashot.tasks.own import OwnTask, forget_datasets, own_task
 log = logging.getLogger(__name__)
 
 FINALISTS = 3
-SEARCH_SHARE, REFINE_SHARE, FINALS_SHARE = 0.35, 0.15, 0.25
+SEARCH_SHARE, REFINE_SHARE, FINALS_SHARE = 0.35, 0.15, 0.35
 """Shares of the budget; the rest is for batch sizes."""
 
 COMPILING_SECONDS = 300.0
 """What is left of the budget after the checks where torch.compile is tried, which takes a minute or two."""
 
 REFINE_ROUNDS = 7
-LEAST_ROUNDS, MOST_ROUNDS = 8, 24
+LAUNCHES, MOST_LAUNCHES, LEAST_FINALISTS = 4, 12, 4
+"""Launches of the finals where there is time for so many ways, and at most: two do not show by how much
+launches differ."""
 
-MORE_LAUNCHES = 4
-"""Of the finals, where there is time: two do not show by how much launches differ."""
+ROUNDS = 8
+"""Of the finals, over the first launches; more launches have as many rounds each."""
 
 
 @dataclass(frozen=True)
@@ -194,33 +196,33 @@ class Measurement:
         return refined(best, [each for each in changed if each.way in timed], blocks)
 
     def finals(self, found: Found, finalists: Sequence[OwnWay]) -> None:
-        """Time the last ways against the default: the first of them, in as many rounds as there is time for.
+        """Time the first of the last ways against the default, in as many launches as there is time for.
 
-        Two ways and the least rounds are timed in any case.
+        Two ways and two launches are timed in any case.
         """
-        bench, chosen = self.trainings.parallel.bench, list(finalists)
+        ends = self._until(SEARCH_SHARE + REFINE_SHARE + FINALS_SHARE)
         compiled = any(each.compile != "none" for each in finalists)  # by each launch anew
-        if not compiled and self._rounds(finalists, MORE_LAUNCHES, found) >= LEAST_ROUNDS:
-            bench = replace(bench, launches=MORE_LAUNCHES)
-        while (rounds := self._rounds(chosen, bench.launches, found)) < LEAST_ROUNDS and len(chosen) > 2:
+        least = finalists[:LEAST_FINALISTS]
+        is_slow = compiled or monotonic() + LAUNCHES * self._launch(least, LAUNCHES, found) > ends
+        launches, chosen = 2 if is_slow else LAUNCHES, list(finalists)
+        while len(chosen) > 2 and monotonic() + launches * self._launch(chosen, launches, found) > ends:
             chosen.pop()
-        if len(by_variables(chosen)) < len(by_variables(finalists)):
+        if {each.variables for each in chosen} < {each.variables for each in finalists}:
             self.warnings.append("keeping freed memory was not tried, for want of time")
-        bench = replace(bench, blocks=max(LEAST_ROUNDS, min(MOST_ROUNDS, rounds)))
-        try:
-            self._time(chosen, bench, "finals")
-        except DeviceError as error:
-            if len(by_variables(chosen)) == 1:
-                raise
-            self.warnings.append(f"keeping freed memory could not be timed ({error})")
-            (self.folder / "finals.csv").unlink(missing_ok=True)
-            self._time(by_variables(chosen)[0], bench, "finals")
+        rounds = MOST_LAUNCHES * ROUNDS // launches
+        bench = replace(self.trainings.parallel.bench, blocks=rounds, launches=MOST_LAUNCHES)
+        begin = monotonic()
+        self._time(chosen, bench, "finals", apart=self.apart, launches=range(launches))
+        more = int((ends - monotonic()) / (monotonic() - begin) * launches)
+        more = min(more, MOST_LAUNCHES - launches) // 2 * 2  # A B B A
+        if more > 0:
+            further = range(launches, launches + more)
+            self._time(chosen, bench, "finals", apart=self.apart, launches=further)
 
-    def _rounds(self, ways: Sequence[OwnWay], launches: int, found: Found) -> int:
-        """Rounds of the finals that there is time for, after every launch has made `ways` ready."""
-        seconds = self._until(SEARCH_SHARE + REFINE_SHARE + FINALS_SHARE) - monotonic()
-        starting = len(by_variables(ways)) * self.launch_seconds + len(ways) * found.ready_seconds
-        return int((seconds - launches * starting) / found.block_seconds / len(ways))
+    def _launch(self, ways: Sequence[OwnWay], launches: int, found: Found) -> float:
+        """Seconds that a launch of `ways` in the finals is expected to take."""
+        starting = len(together(ways, self.apart)) * self.launch_seconds
+        return starting + len(ways) * (found.ready_seconds + ROUNDS / launches * found.block_seconds)
 
     def look_closer(self) -> None:
         """In the way that is recommended: where a step's time goes, and larger batches."""
@@ -228,7 +230,7 @@ class Measurement:
         if advice is None:
             return
         chosen = advice.row.way
-        for group in by_variables(_unique(self.ways[0], chosen)):
+        for group in together(_unique(self.ways[0], chosen), self.apart):
             placement, processes = for_ways(group, self.placement)
             try:
                 self.parts += launch_apart(parts_rank, placement, processes, self.trainings, group) or []
@@ -271,9 +273,29 @@ class Measurement:
         """Replicas on this machine."""
         return own_placement(self.trainings.parallel)
 
-    def _time(self, ways: Sequence[OwnWay], bench: StrategyBenchParams, name: str) -> None:
-        """Time ways in turn; blocks go to the file NAME.csv."""
-        time_ways(self.trainings, ways, self.placement, bench, name, self.folder / f"{name}.csv")
+    @property
+    def apart(self) -> bool:
+        """Whether ways need processes of their own.
+
+        On a CPU a process that has trained in other ways as well returns less memory to the system in each
+        step, so that a way is up to a fifth faster there than in a program of its own.
+        """
+        return self.placement.device_type == "cpu"
+
+    def _time(
+        self,
+        ways: Sequence[OwnWay],
+        bench: StrategyBenchParams,
+        name: str,
+        *,
+        apart: bool = False,
+        launches: range | None = None,
+    ) -> None:
+        """Time ways in turn; blocks go to the file NAME.csv. apart, launches: of `time_ways`."""
+        failed = {each.strategy for each in self.failed()}
+        ways = [each for each in ways if each.way not in failed]
+        journal = self.folder / f"{name}.csv"
+        time_ways(self.trainings, ways, self.placement, bench, name, journal, apart=apart, launches=launches)
 
     def _blocks(self, name: str) -> tuple[WayBlock, ...]:
         journal = self.folder / f"{name}.csv"

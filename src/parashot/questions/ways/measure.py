@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import count, groupby
 from operator import attrgetter
 from pathlib import Path
 from random import Random
@@ -28,7 +28,7 @@ from parashot.parallel.launch import launch_apart
 from parashot.parallel.registry import STRATEGIES, build_strategy
 from parashot.parallel.strategy import StepOptions, Strategy
 from parashot.params import ParallelParams, StrategyBenchParams
-from parashot.progress import Progress
+from parashot.progress import Progress, passing
 from parashot.questions.timed import LoadedSteps, rounds_of_launch, steps_of_block, steps_with_loading
 from parashot.questions.ways.records import FailedWay, Way, WayBlock
 from parashot.records import append_row
@@ -160,8 +160,7 @@ class ReadyWays(Generic[W]):
         if (strategy := self.strategies.pop(way.trained_as, None)) is not None:
             strategy.close()
         if self.context.is_main:
-            log.warning("%s is left out: %s", way.way, error)
-            append_row(self.journal.with_name(FAILED), FailedWay, FailedWay(way.way, str(error)))
+            leave_out(way, error, self.journal)
 
     def _over(self, until: float) -> bool:
         """Whether the main rank's clock is past `until`."""
@@ -186,6 +185,12 @@ class ReadyWays(Generic[W]):
         )
         training, own = self.trainings[way.way], replace(mine, placement=placement)
         return build_strategy(way.strategy, training.task, training.options, own, training.parallel)
+
+
+def leave_out(way: Way, error: DeviceError, journal: Path) -> None:
+    """Say that a way is left out, and why; write it into `FAILED` beside the journal."""
+    log.warning("%s is left out: %s", way.way, error)
+    append_row(journal.with_name(FAILED), FailedWay, FailedWay(way.way, str(error)))
 
 
 def order_of_making_ready(ways: Sequence[W]) -> list[W]:
@@ -223,28 +228,44 @@ def time_ways(
     bench: StrategyBenchParams,
     stage: str,
     journal: Path | None = None,
+    *,
+    apart: bool = False,
+    launches: range | None = None,
 ) -> list[WayBlock] | None:
     """Time ways as `bench` says; None on every rank of torchrun but the main one.
 
     Ways that want other variables of the environment have processes of their own in each launch, in the order
-    A B B A. stage: its name, for progress. journal: of `ReadyWays`.
+    A B B A; `apart`: each way has. stage: its name, for progress. journal: of `ReadyWays`; processes of
+    other ways than the first may fail, too. launches: some of those of `bench`. Raises `DeviceError`.
     """
-    groups, blocks = by_variables(ways), list[WayBlock]()
-    for number in range(bench.launches):
-        for group in groups if number % 2 == 0 else reversed(groups):
+    groups, blocks = together(ways, apart), list[WayBlock]()
+    launches = range(bench.launches) if launches is None else launches
+    progress, parts = Progress(stage, len(launches) * len(groups), "part"), count(1)
+    for number in launches:
+        for group in list(groups if number % 2 == 0 else reversed(groups)):
             fitted, processes = for_ways(group, placement)
-            named = f"{stage}, with variables" if fitted.variables else stage
-            found = launch_apart(
-                ways_rank, fitted, processes, trainings, group, bench, number, named, journal
-            )
+            try:
+                found = launch_apart(
+                    ways_rank, fitted, processes, trainings, group, bench, number, stage, journal
+                )
+            except DeviceError as error:
+                if journal is None or ways[0] in group:
+                    raise
+                groups.remove(group)
+                for way in group:
+                    leave_out(way, error, journal)
+                found = []
             if found is None:
                 return None
             blocks += found
+            progress(next(parts))
     return blocks
 
 
-def by_variables(ways: Sequence[W]) -> list[tuple[W, ...]]:
-    """Ways that the same processes can train in turn, those without variables first."""
+def together(ways: Sequence[W], apart: bool = False) -> list[tuple[W, ...]]:
+    """Ways that the same processes train in turn, those without variables first; `apart`: each alone."""
+    if apart:
+        return [(way,) for way in ways]
     variables = attrgetter("variables")
     return [tuple(group) for _, group in groupby(sorted(ways, key=variables), variables)]
 
@@ -275,7 +296,7 @@ def ways_rank(
 ) -> list[WayBlock]:
     """Time the rounds of launch `number` on one rank."""
     ready = ReadyWays(context, trainings, ways, journal)
-    blocks, progress = [], Progress(stage, bench.blocks, "round")
+    blocks = []
     for round_number in rounds_of_launch(bench.blocks, number, bench.launches):
         # as many steps of every way, and the same order on every rank
         steps = steps_of_block(min(ready.step_seconds.values()), bench)
@@ -283,6 +304,6 @@ def ways_rank(
             if (block := ready.block(way, steps, number, round_number)) is not None:
                 blocks.append(block)
         if context.is_main:
-            progress(round_number + 1)
+            passing("%s: launch %d, round %d of %d", stage, number + 1, round_number + 1, bench.blocks)
     ready.close()
     return blocks
