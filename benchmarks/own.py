@@ -21,7 +21,7 @@ from benchmarks.outcome import Cell, Outcome, Table, ratio_of
 from benchmarks.search import Grid, grid_of
 from parashot.allocator import as_environment
 from parashot.questions.own.advice import ELSEWHEN
-from parashot.questions.own.measure import LAUNCHES, ROUNDS, own_placement
+from parashot.questions.own.measure import LAUNCHES, ROUNDS, apart_on, own_placement
 from parashot.questions.own.records import OwnWay
 from parashot.questions.statistics import Interval, Resampling
 from parashot.questions.ways.measure import time_ways
@@ -88,8 +88,9 @@ def _stated(grid: Grid, *ways: Way) -> Interval:
     """The speedup of the second way over the first that the finals of a measurement state."""
     default, advised = (OwnWay(**each) for each in ways)
     bench = replace(grid.parallel.bench, launches=LAUNCHES, blocks=ROUNDS)
+    placement = own_placement(grid.parallel)
     blocks = time_ways(
-        grid.trainings, [default, advised], own_placement(grid.parallel), bench, "finals again"
+        grid.trainings, [default, advised], placement, bench, "finals again", apart=apart_on(placement)
     )
     assert blocks is not None
     _, row = way_rows([default, advised], blocks, default.way, Resampling(), ELSEWHEN)

@@ -102,6 +102,6 @@ def grid_of(file: Path) -> Grid:
     task, parallel = own_task(file), own_parallel()
     listed = candidates(task, parallel)
     checked = check_own(task, parallel, listed.ways)
-    failing = {each.strategy for each in checked.skipped}
+    failing = {each.what for each in checked.skipped}
     ways = tuple(each for each in listed.ways if each.strategy not in failing)
     return Grid(OwnTrainings(task, checked.parallel), checked.parallel, ways)

@@ -31,7 +31,7 @@ from parashot.model.weights import load_network, save_weights
 from parashot.parallel.registry import STRATEGIES
 from parashot.params import load_params
 from parashot.parsing import read_yaml
-from parashot.questions.accuracy.rows import LEVELS, TimeToAccuracy, task_rows, time_to_accuracy, validations
+from parashot.questions.accuracy.rows import TimeToAccuracy, task_rows, time_to_accuracy, validations
 from parashot.questions.results import StudyResults, load_results
 from parashot.questions.text import number
 from parashot.recipes import load_recipe
@@ -177,18 +177,15 @@ def _accuracies(found: Sequence[Training]) -> str:
 
 def _times(found: Sequence[Training]) -> str:
     head = ["recipe, seed", "pretraining, min", "episodes, min", "together", "images seen", "val, at the end"]
-    head += [f"s to {100 * level:.3g}%" for level in LEVELS]
     rows = []
     for training in found:
         time = TimeToAccuracy(**training["time"])
-        reached = (time.seconds_to_50, time.seconds_to_55, time.seconds_to_58_2, time.seconds_to_62)
         rows.append(
             [
                 _name(training),
                 *map(_minutes, (time.pretraining_seconds, time.training_seconds, _together(time))),
                 f"{time.images / 1e6:.2f} M",
                 _accuracy(time.val_accuracy, time.val_accuracy_ci95),
-                *("–" if each is None else f"{each:,.0f}" for each in reached),
             ]
         )
     return table(head, ["---", *["---:"] * (len(head) - 1)], rows)

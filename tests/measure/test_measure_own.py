@@ -38,11 +38,11 @@ from parashot.questions.own.measure import (
     measure_own,
     own_parallel,
 )
-from parashot.questions.own.records import DEFAULTS, PLAIN, OwnWay, SizeRow, SkippedWay
+from parashot.questions.own.records import DEFAULTS, PLAIN, OwnWay, SizeRow
 from parashot.questions.own.search import Found, better_half, halvings
 from parashot.questions.timed import steps_of_block
 from parashot.questions.ways.measure import time_ways
-from parashot.questions.ways.records import WayBlock
+from parashot.questions.ways.records import SkippedWay, WayBlock
 from parashot.records import read_rows
 from parashot.report.own import write_own_report
 from parashot.task import Batch

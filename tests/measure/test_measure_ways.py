@@ -26,7 +26,7 @@ from parashot.questions.timed import MOST_STEPS, steps_with_loading
 from parashot.questions.ways import measure
 from parashot.questions.ways.episodes import read_by
 from parashot.questions.ways.measure import Training
-from parashot.questions.ways.records import EpisodeWay, FailedWay, Way, WayBlock
+from parashot.questions.ways.records import EpisodeWay, SkippedWay, Way, WayBlock
 from parashot.records import Provenance, read_rows
 from parashot.task import Batch
 
@@ -118,12 +118,12 @@ def test_networks_that_wait_make_room_for_the_one_that_is_trained(ranks: Standin
     assert held == 1 and block is not None and block.way == "allreduce"
 
 
-def fails(context: Context, journal: Path | None) -> tuple[set[str], list[FailedWay]]:
+def fails(context: Context, journal: Path | None) -> tuple[set[str], list[SkippedWay]]:
     """Of what blocks there are where steps by allreduce fail, and what is written of it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Allreduce, "step", lambda self, batch: {}["x"])
         blocks = measure.ways_rank(context, vectors, WAYS, BENCH, 0, "ways", journal)
-    failed = read_rows(FailedWay, journal.with_name(measure.FAILED)) if journal and context.is_main else []
+    failed = read_rows(SkippedWay, journal.with_name(measure.FAILED)) if journal and context.is_main else []
     return {each.way for each in blocks}, failed
 
 
@@ -132,7 +132,7 @@ def test_a_way_whose_step_fails_is_left_out_where_that_is_wanted(
 ) -> None:
     timed, failed = ranks(2, fails, tmp_path / "blocks.csv")
     assert timed == {"serial", "ddp", "fsdp"}
-    assert failed == [FailedWay("allreduce", "KeyError: 'x'")]
+    assert failed == [SkippedWay("allreduce", "KeyError: 'x'")]
     with pytest.raises(AssertionError, match="KeyError: 'x'"):
         ranks(2, fails, None)
 

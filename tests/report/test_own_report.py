@@ -17,8 +17,9 @@ from parashot.cli.measure import REPORT, publish_own
 from parashot.cli.shared import recommendation
 from parashot.hardware import inspect_hardware
 from parashot.questions.own.advice import BY_HAND, OwnAdvice, to_copy
-from parashot.questions.own.records import PLAIN, GradientCheck, OwnResults, SizeRow, SkippedWay, StepParts
+from parashot.questions.own.records import PLAIN, GradientCheck, OwnResults, SizeRow, StepParts
 from parashot.questions.statistics import Interval
+from parashot.questions.ways.records import SkippedWay
 from parashot.report.own import write_own_report
 from parashot.tracking import Store
 

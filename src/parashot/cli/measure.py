@@ -83,7 +83,7 @@ def publish_own(file: Path, results: OwnResults, advice: OwnAdvice, hardware: Ha
     """Bring the finalists into MLflow, where there is one, below a run with the recommendation."""
     if not mlflow_is_installed():
         return
-    skipped = {f"skipped.{each.strategy}": each.reason for each in results.skipped}
+    skipped = {f"skipped.{each.what}": each.reason for each in results.skipped}
     study = Study(
         name=file.name,
         params={key: str(value) for key, value in asdict(advice.row.way).items()},
@@ -103,7 +103,7 @@ def publish_own(file: Path, results: OwnResults, advice: OwnAdvice, hardware: Ha
 
 def _text(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> str:
     """The sentence, a table of the finalists, lines to copy, and what was left out."""
-    skipped = (f"{each.strategy} was not tried: {each.reason}" for each in results.skipped)
+    skipped = (f"{each.what} was not tried: {each.reason}" for each in results.skipped)
     larger = [f"larger batches were not tried: {results.no_larger}"] if results.no_larger else []
     workers = filter(None, [said_of_workers(results, advice)])
     noted = "".join(f"Note: {each}\n" for each in (*results.warnings, *workers, *larger, *skipped))

@@ -12,10 +12,10 @@ from typing import Any
 from parashot.files import replacing_folder, write_text
 from parashot.questions import text
 from parashot.questions.own.advice import ELSEWHEN, MARGIN, OwnAdvice, to_copy
-from parashot.questions.own.records import PLAIN, OwnResults, OwnWay, SizeRow, SkippedWay, StepParts
+from parashot.questions.own.records import PLAIN, OwnResults, OwnWay, SizeRow, StepParts
 from parashot.questions.runs import Stage
 from parashot.questions.statistics import flat
-from parashot.questions.ways.records import WayBlock
+from parashot.questions.ways.records import SkippedWay, WayBlock
 from parashot.questions.ways.rows import WayRow, step_seconds_by_way, way_settings
 from parashot.records import Hardware, Provenance, Run, write_rows
 from parashot.report.canvas import Drawing, svg
@@ -124,7 +124,7 @@ def as_json(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> dict[
         "no_larger": results.no_larger,
         "loader_start_seconds": {each.way: each.start_seconds for each in results.parts},
         "tried": len(results.ways),
-        "skipped": {each.strategy: each.reason for each in results.skipped},
+        "skipped": {each.what: each.reason for each in results.skipped},
         "hardware": asdict(hardware),
     }
 

@@ -16,8 +16,8 @@ from parashot.parallel.context import Placement, resolve_placement
 from parashot.parallel.registry import STRATEGIES, unsupported_reason
 from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams
-from parashot.questions.own.records import DEFAULTS, PLAIN, OwnWay, SkippedWay
-from parashot.questions.ways.records import WayBlock
+from parashot.questions.own.records import DEFAULTS, PLAIN, OwnWay
+from parashot.questions.ways.records import SkippedWay, WayBlock
 from parashot.questions.ways.rows import step_seconds_by_way
 from parashot.task import Task
 from parashot.tasks.own import OwnTask, own_default

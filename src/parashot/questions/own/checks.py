@@ -31,10 +31,10 @@ from parashot.parallel.launch import launch_apart
 from parashot.parallel.registry import STRATEGIES, build_strategy
 from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams
-from parashot.questions.own.records import GradientCheck, SkippedWay
+from parashot.questions.own.records import GradientCheck
 from parashot.questions.strategies.equality import difference, gradient, of_parameters
 from parashot.questions.ways.measure import for_ways
-from parashot.questions.ways.records import Way
+from parashot.questions.ways.records import SkippedWay, Way
 from parashot.task import Plan
 from parashot.tasks.own import OwnTask, StepsOfDataset, as_raised, own_errors
 from parashot.tasks.packed import pack

@@ -25,10 +25,10 @@ from parashot.questions.own.advice import advise_own
 from parashot.questions.own.candidates import candidates, refined, refinements, renamed
 from parashot.questions.own.checks import check_own
 from parashot.questions.own.closer import measure_sizes, parts_rank
-from parashot.questions.own.records import PLAIN, OwnResults, OwnWay, SizeRow, SkippedWay, StepParts
+from parashot.questions.own.records import PLAIN, OwnResults, OwnWay, SizeRow, StepParts
 from parashot.questions.own.search import READY_SHARE, Found, better_half, search_rank
 from parashot.questions.ways.measure import FAILED, Training, for_ways, time_ways, together
-from parashot.questions.ways.records import FailedWay, WayBlock
+from parashot.questions.ways.records import SkippedWay, WayBlock
 from parashot.records import read_rows
 from parashot.tasks.own import OwnTask, forget_datasets, own_task
 
@@ -91,7 +91,7 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
         *(span(share * left) for share in (SEARCH_SHARE, REFINE_SHARE, FINALS_SHARE)),
         span(budget_seconds),
     )
-    failing = {each.strategy: each.reason for each in checked.skipped}
+    failing = {each.what: each.reason for each in checked.skipped}
     if reason := failing.get(listed.ways[0].strategy):
         raise TaskError(f"{file}: default: {listed.ways[0].strategy} cannot train it: {reason}")
     ways = [each for each in listed.ways if each.strategy not in failing]
@@ -151,7 +151,7 @@ class Measurement:
         self.launch_seconds = max(0.0, found.began - before)
         tried = {each.way for each in found.blocks}
         self.ways = [each for each in ways if each.way in tried]
-        if untried := len(ways) - len(tried | {each.strategy for each in self.failed()}):
+        if untried := len(ways) - len(tried | {each.what for each in self.failed()}):
             enough = self.checked_seconds + len(ways) * found.ready_seconds / READY_SHARE / SEARCH_SHARE
             more = self.checked_seconds + self.budget_seconds + 60
             self.warnings.append(
@@ -212,16 +212,16 @@ class Measurement:
         rounds = MOST_LAUNCHES * ROUNDS // launches
         bench = replace(self.trainings.parallel.bench, blocks=rounds, launches=MOST_LAUNCHES)
         begin = monotonic()
-        self._time(chosen, bench, "finals", apart=self.apart, launches=range(launches))
+        self._time(chosen, bench, "finals", apart=apart_on(self.placement), launches=range(launches))
         more = int((ends - monotonic()) / (monotonic() - begin) * launches)
         more = min(more, MOST_LAUNCHES - launches) // 2 * 2  # A B B A
         if more > 0:
             further = range(launches, launches + more)
-            self._time(chosen, bench, "finals", apart=self.apart, launches=further)
+            self._time(chosen, bench, "finals", apart=apart_on(self.placement), launches=further)
 
     def _launch(self, ways: Sequence[OwnWay], launches: int, found: Found) -> float:
         """Seconds that a launch of `ways` in the finals is expected to take."""
-        starting = len(together(ways, self.apart)) * self.launch_seconds
+        starting = len(together(ways, apart_on(self.placement))) * self.launch_seconds
         return starting + len(ways) * (found.ready_seconds + ROUNDS / launches * found.block_seconds)
 
     def look_closer(self) -> None:
@@ -230,7 +230,7 @@ class Measurement:
         if advice is None:
             return
         chosen = advice.row.way
-        for group in together(_unique(self.ways[0], chosen), self.apart):
+        for group in together(_unique(self.ways[0], chosen), apart_on(self.placement)):
             placement, processes = for_ways(group, self.placement)
             try:
                 self.parts += launch_apart(parts_rank, placement, processes, self.trainings, group) or []
@@ -243,7 +243,7 @@ class Measurement:
 
     def results(self) -> OwnResults:
         """What has been measured so far."""
-        failed = {each.strategy for each in self.failed()}
+        failed = {each.what for each in self.failed()}
         search, refining, finals = (
             tuple(each for each in self._blocks(name) if each.way not in failed)
             for name in ("search", "refining", "finals")
@@ -263,24 +263,15 @@ class Measurement:
         )
 
     def failed(self) -> list[SkippedWay]:
-        """Ways of which a step has failed."""
+        """Ways of which a step has failed, or a process has ended."""
         file = self.folder / FAILED
-        rows = read_rows(FailedWay, file) if file.exists() else []
-        return [SkippedWay(name, reason) for name, reason in {each.way: each.reason for each in rows}.items()]
+        rows = read_rows(SkippedWay, file) if file.exists() else []
+        return [*{each.what: each for each in rows}.values()]
 
     @property
     def placement(self) -> Placement:
         """Replicas on this machine."""
         return own_placement(self.trainings.parallel)
-
-    @property
-    def apart(self) -> bool:
-        """Whether ways need processes of their own.
-
-        On a CPU a process that has trained in other ways as well returns less memory to the system in each
-        step, so that a way is up to a fifth faster there than in a program of its own.
-        """
-        return self.placement.device_type == "cpu"
 
     def _time(
         self,
@@ -292,7 +283,7 @@ class Measurement:
         launches: range | None = None,
     ) -> None:
         """Time ways in turn; blocks go to the file NAME.csv. apart, launches: of `time_ways`."""
-        failed = {each.strategy for each in self.failed()}
+        failed = {each.what for each in self.failed()}
         ways = [each for each in ways if each.way not in failed]
         journal = self.folder / f"{name}.csv"
         time_ways(self.trainings, ways, self.placement, bench, name, journal, apart=apart, launches=launches)
@@ -328,6 +319,15 @@ def full_memory_named(task: OwnTask) -> Iterator[None]:
 def own_placement(parallel: ParallelParams) -> Placement:
     """Replicas on this machine, whose processes keep no freed memory, as those of a script do not."""
     return replace(resolve_placement(parallel), keep_memory=False)
+
+
+def apart_on(placement: Placement) -> bool:
+    """Whether ways need processes of their own in the finals.
+
+    On a CPU a process that has trained in other ways as well returns less memory to the system in each step,
+    so that a way is up to a fifth faster there than in a program of its own.
+    """
+    return placement.device_type == "cpu"
 
 
 def own_parallel() -> ParallelParams:

@@ -9,7 +9,7 @@ from typing import Any
 
 from parashot.allocator import as_environment
 from parashot.questions.text import counted
-from parashot.questions.ways.records import Way, WayBlock
+from parashot.questions.ways.records import SkippedWay, Way, WayBlock
 from parashot.records import record
 
 DEFAULTS: Mapping[str, Any] = {
@@ -80,14 +80,6 @@ class OwnWay(Way):
     def variables(self) -> tuple[tuple[str, str], ...]:
         """Those by which its processes keep freed memory."""
         return tuple(as_environment().items()) if self.keep_memory else ()
-
-
-@record
-class SkippedWay:
-    """A strategy, or keeping freed memory, that is not tried here."""
-
-    strategy: str
-    reason: str
 
 
 @record

@@ -30,7 +30,7 @@ from parashot.parallel.strategy import StepOptions, Strategy
 from parashot.params import ParallelParams, StrategyBenchParams
 from parashot.progress import Progress, passing
 from parashot.questions.timed import LoadedSteps, rounds_of_launch, steps_of_block, steps_with_loading
-from parashot.questions.ways.records import FailedWay, Way, WayBlock
+from parashot.questions.ways.records import SkippedWay, Way, WayBlock
 from parashot.records import append_row
 from parashot.task import Task
 
@@ -190,7 +190,7 @@ class ReadyWays(Generic[W]):
 def leave_out(way: Way, error: DeviceError, journal: Path) -> None:
     """Say that a way is left out, and why; write it into `FAILED` beside the journal."""
     log.warning("%s is left out: %s", way.way, error)
-    append_row(journal.with_name(FAILED), FailedWay, FailedWay(way.way, str(error)))
+    append_row(journal.with_name(FAILED), SkippedWay, SkippedWay(way.way, str(error)))
 
 
 def order_of_making_ready(ways: Sequence[W]) -> list[W]:

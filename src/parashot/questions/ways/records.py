@@ -94,10 +94,10 @@ class EpisodeWay(Way):
 
 
 @record
-class FailedWay:
-    """A way to train of which a step has failed."""
+class SkippedWay:
+    """What is not tried here, or has failed: a way, all ways of a strategy, or keeping freed memory."""
 
-    way: str
+    what: str
     reason: str
 
 
