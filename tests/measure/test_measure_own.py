@@ -73,7 +73,7 @@ def test_what_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         *(("serial", count) for count in (0, 1, 2, 4)),
         *((name, count) for name in ("ddp", "allreduce", "fsdp") for count in (0, 2, 4)),
     }
-    assert [each.strategy for each in found.skipped] == ["dp"] and "GPUs only" in found.skipped[0].reason
+    assert [each.what for each in found.skipped] == ["dp"] and "GPUs only" in found.skipped[0].reason
     lone = candidates(replace(task, batchsz=1), parallel)
     assert {each.strategy for each in lone.ways} == {"serial"}
     assert {each.strategy for each in lone.skipped} == {"dp", "ddp", "allreduce", "fsdp"}
