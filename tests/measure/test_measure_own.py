@@ -76,7 +76,7 @@ def test_what_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert [each.what for each in found.skipped] == ["dp"] and "GPUs only" in found.skipped[0].reason
     lone = candidates(replace(task, batchsz=1), parallel)
     assert {each.strategy for each in lone.ways} == {"serial"}
-    assert {each.strategy for each in lone.skipped} == {"dp", "ddp", "allreduce", "fsdp"}
+    assert {each.what for each in lone.skipped} == {"dp", "ddp", "allreduce", "fsdp"}
 
     said = 'default = {"strategy": "ddp", "workers": 2, "precision": "bf16"}\nbatchsz = 6'
     own = candidates(own_task(write_own(tmp_path, "own_default", "batchsz = 6", said)), parallel)
