@@ -135,16 +135,17 @@ def test_the_command_fails_where_a_prediction_is_off(
 def test_ways_are_paired_by_seed_and_episode(
     tiny_packed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def accuracies(params: Params, packed: Path) -> list[float]:
+    def accuracies(params: Params, packed: Path, embedding: Path) -> list[float]:
         return [float(params.seed), float(params.model.norm_episodes)]
 
     monkeypatch.setattr(norm, "ProcessPoolExecutor", lambda workers, **_: ThreadPoolExecutor(workers))
     monkeypatch.setattr(norm, "val_accuracies", accuracies)
     monkeypatch.setitem(norm.SEEDS, "miniimagenet", (5, 6))
-    plain, ghost = norm.train_ways("miniimagenet", tiny_packed, quick=True)
+    (embedding := tmp_path / "embedding.safetensors").touch()
+    plain, ghost = norm.train_ways("miniimagenet", tiny_packed, embedding, quick=True)
     assert (plain.tolist(), ghost.tolist()) == ([[5, 0], [6, 0]], [[5, 1], [6, 1]])
     with pytest.raises(DataError, match="parashot recipe miniimagenet"):
-        norm.train_ways("miniimagenet", tmp_path, quick=True)
+        norm.train_ways("miniimagenet", tmp_path, embedding, quick=True)
 
 
 def test_a_training_gives_the_accuracy_of_each_validation_episode(tiny_packed: Path) -> None:
