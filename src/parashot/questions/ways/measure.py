@@ -296,14 +296,14 @@ def ways_rank(
 ) -> list[WayBlock]:
     """Time the rounds of launch `number` on one rank."""
     ready = ReadyWays(context, trainings, ways, journal)
-    blocks = []
-    for round_number in rounds_of_launch(bench.blocks, number, bench.launches):
+    blocks, rounds = [], rounds_of_launch(bench.blocks, number, bench.launches)
+    for done, round_number in enumerate(rounds):
         # as many steps of every way, and the same order on every rank
         steps = steps_of_block(min(ready.step_seconds.values()), bench)
         for way in Random(round_number).sample(ways, len(ways)):
             if (block := ready.block(way, steps, number, round_number)) is not None:
                 blocks.append(block)
         if context.is_main:
-            passing("%s: launch %d, round %d of %d", stage, number + 1, round_number + 1, bench.blocks)
+            passing("%s: launch %d, round %d of %d", stage, number + 1, done + 1, len(rounds))
     ready.close()
     return blocks
