@@ -101,7 +101,7 @@ def _training(recipe: str, results: StudyResults) -> Training:
     params, evaluation = load_params(ROOT / "params.yaml"), results.evaluate
     strategy = evaluation.result.strategy
     trained = results.training[strategy]
-    images = EpisodeSpec(params.episode.n_way, params.episode.k_shot, params.episode.k_query).images
+    images = EpisodeSpec(params.training_way, params.episode.k_shot, params.episode.k_query).images
     [timed] = time_to_accuracy([trained], results.pretraining, images)
     run = read_runs(ROOT / "results/train" / strategy / "records.jsonl")[0]
     return {

@@ -1,7 +1,7 @@
 """params.yaml as one frozen, checked tree: every knob there is.
 
-Bounds stand beside the type they bound; what must fit together is checked in `Params.__post_init__`. A key
-that is unknown, missing, of the wrong type or out of range raises `ParamsError`.
+Bounds stand beside the type they bound. A key that is unknown, missing, of the wrong type or out of range
+raises `ParamsError`, as values do that do not fit together.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ModelParams:
     test_size: Annotated[Whole, Field(ge=16, le=1024)] | None
     pairing: Pairing
     shots: Literal["mean", "sum"]
-    head: Literal["relation", "residual"]
+    head: Literal["relation", "residual", "bdc"]
     test_grids: Distinct[Annotated[Whole, Field(ge=1, le=7)]]
     init: Literal["kaiming", "xavier", "normal", "orthogonal"]
     norm_episodes: Annotated[Whole, Field(ge=0)]
@@ -80,6 +80,7 @@ class PretrainParams:
     epochs: Annotated[Whole, Field(ge=0, le=10_000)]
     classifier: Literal["linear", "cosine"]
     batchsz: Positive
+    optimizer: Literal["sgd", "muon"]
     learning_rate: Annotated[Number, Field(ge=1e-9, le=10)]
     weight_decay: Annotated[Number, Field(ge=0, le=1)]
     label_smoothing: Annotated[Number, Field(ge=0, le=0.99)]
@@ -96,6 +97,7 @@ class TrainParams:
     """One training: its budget of episodes, and how they become steps."""
 
     episodes: Positive
+    n_way: Annotated[Whole, Field(ge=2, le=1000)] | None
     batchsz: Positive
     batch_per: Literal["global", "rank"]
     loss: Literal["mse", "cross_entropy"]
@@ -349,6 +351,11 @@ class Params:
     claims: ClaimsParams
     tracking: TrackingParams
 
+    @property
+    def training_way(self) -> int:
+        """Classes of a training episode."""
+        return self.train.n_way or self.episode.n_way
+
     def __post_init__(self) -> None:
         for line in _misfits(self):
             raise ParamsError(line)
@@ -357,9 +364,6 @@ class Params:
 def load_params(path: Path) -> Params:
     """Read and check `path`. Raises `ParamsError` in one line."""
     return parse(Params, read_yaml(path))
-
-
-# --- what must fit together ---------------------------------------------------------------------------
 
 
 def _misfits(params: Params) -> Iterator[str]:
@@ -374,8 +378,8 @@ def _misfits(params: Params) -> Iterator[str]:
         )
     if train.batchsz > train.episodes:
         yield f"train.batchsz: {train.batchsz}, but train.episodes is {train.episodes}; take at most that"
-    if model.head == "residual" and model.shots == "sum":
-        yield "model.shots: sum, but model.head residual compares means; set it to mean"
+    if model.head != "relation" and model.shots == "sum":
+        yield f"model.shots: sum, but model.head {model.head} compares means; set it to mean"
     if params.evaluate.transductive_episodes == 1:
         yield "evaluate.transductive_episodes: 1, but an interval needs two; it must be 0 or at least 2"
     yield from _misfits_of_a_step(train, params.augment, params.loader)
@@ -408,12 +412,10 @@ def _misfits_of_a_step(train: TrainParams, augment: AugmentParams, loader: Loade
 
 
 def _misfits_of_studies(batchsz: BatchszStudyParams, warmup: WarmupStudyParams) -> Iterator[str]:
+    most = batchsz.episodes
     for size in batchsz.sizes:
-        if size > batchsz.episodes:
-            yield (
-                f"batchsz_study.sizes: {size}, but batchsz_study.episodes is {batchsz.episodes}; "
-                "each must be at most that"
-            )
+        if size > most:
+            yield f"batchsz_study.sizes: {size}, but batchsz_study.episodes is {most}; take at most that"
         if batchsz.block_episodes % size:
             yield (
                 f"batchsz_study.block_episodes: {batchsz.block_episodes} are no whole steps of {size}; "
@@ -424,22 +426,19 @@ def _misfits_of_studies(batchsz: BatchszStudyParams, warmup: WarmupStudyParams) 
         yield f"batchsz_study.baseline: {batchsz.baseline} must be one of the sizes ({sizes})"
     if len(warmup.sizes) < 2:
         yield f"warmup_study.sizes: {list(warmup.sizes)}, but at least two sizes are compared"
-    if 2 * max(warmup.sizes) > warmup.episodes:  # a step to warm up, and one after it
-        yield (
-            f"warmup_study.sizes: {max(warmup.sizes)}, but warmup_study.episodes is {warmup.episodes}; "
-            "each must be at most half of that"
-        )
+    if 2 * (most := max(warmup.sizes)) > warmup.episodes:  # a step to warm up, and one after it
+        episodes = f"warmup_study.episodes is {warmup.episodes}"
+        yield f"warmup_study.sizes: {most}, but {episodes}; each must be at most half of that"
 
 
 def _misfits_of_the_images(params: Params) -> Iterator[str]:
     """Check classes and images per class of the sets whose size is known before they are there."""
     episode, source = params.episode, params.data.source
     smallest = min(SPLIT_CLASSES, key=lambda split: SPLIT_CLASSES[split])
-    if episode.n_way > SPLIT_CLASSES[smallest]:
-        yield (
-            f"episode.n_way: {episode.n_way}, but split {smallest} has {SPLIT_CLASSES[smallest]} classes; "
-            f"it must be at most {SPLIT_CLASSES[smallest]}"
-        )
+    ways = {"episode.n_way": (episode.n_way, smallest), "train.n_way": (params.train.n_way or 0, "train")}
+    for key, (n_way, split) in ways.items():
+        if n_way > (most := SPLIT_CLASSES[split]):
+            yield f"{key}: {n_way}, but split {split} has {most} classes; it must be at most {most}"
     images = params.data.synthetic.images_per_class if source == "synthetic" else IMAGES_PER_CLASS
     queries = {"episode.k_query": episode.k_query, "evaluate.k_query": params.evaluate.k_query}
     for key, k_query in queries.items():

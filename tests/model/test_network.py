@@ -157,7 +157,7 @@ def test_a_residual_head_begins_as_the_mean_of_cosines_of_centred_maps_over_each
     torch.testing.assert_close(network.judge(supports, queries)[0, 1], expected[1])
 
 
-@pytest.mark.parametrize("head", ["relation", "residual"])
+@pytest.mark.parametrize("head", ["relation", "residual", "bdc"])
 def test_parts_add_up_to_the_scores(head: str) -> None:
     network, (support, query) = built(head=head), episodes(2, 3, 1, 4)
     learn(network, support, query)

@@ -44,6 +44,8 @@ CASES: list[Case] = [
     ("allreduce", 3, 2, {"train.accumulate": 2}),
     ("allreduce", 2, 5, {"parallel.allreduce.flat": False}),
     ("fsdp", 3, 2, {"model.head": "residual"}),
+    ("fsdp", 2, 5, {"model.head": "bdc"}),
+    ("dp", 2, 5, {"model.head": "bdc", "train.n_way": 3}),
     ("fsdp", 2, 3, {"train.accumulate": 2}),  # shares of 2 and 1, whose ranks gather equally often
     ("fsdp", 2, 2, {"model.embedding": "bottleneck", "train.accumulate": 2}),
     ("layer_split", 2, 5, {"model.head": "residual", "parallel.layer_split.micro_batches": 5}),

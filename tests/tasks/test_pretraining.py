@@ -14,6 +14,7 @@ from tiny_data import CLASSES, IMAGES, SEED, tiny_params
 from parashot.data.labelled import image_order, labelled_batches, steps_per_epoch
 from parashot.data.packed import PackedSplit
 from parashot.errors import DataError, DeviceError
+from parashot.model.brownian import distances
 from parashot.model.network import build_network
 from parashot.model.weights import load_network
 from parashot.parallel.abilities import compile_modes
@@ -178,6 +179,26 @@ def test_it_learns_and_tells_what_it_did(done: tuple[Job, list[Run]]) -> None:
 def test_it_learns_by_cosines_too(tiny_packed: Path, tmp_path: Path) -> None:
     cosine = job(tmp_path, tiny_packed, pretrain__epochs=8, pretrain__classifier="cosine")
     assert train_on_all_cores(cosine).train_accuracy > 0.5
+
+
+def test_a_second_layer_learns_what_a_brownian_head_compares(tiny_packed: Path, tmp_path: Path) -> None:
+    described = job(tmp_path, tiny_packed, pretrain__epochs=12, model__head="bdc", pretrain__optimizer="muon")
+    task = described.task
+    batch = next(labelled_batches(PackedSplit(tiny_packed, "train"), SEED, Plan(5, 5), torch.device("cpu")))
+    classifier = task.network().double()
+    images = task.prepare(batch.data)[0].double()
+    scores = classifier(images, None)
+    assert scores.shape == (5, 2 * len(CLASSES["train"]))
+    maps = classifier.network.embed(images)
+    torch.testing.assert_close(classifier.joint(distances(maps)), scores[:, len(CLASSES["train"]) :])
+    assert train_on_all_cores(described).train_accuracy > 0.5
+    network = load_network(tmp_path / "embedding.safetensors")
+    assert network.relation.joint_centre.abs().sum() > 0
+    later = episode_job(
+        "serial", task.params, tiny_packed, tmp_path, pretrained=tmp_path / "embedding.safetensors"
+    )
+    for name, value in network.relation.named_buffers():
+        assert torch.equal(later.task.network().relation.get_buffer(name), value)
 
 
 def test_what_it_writes_is_a_network_that_compares_by_cosine(done: tuple[Job, list[Run]]) -> None:

@@ -135,7 +135,7 @@ def study_bytes(params: Params, root: Path) -> int:
 
 
 def _episode_images(params: Params) -> int:
-    return params.episode.n_way * (params.episode.k_shot + params.episode.k_query)
+    return params.training_way * (params.episode.k_shot + params.episode.k_query)
 
 
 def _pretraining_seconds(params: Params, pace: Pace) -> float:
@@ -161,7 +161,7 @@ def _loader_seconds(params: Params, pace: Pace) -> float:
 def _training_seconds(params: Params, device: torch.device, bfloat16: bool) -> float:
     """Seconds of an episode's forward and backward pass."""
     network = build_network(params.model, 0).to(device)
-    images = _images(params, params.episode.k_query, device)
+    images = _images(params, params.training_way, params.episode.k_query, device)
 
     def step() -> None:
         with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
@@ -177,13 +177,13 @@ def _training_seconds(params: Params, device: torch.device, bfloat16: bool) -> f
 def _test_seconds(params: Params, device: torch.device) -> float:
     """Seconds of an evaluated episode whose images must all be embedded: an upper bound."""
     network = build_network(params.model, 0).eval().to(device)
-    images = _images(params, params.evaluate.k_query, device)
+    images = _images(params, params.episode.n_way, params.evaluate.k_query, device)
     return _seconds(lambda: network(*images).cpu())
 
 
-def _images(params: Params, k_query: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+def _images(params: Params, n: int, k_query: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Support [1, n, k, 3, h, w] and query [1, n * k_query, 3, h, w] of noise."""
-    n, k, side = params.episode.n_way, params.episode.k_shot, params.model.image_size
+    k, side = params.episode.k_shot, params.model.image_size
     support = torch.rand(1, n, k, 3, side, side, device=device)
     return support, torch.rand(1, n * k_query, 3, side, side, device=device)
 

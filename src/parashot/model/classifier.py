@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from parashot.model.brownian import BrownianHead, distances
 from parashot.model.network import RelationNetwork
 from parashot.model.relation import in_full_precision
 from parashot.model.residual import ResidualHead
@@ -56,7 +57,8 @@ class ImageClassifier(nn.Module):
     What it teaches the embedding is what the cosine of mean maps compares; the layer itself is thrown away.
     Over the fields of a grid of 3 it learns faster, but the embedding tells new classes apart less well (one
     training each of 6 epochs).
-    A residual head's centre follows the maps meanwhile.
+    A head's centres follow the maps meanwhile. Where the head is a `BrownianHead`, a cosine layer over what
+    that compares learns beside the first.
     With `rotation`, a second layer says how an image was rotated (Gidaris et al., Boosting Few-Shot
     Visual Learning with Self-Supervision, ICCV 2019).
     In training, and given keys, `drop` takes a part of what the last two blocks of the embedding give.
@@ -79,23 +81,36 @@ class ImageClassifier(nn.Module):
         with torch.random.fork_rng(devices=[]):  # a layer draws first weights when it is made
             self.layer = LAYERS[layer](network.embedding.channels, classes)
             self.rotation = nn.Linear(network.embedding.channels, ROTATIONS) if rotation else None
+            joint = isinstance(network.relation, BrownianHead)
+            self.joint = CosineLayer(network.embedding.channels**2, classes) if joint else None
         for each in (self.layer, self.rotation):
             if each is not None:
                 nn.init.kaiming_normal_(each.weight, generator=generator)
             if isinstance(each, nn.Linear):
                 nn.init.zeros_(each.bias)
+        if self.joint is not None:
+            nn.init.normal_(self.joint.weight, generator=generator)
 
     def forward(self, images: Tensor, keys: Tensor | None) -> Tensor:
-        """Scores [m, classes] of images [m, 3, h, w], with keys [m]; with `rotation` [m, classes + 4]."""
+        """Scores of images [m, 3, h, w], with keys [m]: those of each layer, side by side.
+
+        [m, classes]; with a `BrownianHead` as many again; with `rotation` 4 more.
+        """
         maps = self._embed(images, keys)
-        head = self.network.relation
-        if self.training and isinstance(head, ResidualHead):
-            head.move_centre(maps)
         vectors = maps.mean((-2, -1))
-        scores = in_full_precision(self.layer, vectors)
-        if self.rotation is None:
-            return scores
-        return torch.cat((scores, in_full_precision(self.rotation, vectors)), dim=1)
+        scores = [in_full_precision(self.layer, vectors)]
+        head = self.network.relation
+        if isinstance(head, BrownianHead) and self.joint is not None:
+            with torch.autocast(maps.device.type, enabled=False):
+                matrices = distances(maps)
+                scores.append(self.joint(matrices - head.joint_centre))
+            if self.training:
+                head.move_centres(maps, matrices)
+        elif self.training and isinstance(head, ResidualHead):
+            head.move_centre(maps)
+        if self.rotation is not None:
+            scores.append(in_full_precision(self.rotation, vectors))
+        return torch.cat(scores, dim=1)
 
     def _embed(self, images: Tensor, keys: Tensor | None) -> Tensor:
         if keys is None or not self.training:

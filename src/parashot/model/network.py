@@ -12,6 +12,7 @@ from functools import reduce
 import torch
 from torch import Tensor, nn
 
+from parashot.model.brownian import BrownianHead
 from parashot.model.calibration import Calibration
 from parashot.model.embeddings import EMBEDDINGS
 from parashot.model.norm import norm_by_groups
@@ -29,9 +30,7 @@ class RelationNetwork(nn.Module):
         self.params = params
         embedding = EMBEDDINGS[params.embedding]()
         self.embedding = embedding
-        head = HEADS[params.embedding](embedding.channels)
-        residual = params.head == "residual"
-        self.relation = ResidualHead(head, embedding.channels, params.test_grids) if residual else head
+        self.relation = _build_head(params, embedding.channels)
         self.pairing = params.pairing
         self.shots = params.shots
         self.test_grids: Sequence[int] = params.test_grids
@@ -66,13 +65,16 @@ class RelationNetwork(nn.Module):
 
     def relate(self, support_maps: Tensor, query_maps: Tensor) -> Tensor:
         """Scores [b, q, n] of support maps [b, n, k, C, h', w'] and query maps [b, q, C, h', w']."""
+        if isinstance(self.relation, BrownianHead):
+            found: Tensor = self.relation(support_maps, query_maps)
+            return found
         (b, n), q = support_maps.shape[:2], query_maps.shape[1]
         scores: Tensor = self.relation(self._pairs(support_maps, query_maps))
         return scores.view(b, q, n)
 
     def cosine(self, support_maps: Tensor, query_maps: Tensor) -> Tensor:
         """Cosines [b, q, n] of the same maps as for `relate`: what the embedding alone says."""
-        centre = self.relation.centre if isinstance(self.relation, ResidualHead) else None
+        centre = self.relation.centre if isinstance(self.relation, ResidualHead | BrownianHead) else None
         return cosines(self._pairs(support_maps, query_maps), self.test_grids, centre)
 
     def judge(self, support_maps: Tensor, query_maps: Tensor) -> Tensor:
@@ -80,13 +82,12 @@ class RelationNetwork(nn.Module):
 
         support_maps and query_maps: as for `relate`.
         """
-        pairs = self._pairs(support_maps, query_maps)
         if isinstance(self.relation, ResidualHead):
-            cosine, alone = self.relation.parts(pairs)
+            cosine, alone = self.relation.parts(self._pairs(support_maps, query_maps))
             scores = self.relation.join(cosine, alone)
         else:
-            cosine, scores = cosines(pairs, self.test_grids), self.relation(pairs)
-            alone = scores
+            cosine = self.cosine(support_maps, query_maps)
+            alone = scores = self.relate(support_maps, query_maps)
         b, q = query_maps.shape[:2]
         parts = [each.to(scores.dtype).view(b, q, -1) for each in (scores, cosine, alone)]
         return torch.stack(parts, dim=1)
@@ -98,6 +99,14 @@ class RelationNetwork(nn.Module):
         classes = total / k if self.shots == "mean" else total
         pairing = choose_pairing(n, q) if self.pairing == "auto" else self.pairing
         return PAIRINGS[pairing](classes, query_maps)
+
+
+def _build_head(params: ModelParams, channels: int) -> nn.Module:
+    """The head named by `params`, for an embedding of so many channels."""
+    if params.head == "bdc":
+        return BrownianHead(channels)
+    head = HEADS[params.embedding](channels)
+    return ResidualHead(head, channels, params.test_grids) if params.head == "residual" else head
 
 
 def all_images(support: Tensor, query: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from parashot.model.pairing import Pairs
 
-_FIRST_TEMPERATURE = 10.0
+FIRST_TEMPERATURE = 10.0
 """Meta-Baseline, section 4.1."""
 
 MEAN_MAP = (1,)
@@ -47,7 +47,7 @@ class ResidualHead(nn.Module):
         self.head = head
         self.test_grids = test_grids
         # of one dimension, for FSDP shards no scalars
-        self.log_temperature = nn.Parameter(torch.tensor([math.log(_FIRST_TEMPERATURE)]))
+        self.log_temperature = nn.Parameter(torch.tensor([math.log(FIRST_TEMPERATURE)]))
         self.register_buffer("centre", torch.zeros(channels))
 
     def forward(self, pairs: Pairs) -> Tensor:
@@ -66,17 +66,21 @@ class ResidualHead(nn.Module):
         """Scores of the two `parts`."""
         return self.log_temperature.exp() * cosine + relation
 
-    @torch.no_grad()
     def move_centre(self, maps: Tensor) -> None:
         """Let the centre follow the maps [m, C, h, w] of a step."""
-        mean = maps.mean((0, 2, 3)).to(self.centre)
-        self.centre.lerp_(mean, _MOMENTUM)
+        follow(self.centre, maps.mean((-2, -1)))
 
     @torch.no_grad()
     def begin_with_cosine(self) -> None:
         """Let the relation head say 0 of every pair, until it has learned."""
         last = [each for each in self.head.modules() if isinstance(each, nn.Linear)][-1]
         last.weight.zero_()
+
+
+@torch.no_grad()
+def follow(centre: Tensor, vectors: Tensor) -> None:
+    """Move a running mean [d] towards that of the vectors [m, d] of a step."""
+    centre.lerp_(vectors.mean(0).to(centre), _MOMENTUM)
 
 
 def cosines(pairs: Pairs, grids: Sequence[int], centre: Tensor | None = None) -> Tensor:

@@ -20,7 +20,6 @@ from parashot.errors import ParashotError
 from parashot.files import replacing_file
 from parashot.model.calibration import Calibration
 from parashot.model.network import RelationNetwork
-from parashot.model.residual import ResidualHead
 from parashot.params import ModelParams
 from parashot.parsing import parse
 
@@ -77,7 +76,7 @@ def load_network(path: Path) -> RelationNetwork:
 
 
 def begin_with_embedding(network: RelationNetwork, path: Path) -> None:
-    """Copy the embedding of a file into `network`, and its centre where both heads have one.
+    """Copy the embedding of a file into `network`, and the centres that both heads have.
 
     Raises `ParashotError` as `load_network` does, and where the file's embedding is of another kind.
     """
@@ -87,8 +86,10 @@ def begin_with_embedding(network: RelationNetwork, path: Path) -> None:
             f"{path}: its embedding is of another kind; set model.embedding as it was trained"
         )
     network.embedding.load_state_dict(trained.embedding.state_dict())
-    if isinstance(network.relation, ResidualHead) and isinstance(trained.relation, ResidualHead):
-        network.relation.centre.copy_(trained.relation.centre)
+    centres = dict(network.relation.named_buffers(recurse=False))
+    for name, value in trained.relation.named_buffers(recurse=False):
+        if name in centres:
+            centres[name].copy_(value)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

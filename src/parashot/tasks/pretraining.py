@@ -41,6 +41,7 @@ from parashot.parallel.context import Context
 from parashot.params import Params
 from parashot.task import Batch, Plan, Task
 from parashot.tasks.evaluation import draw_split, related
+from parashot.tasks.muon import Muon
 
 _MOMENTUM = 0.9
 
@@ -134,33 +135,35 @@ class PretrainingTask(Task):
         return pretrain.small_size if step < pretrain.small_share * steps else self.params.model.image_size
 
     def forward(self, network: nn.Module, data: tuple[Tensor, Tensor | None]) -> Tensor:
-        """Scores [m, c], with rotated images [m, c + 4]."""
+        """Scores [m, c] of each layer over the classes, side by side, and with rotated images [m, 4]."""
         scores: Tensor = network(*data)
         return scores
 
     def loss(self, outputs: Tensor, data: LabelledImages) -> Tensor:
-        """Cross-entropy of each image [m], with label smoothing; that of its rotation is added."""
+        """Cross-entropy of each image [m], with label smoothing, of all layers together."""
         pretrain, classes = self.params.pretrain, len(self.class_sizes)
-        loss = F.cross_entropy(
-            outputs[:, :classes], data[1], label_smoothing=pretrain.label_smoothing, reduction="none"
-        )
-        if pretrain.rotated:
-            loss = loss + F.cross_entropy(outputs[:, classes:], self.rotations(data[2]), reduction="none")
-        return loss
+        parts = list(outputs.split(classes, dim=1))
+        turned = parts.pop() if pretrain.rotated else None
+        losses = [
+            F.cross_entropy(scores, data[1], label_smoothing=pretrain.label_smoothing, reduction="none")
+            for scores in parts
+        ]
+        if turned is not None:
+            losses.append(F.cross_entropy(turned, self.rotations(data[2]), reduction="none"))
+        return torch.stack(losses).sum(0)
 
     def metric(self, outputs: Tensor, data: LabelledImages) -> Tensor:
         """1 for each image classified correctly, else 0 [m]."""
         return (outputs.detach()[:, : len(self.class_sizes)].argmax(1) == data[1]).float()
 
     def optimizer(self, network: nn.Module) -> torch.optim.Optimizer:
-        """SGD with Nesterov's momentum."""
+        """SGD with Nesterov's momentum, or Muon."""
+        pretrain = self.params.pretrain
+        rate, decay = pretrain.learning_rate, pretrain.weight_decay
+        if pretrain.optimizer == "muon":
+            return Muon(network, rate, _MOMENTUM, decay)
         return torch.optim.SGD(
-            network.parameters(),
-            lr=self.params.pretrain.learning_rate,
-            momentum=_MOMENTUM,
-            nesterov=True,
-            weight_decay=self.params.pretrain.weight_decay,
-            fused=True,
+            network.parameters(), rate, _MOMENTUM, weight_decay=decay, nesterov=True, fused=True
         )
 
     def learning_rates(self, steps: int) -> Callable[[int], float]:
@@ -178,12 +181,13 @@ class PretrainingTask(Task):
         return rate
 
     def validate(self, network: nn.Module, context: Context, *, last: bool) -> npt.NDArray[np.float64]:
-        """Accuracy of validation episodes by the cosine of the embedding [e]."""
+        """Accuracy of validation episodes [e], by the cosine of the embedding or by what a `bdc` head has."""
         episode, inner = self.params.episode, cast("ImageClassifier", network).network
+        relate = inner.relate if self.params.model.head == "bdc" else inner.cosine
         spec = EpisodeSpec(episode.n_way, episode.k_shot, self.params.evaluate.k_query)
         count = (self.params.evaluate if last else self.params.train).val_episodes
         episodes = draw_split(self.packed, "val", spec, count, self.params.seed)
-        return accuracy(related(inner, inner.cosine, episodes)).double().numpy()
+        return accuracy(related(inner, relate, episodes)).double().numpy()
 
     def save(self, path: Path, state: Mapping[str, Tensor]) -> None:
         """Write the network without its classifier: a model file that trainings begin with."""

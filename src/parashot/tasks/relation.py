@@ -79,8 +79,9 @@ class RelationTask(Task):
 
     @property
     def spec(self) -> EpisodeSpec:
+        """Shape of a training episode."""
         episode = self.params.episode
-        return EpisodeSpec(episode.n_way, episode.k_shot, episode.k_query)
+        return EpisodeSpec(self.params.training_way, episode.k_shot, episode.k_query)
 
     def network(self) -> RelationNetwork:
         """Build the network: first weights are a function of the seed, but for a pretrained embedding.
@@ -194,7 +195,8 @@ class RelationTask(Task):
     def validate(self, network: nn.Module, context: Context, *, last: bool) -> npt.NDArray[np.float64]:
         """Accuracy of each of the first validation episodes, shared out over the ranks [e]."""
         count = (self.params.evaluate if last else self.params.train).val_episodes
-        spec = replace(self.spec, k_query=self.params.evaluate.k_query)
+        episode = self.params.episode
+        spec = EpisodeSpec(episode.n_way, episode.k_shot, self.params.evaluate.k_query)
         seed = self.params.seed if self.validation_seed is None else self.validation_seed
         episodes = draw_split(self.packed, "val", spec, count, seed)
         return shared_episode_accuracies(cast("RelationNetwork", network), episodes, context)

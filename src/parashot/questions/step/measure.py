@@ -74,7 +74,7 @@ def tune_rank(context: Context, params: Params, packed: Path) -> TuneResults:
 
 def open_ways(params: Params, device_type: str) -> list[Choices]:
     """Every way to compute a step that params leave open, not compiled; the one a tie goes to first."""
-    usual = choose_pairing(params.episode.n_way, params.episode.n_way * params.episode.k_query)
+    usual = choose_pairing(params.training_way, params.training_way * params.episode.k_query)
     pairings = [usual, *(each for each in PAIRINGS if each != usual)]
     if params.model.pairing != "auto":
         pairings = [params.model.pairing]
