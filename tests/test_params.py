@@ -188,6 +188,7 @@ def test_what_a_user_is_likely_to_mistake_gets_advice() -> None:
         ({"train.batchsz": 1001, "train.episodes": 1000}, "train.batchsz: 1001, but train.episodes is 1000"),
         ({"evaluate.transductive_episodes": 1}, "evaluate.transductive_episodes: 1, but an interval"),
         ({"episode.n_way": 17}, "episode.n_way: 17, but split val has 16 classes; it must be at most 16"),
+        ({"train.n_way": 65}, "train.n_way: 65, but split train has 64 classes; it must be at most 64"),
         ({"episode.k_shot": 50}, "evaluate.k_query: 15 with episode.k_shot 50 needs 65 images per class"),
         (
             {"data.source": "miniimagenet", "episode.k_shot": 598},

@@ -26,6 +26,7 @@ SMALL: dict[str, Value] = {
     "data.source": "synthetic",
     "data.archive": None,
     "episode.k_query": 2,
+    "train.n_way": None,
     "model.image_size": 32,
     "train.warmup_steps": 0,
     "train.precision": "fp32",

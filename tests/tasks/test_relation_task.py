@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
-from small_tasks import NOWHERE
+from small_tasks import NOWHERE, alone
 from tiny_data import tiny_params
 
+from parashot.data.packed import PackedSplit
+from parashot.data.pixels import prepare
+from parashot.errors import DataError
+from parashot.model.brownian import distances
 from parashot.model.losses import LOSSES
+from parashot.model.weights import load_network
 from parashot.parallel.registry import step_options
 from parashot.parsing import Value
+from parashot.task import Plan
 from parashot.tasks.relation import RelationTask
 
 
@@ -64,3 +72,36 @@ def test_what_is_still_open_is_full_precision_and_not_compiled() -> None:
     for precision, computed in (("auto", "fp32"), ("fp32", "fp32"), ("bf16", "bf16")):
         assert step_options(tiny_params({"train.precision": precision}).train).precision == computed
     assert step_options(tiny_params({"train.compile": "auto"}).train).compile == "none"
+
+
+@pytest.mark.parametrize("backend", ["packed", "resident"])
+def test_training_episodes_may_have_more_classes_than_those_of_validation(
+    tiny_packed: Path, backend: str
+) -> None:
+    plan, context = Plan(2, 2), alone()
+    for n_way in (2, 3, 4):
+        params = tiny_params({"train.n_way": n_way, "loader.backend": backend})
+        described = RelationTask(params, tiny_packed)
+        batch = next(described.batches(plan, context))
+        assert described.prepare(batch.data)[0].shape[:2] == (2, n_way)
+        assert len(described.validate(described.network(), context, last=False)) > 0
+    params = tiny_params({"train.n_way": 5, "loader.backend": backend})
+    with pytest.raises(
+        DataError, match=r"^train\.n_way: 5, but split train has 4 classes; take at most that$"
+    ):
+        next(RelationTask(params, tiny_packed).batches(plan, context))
+
+
+def test_a_brownian_head_is_saved_with_the_centres_of_whole_images(tiny_packed: Path, tmp_path: Path) -> None:
+    params = tiny_params({"model.head": "bdc", "model.test_size": 20})
+    described = RelationTask(params, tiny_packed)
+    network = described.network()
+    described.save(tmp_path / "model", network.state_dict())
+    saved = load_network(tmp_path / "model")
+    images = torch.from_numpy(PackedSplit(tiny_packed, "train").images.copy()).movedim(-1, -3)
+    with torch.inference_mode():
+        maps = network.eval().embed(prepare(images, 20))
+    torch.testing.assert_close(saved.relation.centre, maps.mean((0, 2, 3)))
+    torch.testing.assert_close(saved.relation.joint_centre, distances(maps).mean(0))
+    for name, value in network.embedding.state_dict().items():
+        assert torch.equal(saved.embedding.state_dict()[name], value)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from parashot.data.manifest import read_manifest
 from parashot.data.packed import PackedSplit
 from parashot.data.pixels import prepare
 from parashot.errors import DataError
+from parashot.model.brownian import BrownianHead, distances
 from parashot.model.losses import accuracy
 from parashot.model.network import RelationNetwork
 from parashot.parallel.context import Context
@@ -29,6 +30,9 @@ Relate = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Support maps [b, n, k, C, h, w] and query maps [b, q, C, h, w] to what is wanted of episodes, [b, ...]."""
 
 _IMAGES_AT_ONCE = 256
+_IMAGES_OF_CENTRES = 4096
+"""At most; spread over all classes."""
+
 _MAP_BYTES = 2 * 2**30
 """Maps kept at a time; a split whose maps need more is evaluated in groups of episodes."""
 
@@ -121,6 +125,22 @@ def shared_episode_accuracies(
     for rank, part in enumerate(from_all_ranks(mine, context)):
         accuracies[rank :: context.world_size] = part
     return accuracies
+
+
+@torch.inference_mode()
+def measure_centres(network: RelationNetwork, split: PackedSplit) -> None:
+    """Set the centres of a network's `BrownianHead` to the means over images of `split`, in eval mode."""
+    head = cast("BrownianHead", network.relation)
+    step = -(-len(split.images) // _IMAGES_OF_CENTRES)
+    rows = np.arange(0, len(split.images), step)
+    centre, joint = (torch.zeros_like(each, dtype=torch.float64) for each in (head.centre, head.joint_centre))
+    network.eval()
+    for begin in range(0, len(rows), _IMAGES_AT_ONCE):
+        maps = network.embed(ready_images(network, split, rows[begin : begin + _IMAGES_AT_ONCE]))
+        centre += maps.mean((-2, -1)).double().sum(0)
+        joint += distances(maps).double().sum(0)
+    head.centre.copy_(centre / len(rows))
+    head.joint_centre.copy_(joint / len(rows))
 
 
 def ready_images(

@@ -23,6 +23,7 @@ from parashot.data.episodes import AUGMENTATION, EpisodeSpec, episode_keys
 from parashot.data.loaders import step_loader, workers_of_rank
 from parashot.data.packed import PackedSplit, ResidentSplit
 from parashot.data.pixels import normalise, prepare
+from parashot.errors import DataError
 from parashot.model.channels import cut_channels
 from parashot.model.losses import LOSSES, accuracy
 from parashot.model.network import RelationNetwork, all_images, build_network, maps_of_episodes
@@ -32,7 +33,7 @@ from parashot.parallel.channel_split import Cutter
 from parashot.parallel.context import Context
 from parashot.params import Params
 from parashot.task import Batch, LayerCut, Plan, Task
-from parashot.tasks.evaluation import draw_split, shared_episode_accuracies
+from parashot.tasks.evaluation import draw_split, measure_centres, shared_episode_accuracies
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class RelationTask(Task):
 
     def dataset(self, plan: Plan, backend: Backend | None = None) -> EpisodeDataset:
         """The training split as batches of `plan`, read by `backend` (default: the one of the params)."""
-        split, size = PackedSplit(self.packed, "train"), self.params.model.image_size
+        split, size = self._split(), self.params.model.image_size
         return EpisodeDataset(
             split, self.spec, plan, self.params.seed, backend or self.params.loader.backend, size
         )
@@ -115,11 +116,20 @@ class RelationTask(Task):
         """Yield this rank's batches, by its share of the workers of the params."""
         loader, steps = self.params.loader, range(first, plan.steps)
         if loader.backend == "resident":
-            split = ResidentSplit(PackedSplit(self.packed, "train"), context.device)
+            split = ResidentSplit(self._split(), context.device)
             return resident_batches(split, self.spec, plan, self.params.seed, steps)
         workers = 0 if in_process else loader.workers
         workers = workers_of_rank(workers, context.local_rank, context.local_world_size)
         return step_loader(self.dataset(plan), steps, workers, loader.prefetch, context.device)
+
+    def _split(self) -> PackedSplit:
+        """The training split. Raises `DataError` where an episode needs more classes than it has."""
+        split, needed = PackedSplit(self.packed, "train"), self.spec.n_way
+        if needed > (classes := len(split.class_sizes)):
+            raise DataError(
+                f"train.n_way: {needed}, but split train has {classes} classes; take at most that"
+            )
+        return split
 
     def ready_batches(self, plan: Plan, steps: int, context: Context) -> list[Batch]:
         """Batches of the first `steps` steps as uint8 in the host's memory, whatever the backend."""
@@ -202,7 +212,15 @@ class RelationTask(Task):
         return shared_episode_accuracies(cast("RelationNetwork", network), episodes, context)
 
     def save(self, path: Path, state: Mapping[str, Tensor]) -> None:
-        save_weights(path, self.params.model, state)
+        """Write the network; a `bdc` head with centres of whole images at the size that it is tested with.
+
+        The running ones are of crops at the size of the training.
+        """
+        network = build_network(self.params.model, self.params.seed)
+        network.load_state_dict(state)
+        if self.params.model.head == "bdc":
+            measure_centres(network, self._split())
+        save_weights(path, self.params.model, network.state_dict())
 
     def layer_cut(self) -> LayerCut:
         return LayerCut(("embedding", "relation"), _embed, _relate)
