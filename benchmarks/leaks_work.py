@@ -38,6 +38,8 @@ _SETTINGS: dict[str, Value] = {
     "episode.n_way": N_WAY,
     "episode.k_shot": K_SHOT,
     "episode.k_query": _SHAPE.k_query,
+    "train.n_way": None,
+    "model.head": "relation",
     "evaluate.k_query": _SHAPE.k_query,
     "evaluate.val_episodes": _VAL_EPISODES,
     "model.image_size": _SHAPE.image_size,

@@ -70,6 +70,8 @@ class Workload:
             "episode.n_way": N_WAY,
             "episode.k_shot": K_SHOT,
             "episode.k_query": self.k_query,
+            "train.n_way": None,
+            "model.head": "relation",
             "model.embedding": self.embedding,
             "model.image_size": self.image_size,
             "model.pairing": "split",

@@ -255,7 +255,7 @@ def _curves(found: Sequence[Training]) -> Figure:
         axes.plot(*_in_minutes(after), line, label=_name(training), **style)
         if begun:
             axes.plot(*_in_minutes([*begun, after[0]]), ":", **style)
-    axes.set_xlabel("minutes of training (dotted: pretraining, by the cosine)")
+    axes.set_xlabel("minutes of training (dotted: pretraining)")
     axes.set_ylabel("accuracy on val, 5-way 1-shot (%)")
     figure.legend(loc="outside lower center", ncols=3)
     return figure

@@ -19,9 +19,10 @@ MODEL = ModelParams("conv4", 16, None, "auto", "mean", "relation", (1,), "kaimin
 
 
 @pytest.fixture
-def network() -> RelationNetwork:
+def network(request: pytest.FixtureRequest) -> RelationNetwork:
     """One with random weights, whose batch norms have seen something."""
-    made = build_network(MODEL, seed=1)
+    head = getattr(request, "param", "relation")
+    made = build_network(replace(MODEL, head=head), seed=1)
     seeded = torch.Generator().manual_seed(2)
     support = torch.randn(2, 3, 1, 3, 16, 16, generator=seeded)
     made.train()(support, torch.randn(2, 6, 3, 16, 16, generator=seeded))
@@ -37,6 +38,7 @@ def squares(count: int, start: int = 0) -> list[np.ndarray]:
     return [picture((50 * (each % 5), 90, 200), start + each, 16) for each in range(count)]
 
 
+@pytest.mark.parametrize("network", ["relation", "bdc"], indirect=True)
 def test_scores_are_those_of_the_network_on_such_an_episode(network: RelationNetwork) -> None:
     examples = [squares(2, 100 * number) for number in range(11)]
     pictures = squares(70, 5000)

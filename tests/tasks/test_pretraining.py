@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 from small_tasks import alone
-from tiny_data import CLASSES, IMAGES, SEED, tiny_params
+from tiny_data import CLASSES, IMAGES, SEED, pack_colours, tiny_params
+from torch.nn import functional as F
 
 from parashot.data.labelled import image_order, labelled_batches, steps_per_epoch
 from parashot.data.packed import PackedSplit
@@ -148,6 +149,20 @@ def test_a_share_of_the_images_is_rotated_and_the_rotation_is_learned(tiny_packe
         "rotation.weight",
         "rotation.bias",
     }
+
+
+@pytest.mark.parametrize("head", ["residual", "bdc"])
+def test_the_layers_losses_add_up_for_fewer_classes_than_rotations(tmp_path: Path, head: str) -> None:
+    packed = pack_colours(tmp_path / "packed", {"train": "abc", "val": "def", "test": "ghi"}, 16)
+    settings = {**SETTINGS, "model.head": head, "pretrain.rotated": 0.5}
+    task = PretrainingTask(tiny_params(settings), packed)
+    batch = next(task.batches(Plan(10, 10), alone()))
+    outputs = task.forward(task.network(), task.prepare(batch.data))
+    layers = [outputs[:, begin : begin + 3] for begin in ((0, 3) if head == "bdc" else (0,))]
+    expected = F.cross_entropy(outputs[:, -4:], task.rotations(batch.data[2]), reduction="none")
+    for each in layers:
+        expected = expected + F.cross_entropy(each, batch.data[1], label_smoothing=0.1, reduction="none")
+    torch.testing.assert_close(task.loss(outputs, batch.data), expected)
 
 
 def test_small_images_come_first(tiny_packed: Path) -> None:

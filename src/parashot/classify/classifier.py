@@ -21,15 +21,15 @@ from parashot.model.calibration import probabilities
 from parashot.model.network import RelationNetwork
 
 _IMAGES_AT_ONCE = 64
-_PAIR_BYTES = 2**27
-"""Size of joined maps at once, should the network join them; its layers take several times as much."""
+_COMPARED_BYTES = 2**27
+"""Size of what is compared at once; the layers of a head take several times as much."""
 
 
 class Classifier:
     """A Relation Network (Sung et al., CVPR 2018, section 3.1) with the examples of each class.
 
-    The classes need not be among those it was trained on, nor as many. Each is represented by the mean of its
-    examples' maps, or by their sum where the network was trained so.
+    The classes need not be among those it was trained on, nor as many, and one may have more examples than
+    another.
     """
 
     def __init__(
@@ -50,7 +50,8 @@ class Classifier:
         self._shots = geometric_mean(map(len, shots.values()))
         self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self._network = network.to(self._device).eval()
-        self._maps = torch.cat([self._class_map(images) for images in shots.values()])  # [n, C, h, w]
+        with torch.inference_mode():
+            self._maps = [self._embedded(images) for images in shots.values()]  # [k, C, h, w] of each class
 
     @torch.inference_mode()
     def scores(self, images: Sequence[Pixels]) -> npt.NDArray[np.float64]:
@@ -62,10 +63,9 @@ class Classifier:
         if not len(images):
             return np.zeros((0, len(self.classes)))
         maps = self._embedded(images)
-        at_once = max(1, _PAIR_BYTES // (2 * self._maps.nbytes))
-        classes = self._maps[None, :, None]  # one episode, one map per class
-        parts = [self._network.relate(classes, some[None])[0] for some in maps.split(at_once)]
-        raw, calibration = torch.cat(parts).double().cpu(), self._network.calibration
+        at_once = max(1, _COMPARED_BYTES // self._network.compared_bytes(maps[0], 1))
+        raw = torch.cat([self._relate(some) for some in maps.split(at_once)]).double().cpu()
+        calibration = self._network.calibration
         if calibration is None:
             scores = raw.sigmoid()
         else:
@@ -78,11 +78,10 @@ class Classifier:
         """Whether scores are probabilities."""
         return self._network.calibration is not None
 
-    @torch.inference_mode()
-    def _class_map(self, images: Sequence[Pixels]) -> Tensor:
-        """Return the map of a class, [1, C, h, w]."""
-        total = self._embedded(images).sum(0, keepdim=True)
-        return total / len(images) if self._network.shots == "mean" else total
+    def _relate(self, maps: Tensor) -> Tensor:
+        """Return relation scores [m, n] of maps [m, C, h, w], one class after another, of any examples."""
+        scores = [self._network.relate(examples[None, None], maps[None])[0] for examples in self._maps]
+        return torch.cat(scores, dim=1)
 
     def _embedded(self, images: Sequence[Pixels]) -> Tensor:
         """Return maps [m, C, h, w]."""

@@ -18,6 +18,9 @@ from parashot.model.residual import ResidualHead
 
 _FIRST_TEMPERATURE = 10.0
 
+_JOINT_LENGTH = 64.0
+"""First length of the directions that classify by distance matrices."""
+
 _DROPPED_BLOCKS = 2
 """Blocks of the embedding, the last ones, whose maps are dropped in part (Lee et al., CVPR 2019)."""
 
@@ -89,7 +92,9 @@ class ImageClassifier(nn.Module):
             if isinstance(each, nn.Linear):
                 nn.init.zeros_(each.bias)
         if self.joint is not None:
-            nn.init.normal_(self.joint.weight, generator=generator)
+            # as long for any number of channels: the longer a direction, the slower it turns
+            std = _JOINT_LENGTH / network.embedding.channels
+            nn.init.normal_(self.joint.weight, std=std, generator=generator)
 
     def forward(self, images: Tensor, keys: Tensor | None) -> Tensor:
         """Scores of images [m, 3, h, w], with keys [m]: those of each layer, side by side.

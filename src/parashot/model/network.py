@@ -92,6 +92,12 @@ class RelationNetwork(nn.Module):
         parts = [each.to(scores.dtype).view(b, q, -1) for each in (scores, cosine, alone)]
         return torch.stack(parts, dim=1)
 
+    def compared_bytes(self, one_map: Tensor, n: int) -> int:
+        """Bytes that `relate` takes for an image of map [C, h, w] and n classes, without a head's layers."""
+        if isinstance(self.relation, BrownianHead):
+            return 4 * self.relation.joint_centre.nbytes  # matrices, on the way to being centred
+        return 2 * n * one_map.nbytes
+
     def _pairs(self, support_maps: Tensor, query_maps: Tensor) -> Pairs:
         """Every class of support maps [b, n, k, C, h', w'] with every query of [b, q, C, h', w']."""
         (n, k), q = support_maps.shape[1:3], query_maps.shape[1]

@@ -205,7 +205,7 @@ def _accuracy(study: Study) -> Drawing | None:
         "Accuracy over time",
         f"Validation accuracy over seconds of training; at the end {listed(said)}.",
         "Validations during training with their 95% intervals; the time of validating is not counted."
-        + (" Training: the cosine of the embedding." if begun else ""),
+        + (" Pretraining: what the embedding alone can tell." if begun else ""),
         figure,
     )
 

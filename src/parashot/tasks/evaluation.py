@@ -32,13 +32,14 @@ Relate = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 _IMAGES_AT_ONCE = 256
 _IMAGES_OF_CENTRES = 4096
 """At most; spread over all classes."""
+_MATRICES_AT_ONCE = 64
 
 _MAP_BYTES = 2 * 2**30
 """Maps kept at a time; a split whose maps need more is evaluated in groups of episodes."""
 
-_PAIR_BYTES = {"cpu": 2**27, "cuda": 2**31}
-"""Of joined maps, should the network join them; its layers take several times as much. A GPU waits for the
-host after each such part, and has work enough only in large ones."""
+_COMPARED_BYTES = {"cpu": 2**27, "cuda": 2**31}
+"""Of what is compared at once; the layers of a head take several times as much. A GPU waits for the host
+after each such part, and has work enough only in large ones."""
 
 
 @dataclass(frozen=True)
@@ -135,10 +136,10 @@ def measure_centres(network: RelationNetwork, split: PackedSplit) -> None:
     rows = np.arange(0, len(split.images), step)
     centre, joint = (torch.zeros_like(each, dtype=torch.float64) for each in (head.centre, head.joint_centre))
     network.eval()
-    for begin in range(0, len(rows), _IMAGES_AT_ONCE):
-        maps = network.embed(ready_images(network, split, rows[begin : begin + _IMAGES_AT_ONCE]))
-        centre += maps.mean((-2, -1)).double().sum(0)
-        joint += distances(maps).double().sum(0)
+    for begin in range(0, len(rows), _MATRICES_AT_ONCE):
+        maps = network.embed(ready_images(network, split, rows[begin : begin + _MATRICES_AT_ONCE]))
+        centre += maps.mean((-2, -1)).sum(0, dtype=torch.float64)
+        joint += distances(maps).sum(0, dtype=torch.float64)
     head.centre.copy_(centre / len(rows))
     head.joint_centre.copy_(joint / len(rows))
 
@@ -158,8 +159,9 @@ def _related_group(network: RelationNetwork, relate: Relate, episodes: EpisodeSe
     places = torch.from_numpy(position.reshape(episodes.rows.shape)).to(maps.device)
     k_shot = episodes.spec.k_shot
     support, query = places[:, :, :k_shot], places[:, :, k_shot:].flatten(1)
-    pair_bytes = query.shape[1] * episodes.spec.n_way * 2 * maps[0].nbytes
-    at_once = max(1, _PAIR_BYTES[maps.device.type] // pair_bytes)
+    images_of_episode = support[0].numel() + query.shape[1]
+    episode_bytes = images_of_episode * network.compared_bytes(maps[0], episodes.spec.n_way)
+    at_once = max(1, _COMPARED_BYTES[maps.device.type] // episode_bytes)
     for begin in range(0, len(episodes), at_once):
         some = slice(begin, begin + at_once)
         yield relate(maps[support[some]], maps[query[some]]).cpu()

@@ -142,14 +142,13 @@ class PretrainingTask(Task):
     def loss(self, outputs: Tensor, data: LabelledImages) -> Tensor:
         """Cross-entropy of each image [m], with label smoothing, of all layers together."""
         pretrain, classes = self.params.pretrain, len(self.class_sizes)
-        parts = list(outputs.split(classes, dim=1))
-        turned = parts.pop() if pretrain.rotated else None
-        losses = [
-            F.cross_entropy(scores, data[1], label_smoothing=pretrain.label_smoothing, reduction="none")
-            for scores in parts
-        ]
-        if turned is not None:
+        losses = []
+        if pretrain.rotated:
+            outputs, turned = outputs[:, :-ROTATIONS], outputs[:, -ROTATIONS:]
             losses.append(F.cross_entropy(turned, self.rotations(data[2]), reduction="none"))
+        smoothing = pretrain.label_smoothing
+        for scores in outputs.split(classes, dim=1):
+            losses.append(F.cross_entropy(scores, data[1], label_smoothing=smoothing, reduction="none"))
         return torch.stack(losses).sum(0)
 
     def metric(self, outputs: Tensor, data: LabelledImages) -> Tensor:

@@ -5,6 +5,7 @@ b episodes · n n_way · k k_shot · q queries per episode
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -209,24 +210,30 @@ class RelationTask(Task):
         spec = EpisodeSpec(episode.n_way, episode.k_shot, self.params.evaluate.k_query)
         seed = self.params.seed if self.validation_seed is None else self.validation_seed
         episodes = draw_split(self.packed, "val", spec, count, seed)
-        return shared_episode_accuracies(cast("RelationNetwork", network), episodes, context)
+        validated = cast("RelationNetwork", network)
+        if last and self.params.model.head == "bdc":  # as the network that is saved
+            validated = copy.deepcopy(validated)
+            measure_centres(validated, self._split())
+        return shared_episode_accuracies(validated, episodes, context)
 
     def save(self, path: Path, state: Mapping[str, Tensor]) -> None:
         """Write the network; a `bdc` head with centres of whole images at the size that it is tested with.
 
         The running ones are of crops at the size of the training.
         """
-        network = build_network(self.params.model, self.params.seed)
-        network.load_state_dict(state)
         if self.params.model.head == "bdc":
-            measure_centres(network, self._split())
-        save_weights(path, self.params.model, network.state_dict())
+            network = build_network(self.params.model, self.params.seed)
+            network.load_state_dict(state)
+            on_gpu = self.params.parallel.device != "cpu" and torch.cuda.is_available()
+            measure_centres(network.to("cuda" if on_gpu else "cpu"), self._split())
+            state = network.cpu().state_dict()
+        save_weights(path, self.params.model, state)
 
     def layer_cut(self) -> LayerCut:
         return LayerCut(("embedding", "relation"), _embed, _relate)
 
     def channel_cut(self) -> Callable[[RelationNetwork, Cutter], None] | None:
-        """A residual head compares whole maps beside the relation head: it has no channel split."""
+        """Only the relation head has one: the others compare whole maps."""
         return cut_channels if self.params.model.head == "relation" else None
 
 

@@ -78,6 +78,8 @@ def open_ways(params: Params, device_type: str) -> list[Choices]:
     pairings = [usual, *(each for each in PAIRINGS if each != usual)]
     if params.model.pairing != "auto":
         pairings = [params.model.pairing]
+    elif params.model.head == "bdc":  # which joins no pairs
+        pairings = [usual]
     able = precisions(device_type) if params.train.precision == "auto" else [params.train.precision]
     mode = "none" if params.train.compile == "auto" else params.train.compile
     return [Choices(pairing, precision, mode) for precision in able for pairing in pairings]
