@@ -244,7 +244,7 @@ def _accuracy(value: float, ci95: float) -> str:
 
 def _curves(found: Sequence[Training]) -> Figure:
     """Draw validation accuracy over minutes of training, a line for each training."""
-    figure = Figure((6.4, 4.0), layout="constrained")
+    figure = Figure((6.4, 4.6), layout="constrained")
     axes = figure.subplots()
     recipes = sorted({each["recipe"] for each in found})
     for training in found:
@@ -257,7 +257,7 @@ def _curves(found: Sequence[Training]) -> Figure:
             axes.plot(*_in_minutes([*begun, after[0]]), ":", **style)
     axes.set_xlabel("minutes of training (dotted: pretraining)")
     axes.set_ylabel("accuracy on val, 5-way 1-shot (%)")
-    figure.legend(loc="outside lower center", ncols=3)
+    figure.legend(loc="outside lower center", ncols=2)
     return figure
 
 
