@@ -426,9 +426,9 @@ def _misfits_of_studies(batchsz: BatchszStudyParams, warmup: WarmupStudyParams) 
         yield f"batchsz_study.baseline: {batchsz.baseline} must be one of the sizes ({sizes})"
     if len(warmup.sizes) < 2:
         yield f"warmup_study.sizes: {list(warmup.sizes)}, but at least two sizes are compared"
-    if 2 * (most := max(warmup.sizes)) > warmup.episodes:  # a step to warm up, and one after it
+    if 2 * (largest := max(warmup.sizes)) > warmup.episodes:  # a step to warm up, and one after it
         episodes = f"warmup_study.episodes is {warmup.episodes}"
-        yield f"warmup_study.sizes: {most}, but {episodes}; each must be at most half of that"
+        yield f"warmup_study.sizes: {largest}, but {episodes}; each must be at most half of that"
 
 
 def _misfits_of_the_images(params: Params) -> Iterator[str]:

@@ -72,6 +72,17 @@ def test_classes_may_have_unequal_numbers_of_examples_where_their_mean_counts(
     np.testing.assert_allclose(unequal.scores(pictures), equal.scores(pictures), atol=1e-6)
 
 
+@pytest.mark.parametrize("network", ["relation", "bdc"], indirect=True)
+def test_every_class_is_compared_by_all_of_its_own_examples(network: RelationNetwork) -> None:
+    examples = {"a": squares(2), "b": squares(1, 20), "c": squares(2, 40), "d": squares(3, 60)}
+    pictures = squares(5, 100)
+    found = Classifier(network, examples, "cpu").scores(pictures)
+    for column, each in enumerate(examples.values()):
+        with torch.inference_mode():
+            expected = network(tensors(each)[None, None], tensors(pictures)[None])[0, :, 0].sigmoid()
+        np.testing.assert_allclose(found[:, column], expected.numpy(), atol=1e-5)
+
+
 def test_a_network_that_sums_asks_for_equal_numbers() -> None:
     network = build_network(replace(MODEL, shots="sum"), seed=0)
     with pytest.raises(DataError, match="'b' has 1, 'a' has 2"):

@@ -51,7 +51,7 @@ class Classifier:
         self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self._network = network.to(self._device).eval()
         with torch.inference_mode():
-            self._maps = [self._embedded(images) for images in shots.values()]  # [k, C, h, w] of each class
+            self._groups = self._grouped([self._embedded(images) for images in shots.values()])
 
     @torch.inference_mode()
     def scores(self, images: Sequence[Pixels]) -> npt.NDArray[np.float64]:
@@ -63,7 +63,7 @@ class Classifier:
         if not len(images):
             return np.zeros((0, len(self.classes)))
         maps = self._embedded(images)
-        at_once = max(1, _COMPARED_BYTES // self._network.compared_bytes(maps[0], 1))
+        at_once = max(1, _COMPARED_BYTES // self._network.compared_bytes(maps[0], len(self.classes)))
         raw = torch.cat([self._relate(some) for some in maps.split(at_once)]).double().cpu()
         calibration = self._network.calibration
         if calibration is None:
@@ -78,10 +78,19 @@ class Classifier:
         """Whether scores are probabilities."""
         return self._network.calibration is not None
 
+    @staticmethod
+    def _grouped(examples: Sequence[Tensor]) -> list[tuple[list[int], Tensor]]:
+        """Put classes of equally many examples [k, C, h, w] together: columns, and maps [1, n, k, C, h, w]."""
+        columns: dict[int, list[int]] = {}
+        for column, maps in enumerate(examples):
+            columns.setdefault(len(maps), []).append(column)
+        return [(some, torch.stack([examples[each] for each in some])[None]) for some in columns.values()]
+
     def _relate(self, maps: Tensor) -> Tensor:
-        """Return relation scores [m, n] of maps [m, C, h, w], one class after another, of any examples."""
-        scores = [self._network.relate(examples[None, None], maps[None])[0] for examples in self._maps]
-        return torch.cat(scores, dim=1)
+        """Return relation scores [m, n] of maps [m, C, h, w]."""
+        found = [self._network.relate(examples, maps[None])[0] for _, examples in self._groups]
+        order = [column for columns, _ in self._groups for column in columns]
+        return torch.cat(found, dim=1)[:, np.argsort(order)]
 
     def _embedded(self, images: Sequence[Pixels]) -> Tensor:
         """Return maps [m, C, h, w]."""
