@@ -80,7 +80,7 @@ class Classifier:
 
     @staticmethod
     def _grouped(examples: Sequence[Tensor]) -> list[tuple[list[int], Tensor]]:
-        """Put classes of equally many examples [k, C, h, w] together: columns, and maps [1, n, k, C, h, w]."""
+        """Classes of as many examples [k, C, h, w] together: their columns, and maps [1, n, k, C, h, w]."""
         columns: dict[int, list[int]] = {}
         for column, maps in enumerate(examples):
             columns.setdefault(len(maps), []).append(column)
