@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given
@@ -48,20 +50,57 @@ def test_half_precision_is_computed_in_full() -> None:
     assert torch.equal(distances(maps), distances(maps.float()))
 
 
-def test_a_class_is_the_mean_of_its_images_and_scores_are_scaled_cosines() -> None:
+@pytest.fixture
+def head() -> BrownianHead:
+    head = BrownianHead(5).double()
+    for seed, centre in enumerate(head.buffers()):
+        centre.uniform_(-0.1, 0.1, generator=torch.Generator().manual_seed(seed))
+    return head
+
+
+def matrix(each: Tensor, centre: Tensor) -> Tensor:
+    """Unit vector [C²] of a map [C, h, w], less a centre."""
+    return F.normalize(by_definition(each).flatten() - centre, dim=0)
+
+
+def described(each: Tensor, head: BrownianHead) -> Tensor:
+    """What the head compares of a map [5, 8, 8], in other words."""
+    whole = matrix(each, head.joint_centre)
+    if head.training:
+        return whole
+    corners = (each[:, :5, :5], each[:, :5, 3:], each[:, 3:, :5], each[:, 3:, 3:])
+    windows = sum((matrix(corner, head.window_centre) for corner in corners), torch.zeros(25))
+    thirds = (slice(0, 3), slice(2, 6), slice(5, 8))
+    fields = [each[:, rows, columns].mean((1, 2)) - head.centre for rows in thirds for columns in thirds]
+    parts = [whole, windows, torch.stack(fields, 1).flatten()]
+    return torch.cat([part / part.norm() for part in parts])
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_scores_are_scaled_cosines_and_a_class_is_the_mean_of_its_images(
+    head: BrownianHead, training: bool
+) -> None:
     generator = torch.Generator().manual_seed(0)
-    support = torch.randn(2, 3, 4, 5, 2, 2, generator=generator, dtype=torch.float64)
-    query = torch.randn(2, 6, 5, 2, 2, generator=generator, dtype=torch.float64)
-    head = BrownianHead(5).double().eval()
-    head.joint_centre.uniform_(-0.1, 0.1, generator=generator)
-    scores, temperature = head(support, query), head.log_temperature.exp().item()
-    assert temperature == pytest.approx(10)
-    assert scores.shape == (2, 6, 3)
-    for b, q, n in ((0, 0, 0), (1, 5, 2), (1, 2, 0)):
-        of_class = sum(by_definition(each) for each in support[b, n]) / 4 - head.joint_centre.view(5, 5)
-        of_query = by_definition(query[b, q]) - head.joint_centre.view(5, 5)
-        cosine = F.cosine_similarity(of_class.flatten(), of_query.flatten(), dim=0)
-        assert scores[b, q, n].item() == pytest.approx(temperature * cosine.item(), abs=1e-10)
+    support = torch.randn(2, 3, 4, 5, 8, 8, generator=generator, dtype=torch.float64)
+    query = torch.randn(2, 6, 5, 8, 8, generator=generator, dtype=torch.float64)
+    head.train(training)
+    expected = [  # first, for in training the centres move
+        F.cosine_similarity(
+            described(query[b, q], head),
+            torch.stack([described(each, head) for each in support[b, n]]).mean(0),
+            dim=0,
+        )
+        for b, q, n in itertools.product(range(2), range(6), range(3))
+    ]
+    scores, temperature = head(support, query), head.log_temperature.exp()
+    assert temperature.item() == pytest.approx(10)
+    torch.testing.assert_close(scores, temperature * torch.stack(expected).view(2, 6, 3), rtol=0, atol=1e-10)
+
+
+def test_maps_of_one_place_are_compared(head: BrownianHead) -> None:
+    maps = torch.randn(1, 4, 5, 1, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    scores = head.eval()(maps[:, :, None], maps)
+    torch.testing.assert_close(scores.diagonal(dim1=1, dim2=2), torch.full((1, 4), 10.0, dtype=torch.float64))
 
 
 def test_centres_follow_the_queries_in_training_alone() -> None:
@@ -70,6 +109,9 @@ def test_centres_follow_the_queries_in_training_alone() -> None:
     head(query[:, :2, None], query)
     torch.testing.assert_close(head.centre, 0.01 * query[0].mean((0, 2, 3)))
     torch.testing.assert_close(head.joint_centre, 0.01 * distances(query[0]).mean(0))
+    # maps of 2 × 2 places: each window is one place, of the first image
+    places = query[0, 0].flatten(1).T[..., None, None]
+    torch.testing.assert_close(head.window_centre, 0.01 * distances(places).mean(0))
     before = {name: each.clone() for name, each in head.named_buffers()}
     head.eval()(query[:, :2, None], query)
     assert all(torch.equal(before[name], each) for name, each in head.named_buffers())

@@ -12,7 +12,7 @@ from tiny_data import tiny_params
 from parashot.data.packed import PackedSplit
 from parashot.data.pixels import prepare
 from parashot.errors import DataError
-from parashot.model.brownian import distances
+from parashot.model.brownian import distances, window_distances
 from parashot.model.losses import LOSSES
 from parashot.model.weights import load_network
 from parashot.parallel.registry import step_options
@@ -103,5 +103,6 @@ def test_a_brownian_head_is_saved_with_the_centres_of_whole_images(tiny_packed: 
         maps = network.eval().embed(prepare(images, 20))
     torch.testing.assert_close(saved.relation.centre, maps.mean((0, 2, 3)))
     torch.testing.assert_close(saved.relation.joint_centre, distances(maps).mean(0))
+    torch.testing.assert_close(saved.relation.window_centre, window_distances(maps).mean(0))
     for name, value in network.embedding.state_dict().items():
         assert torch.equal(saved.embedding.state_dict()[name], value)

@@ -11,26 +11,39 @@ b episodes, n classes, k support images per class, q queries of an episode, C ch
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from parashot.model.residual import FIRST_TEMPERATURE, follow
+from parashot.model.residual import FIRST_TEMPERATURE, directions, follow
 
 _LEAST = 1e-5
 """Added to squared distances: a root has no slope at 0."""
 
+_WINDOW = 0.625
+"""Side of a window over that of the map."""
+
+_GRID = 3
+"""Fields along each side."""
+
+_WINDOWS_OF = 8
+"""Each so many-th image of a step tells its windows: enough for a running mean."""
+
 
 class BrownianHead(nn.Module):
-    """Scores = temperature · cosine of the distance matrices of class and query, less their `joint_centre`.
+    """Scores = temperature · cosine of the descriptions of class and query.
 
-    A class is the mean of its support images' matrices. `centre` is that of mean maps: scores do not depend
-    on it, but the cosine of the same maps does, which they are compared with.
+    That of a class is the mean of its images'. In training, an image is described by its distance matrix,
+    less the `joint_centre`. In eval mode two vectors of the same length follow, which know something of
+    where in the image a thing is: the mean of the matrices of four windows of the map, and the means of the
+    map over the fields of a grid.
     """
 
     centre: Tensor
     joint_centre: Tensor
+    window_centre: Tensor
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -38,22 +51,37 @@ class BrownianHead(nn.Module):
         self.log_temperature = nn.Parameter(torch.tensor([math.log(FIRST_TEMPERATURE)]))
         self.register_buffer("centre", torch.zeros(channels))
         self.register_buffer("joint_centre", torch.zeros(channels * channels))
+        self.register_buffer("window_centre", torch.zeros(channels * channels))
 
     def forward(self, support_maps: Tensor, query_maps: Tensor) -> Tensor:
         """Scores [b, q, n] of maps [b, n, k, C, h, w] and [b, q, C, h, w]; in training the centres move."""
         with torch.autocast(query_maps.device.type, enabled=False):
-            support, query = distances(support_maps), distances(query_maps)
-            classes = F.normalize(support.mean(2) - self.joint_centre, dim=-1)
-            scores: Tensor = F.normalize(query - self.joint_centre, dim=-1) @ classes.mT
+            matrices = distances(query_maps)
+            support = self._described(support_maps, distances(support_maps))
+            query = self._described(query_maps, matrices)
+            scores: Tensor = query @ F.normalize(support.mean(2), dim=-1).mT
             scores = self.log_temperature.exp() * scores
         if self.training:  # after their use: replicas that see other images compare by the same centres
-            self.move_centres(query_maps.flatten(0, 1), query.flatten(0, 1))
+            self.move_centres(query_maps.flatten(0, 1), matrices.flatten(0, 1))
         return scores
 
     def move_centres(self, maps: Tensor, matrices: Tensor) -> None:
         """Let the centres follow the maps [m, C, h, w] of a step and their distances [m, C²]."""
         follow(self.centre, maps.mean((-2, -1)))
         follow(self.joint_centre, matrices)
+        with torch.no_grad():
+            follow(self.window_centre, window_distances(maps[::_WINDOWS_OF]))
+
+    def _described(self, maps: Tensor, matrices: Tensor) -> Tensor:
+        """Unit vectors [..., d] of maps [..., C, h, w] and their distances [..., C²]."""
+        whole = F.normalize(matrices - self.joint_centre, dim=-1)
+        if self.training:
+            return whole
+        windows = torch.zeros_like(whole)
+        for window in _windows(maps):
+            windows += F.normalize(distances(window) - self.window_centre, dim=-1)
+        fields = directions(maps.flatten(0, -4), (_GRID,), self.centre).unflatten(0, maps.shape[:-3])
+        return torch.cat((whole, F.normalize(windows, dim=-1), fields), dim=-1) / math.sqrt(3)
 
 
 def distances(maps: Tensor) -> Tensor:
@@ -70,3 +98,16 @@ def distances(maps: Tensor) -> Tensor:
     rows = roots.mean(-1)  # and of columns: the matrix is symmetric
     centred = roots - rows[..., :, None] - rows[..., None, :] + rows.mean(-1)[..., None, None]
     return centred.flatten(-2)
+
+
+def window_distances(maps: Tensor) -> Tensor:
+    """Mean distances [m, C²] of the four windows of maps [m, C, h, w]."""
+    return torch.stack([distances(window) for window in _windows(maps)]).mean(0)
+
+
+def _windows(maps: Tensor) -> Iterator[Tensor]:
+    """Parts [..., C, h', w'] of maps [..., C, h, w], one in each corner; they overlap."""
+    height, width = (max(1, round(_WINDOW * side)) for side in maps.shape[-2:])
+    for rows in (slice(height), slice(-height, None)):
+        for columns in (slice(width), slice(-width, None)):
+            yield maps[..., rows, columns]

@@ -95,7 +95,7 @@ class RelationNetwork(nn.Module):
     def compared_bytes(self, one_map: Tensor, n: int) -> int:
         """Bytes that `relate` takes for an image of map [C, h, w] and n classes, without a head's layers."""
         if isinstance(self.relation, BrownianHead):
-            return 4 * self.relation.joint_centre.nbytes  # matrices, on the way to being centred
+            return 8 * self.relation.joint_centre.nbytes  # four to make a matrix, and what is kept
         return 2 * n * one_map.nbytes
 
     def _pairs(self, support_maps: Tensor, query_maps: Tensor) -> Pairs:

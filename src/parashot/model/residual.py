@@ -89,7 +89,7 @@ def cosines(pairs: Pairs, grids: Sequence[int], centre: Tensor | None = None) ->
     Maps are averaged over each of `grids`, and the mean of the cosines is taken; in 32 bits at least.
     """
     support, query = (
-        _directions(maps.flatten(0, 1), grids, centre).unflatten(0, maps.shape[:2])
+        directions(maps.flatten(0, 1), grids, centre).unflatten(0, maps.shape[:2])
         for maps in (pairs.support, pairs.query)
     )
     with torch.autocast(support.device.type, enabled=False):
@@ -97,7 +97,7 @@ def cosines(pairs: Pairs, grids: Sequence[int], centre: Tensor | None = None) ->
     return found
 
 
-def _directions(maps: Tensor, grids: Sequence[int], centre: Tensor | None = None) -> Tensor:
+def directions(maps: Tensor, grids: Sequence[int], centre: Tensor | None = None) -> Tensor:
     """Unit vectors [m, d] of maps [m, C, h, w] less a `centre` [C]; every grid has the same share of them.
 
     d = C · (sum of g² over the grids). The product of two is the mean, over the grids, of the cosines between

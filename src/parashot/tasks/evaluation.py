@@ -19,7 +19,7 @@ from parashot.data.manifest import read_manifest
 from parashot.data.packed import PackedSplit
 from parashot.data.pixels import prepare
 from parashot.errors import DataError
-from parashot.model.brownian import BrownianHead, distances
+from parashot.model.brownian import BrownianHead, distances, window_distances
 from parashot.model.losses import accuracy
 from parashot.model.network import RelationNetwork
 from parashot.parallel.context import Context
@@ -134,14 +134,16 @@ def measure_centres(network: RelationNetwork, split: PackedSplit) -> None:
     head = cast("BrownianHead", network.relation)
     step = -(-len(split.images) // _IMAGES_OF_CENTRES)
     rows = np.arange(0, len(split.images), step)
-    centre, joint = (torch.zeros_like(each, dtype=torch.float64) for each in (head.centre, head.joint_centre))
+    centres = (head.centre, head.joint_centre, head.window_centre)
+    sums = [torch.zeros_like(each, dtype=torch.float64) for each in centres]
     network.eval()
     for begin in range(0, len(rows), _MATRICES_AT_ONCE):
         maps = network.embed(ready_images(network, split, rows[begin : begin + _MATRICES_AT_ONCE]))
-        centre += maps.mean((-2, -1)).sum(0, dtype=torch.float64)
-        joint += distances(maps).sum(0, dtype=torch.float64)
-    head.centre.copy_(centre / len(rows))
-    head.joint_centre.copy_(joint / len(rows))
+        vectors = (maps.mean((-2, -1)), distances(maps), window_distances(maps))
+        for centre_sum, some in zip(sums, vectors, strict=True):
+            centre_sum.add_(some.sum(0, dtype=torch.float64))
+    for centre, centre_sum in zip(centres, sums, strict=True):
+        centre.copy_(centre_sum / len(rows))
 
 
 def ready_images(
