@@ -148,8 +148,8 @@ def page_figures(found: Sequence[Training]) -> str:
 def card_figures(training: Training) -> str:
     """Return the table of the model card, with the time, machine and commit of its training."""
     minutes = _minutes(_together(TimeToAccuracy(**training["time"])))
-    machine, commit = _machine(training), training["commit"][:7]
-    words = f"{minutes} minutes of training on {machine}, commit {commit}, {training['date']}"
+    where, when = _machine(training), f"commit {_commits(training)}, {training['date']}"
+    words = f"{minutes} minutes of training on {where}, {when}"
     return f"{_accuracies([training])}\n\n*{words}.*"
 
 
@@ -200,7 +200,7 @@ def _circumstances(found: Sequence[Training]) -> str:
             for key, each in {"data.archive": "PATH", **training["differs"]}.items()
         ]
         command = f"`dvc exp run $(parashot recipe {training['recipe']}) {' '.join(words)} evaluate`"
-        rows.append([_name(training), command, training["commit"][:7], _machine(training), training["date"]])
+        rows.append([_name(training), command, _commits(training), _machine(training), training["date"]])
     return table(["recipe, seed", "command", "commit", "machine", "date"], ["---"] * 5, rows)
 
 
@@ -214,6 +214,12 @@ def _name(training: Training) -> str:
     variant = training.get("variant", "")
     mark = f", {variant}" if variant else "*" * _varied(training)
     return f"{training['recipe']}, {training['seed']}{mark}"
+
+
+def _commits(training: Training) -> str:
+    """The commit that trained, and the one that tested where it is another."""
+    tested = training.get("tested")
+    return training["commit"][:7] + (f" (tested by {tested[:7]})" if tested else "")
 
 
 def _varied(training: Training) -> bool:
