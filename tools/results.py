@@ -218,8 +218,8 @@ def _name(training: Training) -> str:
 
 def _commits(training: Training) -> str:
     """The commit that trained, and the one that tested where it is another."""
-    tested = training.get("tested")
-    return training["commit"][:7] + (f" (tested by {tested[:7]})" if tested else "")
+    trained, tested = training["commit"][:7], training.get("tested")
+    return f"{trained} (tested by {tested[:7]})" if tested else str(trained)
 
 
 def _varied(training: Training) -> bool:

@@ -31,7 +31,7 @@ from parashot.model.network import RelationNetwork, all_images, build_network, m
 from parashot.model.recompute import keep_less
 from parashot.model.weights import begin_with_embedding, save_weights
 from parashot.parallel.channel_split import Cutter
-from parashot.parallel.context import Context
+from parashot.parallel.context import Context, resolve_placement
 from parashot.params import Params
 from parashot.task import Batch, LayerCut, Plan, Task
 from parashot.tasks.evaluation import draw_split, measure_centres, shared_episode_accuracies
@@ -224,8 +224,8 @@ class RelationTask(Task):
         if self.params.model.head == "bdc":
             network = build_network(self.params.model, self.params.seed)
             network.load_state_dict(state)
-            on_gpu = self.params.parallel.device != "cpu" and torch.cuda.is_available()
-            measure_centres(network.to("cuda" if on_gpu else "cpu"), self._split())
+            device = resolve_placement(self.params.parallel).device_type
+            measure_centres(network.to(device), self._split())
             state = network.cpu().state_dict()
         save_weights(path, self.params.model, state)
 
