@@ -46,8 +46,9 @@ def test_half_precision_is_computed_in_full() -> None:
     maps = torch.randn(2, 4, 3, 3, generator=torch.Generator().manual_seed(0)).bfloat16()
     with torch.autocast("cpu", torch.bfloat16):
         scores = BrownianHead(4)(maps[None, :, None], maps[None])
+        within = distances(maps)
     assert scores.dtype == torch.float32
-    assert torch.equal(distances(maps), distances(maps.float()))
+    assert torch.equal(within, distances(maps.float()))
 
 
 @pytest.fixture
@@ -109,9 +110,6 @@ def test_centres_follow_the_queries_in_training_alone() -> None:
     head(query[:, :2, None], query)
     torch.testing.assert_close(head.centre, 0.01 * query[0].mean((0, 2, 3)))
     torch.testing.assert_close(head.joint_centre, 0.01 * distances(query[0]).mean(0))
-    # maps of 2 × 2 places: each window is one place, of the first image
-    places = query[0, 0].flatten(1).T[..., None, None]
-    torch.testing.assert_close(head.window_centre, 0.01 * distances(places).mean(0))
     before = {name: each.clone() for name, each in head.named_buffers()}
     head.eval()(query[:, :2, None], query)
     assert all(torch.equal(before[name], each) for name, each in head.named_buffers())

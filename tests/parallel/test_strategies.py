@@ -61,6 +61,7 @@ IN_TRAINING_MODE: list[Case] = [
     ("allreduce", 1, 4, {}),
     *((name, replicas, 4, {}) for name in ("dp", "ddp", "allreduce", "fsdp") for replicas in (2, 4)),
     ("ddp", 2, 5, {"model.head": "residual", "model.norm_episodes": 3}),
+    ("ddp", 2, 5, {"model.head": "bdc"}),
     ("allreduce", 2, 4, {"model.embedding": "bottleneck", "model.norm_episodes": 2}),
     ("fsdp", 2, 3, {"model.embedding": "resnet12"}),
     ("ddp", 4, 2, {}),  # two ranks without a share

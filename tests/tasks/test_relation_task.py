@@ -9,6 +9,7 @@ import torch
 from small_tasks import NOWHERE, alone
 from tiny_data import tiny_params
 
+from parashot.data.episodes import EpisodeSpec
 from parashot.data.packed import PackedSplit
 from parashot.data.pixels import prepare
 from parashot.errors import DataError
@@ -18,6 +19,7 @@ from parashot.model.weights import load_network
 from parashot.parallel.registry import step_options
 from parashot.parsing import Value
 from parashot.task import Plan
+from parashot.tasks.evaluation import draw_split, episode_accuracies
 from parashot.tasks.relation import RelationTask
 
 
@@ -106,3 +108,18 @@ def test_a_brownian_head_is_saved_with_the_centres_of_whole_images(tiny_packed: 
     torch.testing.assert_close(saved.relation.window_centre, window_distances(maps).mean(0))
     for name, value in network.embedding.state_dict().items():
         assert torch.equal(saved.embedding.state_dict()[name], value)
+
+
+def test_a_brownian_head_is_validated_as_it_is_saved(tiny_packed: Path, tmp_path: Path) -> None:
+    described = RelationTask(tiny_params({"model.head": "bdc", "model.test_size": 20}), tiny_packed)
+    network = described.network()
+    for centre in network.relation.buffers():
+        centre.fill_(1e6)  # by which all images would look alike
+    found = described.validate(network, alone(), last=False)
+    assert all((centre == 1e6).all() for centre in network.relation.buffers())
+    described.save(tmp_path / "model", network.state_dict())
+    saved, episode = load_network(tmp_path / "model"), described.params.episode
+    spec = EpisodeSpec(episode.n_way, episode.k_shot, described.params.evaluate.k_query)
+    episodes = draw_split(tiny_packed, "val", spec, len(found), described.params.seed)
+    assert found.tolist() == episode_accuracies(saved, episodes).tolist()
+    assert found.tolist() != episode_accuracies(network, episodes).tolist()

@@ -28,17 +28,14 @@ _WINDOW = 0.625
 _GRID = 3
 """Fields along each side."""
 
-_WINDOWS_OF = 8
-"""Each so many-th image of a step tells its windows: enough for a running mean."""
-
 
 class BrownianHead(nn.Module):
     """Scores = temperature · cosine of the descriptions of class and query.
 
     That of a class is the mean of its images'. In training, an image is described by its distance matrix,
-    less the `joint_centre`. In eval mode two vectors of the same length follow, which know something of
-    where in the image a thing is: the mean of the matrices of four windows of the map, and the means of the
-    map over the fields of a grid.
+    less the `joint_centre`, which follows. In eval mode two more unit vectors know something of where in the
+    image a thing is: the mean of the matrices of four windows of the map, and the means of the map over the
+    fields of a grid. The `window_centre` is 0 until `measure_centres` (tasks/evaluation.py) sets all three.
     """
 
     centre: Tensor
@@ -69,8 +66,6 @@ class BrownianHead(nn.Module):
         """Let the centres follow the maps [m, C, h, w] of a step and their distances [m, C²]."""
         follow(self.centre, maps.mean((-2, -1)))
         follow(self.joint_centre, matrices)
-        with torch.no_grad():
-            follow(self.window_centre, window_distances(maps[::_WINDOWS_OF]))
 
     def _described(self, maps: Tensor, matrices: Tensor) -> Tensor:
         """Unit vectors [..., d] of maps [..., C, h, w] and their distances [..., C²]."""
@@ -91,7 +86,8 @@ def distances(maps: Tensor) -> Tensor:
     """
     maps = maps if maps.dtype.itemsize > 2 else maps.float()
     channels = maps.flatten(-2)
-    products = channels @ channels.mT / channels.shape[-1]
+    with torch.autocast(maps.device.type, enabled=False):
+        products = channels @ channels.mT / channels.shape[-1]
     squares = products.diagonal(dim1=-2, dim2=-1)
     apart = (squares[..., :, None] + squares[..., None, :] - 2 * products).clamp_min(0)
     roots = (apart + _LEAST).sqrt()
@@ -106,7 +102,7 @@ def window_distances(maps: Tensor) -> Tensor:
 
 
 def _windows(maps: Tensor) -> Iterator[Tensor]:
-    """Parts [..., C, h', w'] of maps [..., C, h, w], one in each corner; they overlap."""
+    """Parts [..., C, h', w'] of maps [..., C, h, w], one in each corner; but in small maps they overlap."""
     height, width = (max(1, round(_WINDOW * side)) for side in maps.shape[-2:])
     for rows in (slice(height), slice(-height, None)):
         for columns in (slice(width), slice(-width, None)):

@@ -106,9 +106,8 @@ class ImageClassifier(nn.Module):
         scores = [in_full_precision(self.layer, vectors)]
         head = self.network.relation
         if isinstance(head, BrownianHead) and self.joint is not None:
-            with torch.autocast(maps.device.type, enabled=False):
-                matrices = distances(maps)
-                scores.append(self.joint(matrices - head.joint_centre))
+            matrices = distances(maps)
+            scores.append(in_full_precision(self.joint, matrices - head.joint_centre))
             if self.training:
                 head.move_centres(maps, matrices)
         elif self.training and isinstance(head, ResidualHead):

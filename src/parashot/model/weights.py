@@ -68,7 +68,10 @@ def load_network(path: Path) -> RelationNetwork:
     with torch.random.fork_rng(devices=[]):
         network = RelationNetwork(parse(ModelParams, params, f"{path}: model"))
     if _shapes(state) != _shapes(network.state_dict()):
-        raise ParashotError(f"{path}: its weights are not those of the network it names; {ADVICE}")
+        raise ParashotError(
+            f"{path}: its weights are not those of the network it names; train again if an older version of "
+            f"parashot has written it, or else {ADVICE}"
+        )
     network.load_state_dict(state)
     if (calibration := content.get("calibration")) is not None:
         network.calibration = parse(Calibration, calibration, f"{path}: calibration")

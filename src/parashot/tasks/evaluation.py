@@ -5,6 +5,7 @@ e episodes · n n_way · k k_shot · q queries per episode · u different images
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -126,6 +127,15 @@ def shared_episode_accuracies(
     for rank, part in enumerate(from_all_ranks(mine, context)):
         accuracies[rank :: context.world_size] = part
     return accuracies
+
+
+def as_saved(network: RelationNetwork, packed: Path) -> RelationNetwork:
+    """`network`, or a copy of it whose `BrownianHead` has the centres that it is saved with."""
+    if not isinstance(network.relation, BrownianHead):
+        return network
+    copied = copy.deepcopy(network)
+    measure_centres(copied, PackedSplit(packed, "train"))
+    return copied
 
 
 @torch.inference_mode()

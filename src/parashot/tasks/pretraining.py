@@ -40,7 +40,7 @@ from parashot.model.weights import save_weights
 from parashot.parallel.context import Context
 from parashot.params import Params
 from parashot.task import Batch, Plan, Task
-from parashot.tasks.evaluation import draw_split, related
+from parashot.tasks.evaluation import as_saved, draw_split, related
 from parashot.tasks.muon import Muon
 
 _MOMENTUM = 0.9
@@ -181,7 +181,7 @@ class PretrainingTask(Task):
 
     def validate(self, network: nn.Module, context: Context, *, last: bool) -> npt.NDArray[np.float64]:
         """Accuracy of validation episodes [e], by the cosine of the embedding or by what a `bdc` head has."""
-        episode, inner = self.params.episode, cast("ImageClassifier", network).network
+        episode, inner = self.params.episode, as_saved(cast("ImageClassifier", network).network, self.packed)
         relate = inner.relate if self.params.model.head == "bdc" else inner.cosine
         spec = EpisodeSpec(episode.n_way, episode.k_shot, self.params.evaluate.k_query)
         count = (self.params.evaluate if last else self.params.train).val_episodes

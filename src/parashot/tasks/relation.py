@@ -5,7 +5,6 @@ b episodes · n n_way · k k_shot · q queries per episode
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -34,7 +33,7 @@ from parashot.parallel.channel_split import Cutter
 from parashot.parallel.context import Context, resolve_placement
 from parashot.params import Params
 from parashot.task import Batch, LayerCut, Plan, Task
-from parashot.tasks.evaluation import draw_split, measure_centres, shared_episode_accuracies
+from parashot.tasks.evaluation import as_saved, draw_split, measure_centres, shared_episode_accuracies
 
 
 @dataclass(frozen=True)
@@ -210,10 +209,7 @@ class RelationTask(Task):
         spec = EpisodeSpec(episode.n_way, episode.k_shot, self.params.evaluate.k_query)
         seed = self.params.seed if self.validation_seed is None else self.validation_seed
         episodes = draw_split(self.packed, "val", spec, count, seed)
-        validated = cast("RelationNetwork", network)
-        if last and self.params.model.head == "bdc":  # as the network that is saved
-            validated = copy.deepcopy(validated)
-            measure_centres(validated, self._split())
+        validated = as_saved(cast("RelationNetwork", network), self.packed)
         return shared_episode_accuracies(validated, episodes, context)
 
     def save(self, path: Path, state: Mapping[str, Tensor]) -> None:
@@ -233,7 +229,7 @@ class RelationTask(Task):
         return LayerCut(("embedding", "relation"), _embed, _relate)
 
     def channel_cut(self) -> Callable[[RelationNetwork, Cutter], None] | None:
-        """Only the relation head has one: the others compare whole maps."""
+        """Only the relation head has one: the others compare all channels together."""
         return cut_channels if self.params.model.head == "relation" else None
 
 
