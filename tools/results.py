@@ -155,7 +155,7 @@ def card_figures(training: Training) -> str:
 
 def _accuracies(found: Sequence[Training]) -> str:
     head = ["recipe, seed", "shots", "test", "cosine of the same embedding", "margin, paired", "verdict"]
-    head += ["relation head alone", "transductive"]
+    head += ["without cosine", "transductive"]
     rows = [
         [
             _name(training),
@@ -164,7 +164,9 @@ def _accuracies(found: Sequence[Training]) -> str:
             _accuracy(task.cosine_accuracy, task.cosine_accuracy_ci95),
             f"{100 * task.margin:+.2f} ± {100 * task.margin_ci95:.2f}",
             task.verdict,
-            _accuracy(task.relation_accuracy, task.relation_accuracy_ci95),
+            _accuracy(task.relation_accuracy, task.relation_accuracy_ci95)
+            if task.relation_accuracy != task.accuracy  # else the head has added it to nothing
+            else "–",
             _accuracy(task.transductive_accuracy, task.transductive_accuracy_ci95)
             if task.transductive_episodes
             else "–",
