@@ -101,8 +101,8 @@ def test_the_accuracy_survives_in_the_same_algorithm() -> None:
 def test_the_accuracy_of_one_replica_is_what_others_are_compared_with() -> None:
     alone = build.study(strategies=build.strategy_results({"serial": 0.2, "serial-all-cores": 0.1}))
     found = advice("accuracy", alone)
-    assert (found.choice, found.decided) == ("nothing lost", True)
-    assert found.phrase == "no accuracy is lost to splitting: one replica splits nothing"
+    assert (found.choice, found.decided) == ("not affected", True)
+    assert found.phrase == "nothing is split over replicas, which could change the accuracy"
 
 
 def test_one_replica_has_nothing_to_share_out() -> None:

@@ -108,11 +108,9 @@ def advise_accuracy(study: Study) -> Advice:
     row = study.strategies[advise_strategy(study).choice]
     strategy = row.strategy
     if strategy == BASE:
-        phrase = "no accuracy is lost to splitting: one replica splits nothing"
+        phrase = "nothing is split over replicas, which could change the accuracy"
         sure = "one replica's accuracy is what the others are compared with"
-        return Advice(
-            "accuracy", "nothing lost", phrase, "nothing is split between replicas", sure, decided=True
-        )
+        return Advice("accuracy", "not affected", phrase, "nothing is split over replicas", sure, decided=True)
     if row.same_algorithm:
         return _same_algorithm(study, row)
     outcome = study.comparison(strategy, BASE)

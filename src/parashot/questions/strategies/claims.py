@@ -119,7 +119,7 @@ def overlap(study: Study) -> Finding:
     calls = next((each.all_reduces for each in bench.anatomy if each.variant == name), 0)
     calls -= study.params.model.norm_episodes > 0  # one is of running statistics
     measured = (
-        f"{percent(hidden.value)} of the time of {counted(calls, 'all-reduce')} per step hidden "
+        f"{name}: {percent(hidden.value)} of the time of {counted(calls, 'all-reduce')} per step hidden "
         f"({percent(hidden.low)} to {percent(hidden.high)}); messages take "
         f"{percent(ddp.communication_exposed + ddp.communication_hidden)} of a step"
     )
