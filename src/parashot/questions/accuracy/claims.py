@@ -110,7 +110,7 @@ def advise_accuracy(study: Study) -> Advice:
     if strategy == BASE:
         phrase = "nothing is split over replicas, which could change the accuracy"
         sure = "one replica's accuracy is what the others are compared with"
-        return Advice("accuracy", "not affected", phrase, "nothing is split over replicas", sure, decided=True)
+        return Advice("accuracy", "not affected", phrase, "nothing is split", sure, decided=True)
     if row.same_algorithm:
         return _same_algorithm(study, row)
     outcome = study.comparison(strategy, BASE)
