@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import yaml
 
 import parashot
 from parashot.cli import parser
@@ -79,3 +80,10 @@ def test_pages_of_results_hold_what_was_measured() -> None:
     assert script["filled"](text, script["page_figures"](found)) == text, "make it again: tools/results.py"
     card = script["SHIPPED"].with_suffix(".md").read_text(encoding="utf-8")
     assert [each["recipe"] for each in found if script["filled"](card, script["card_figures"](each)) == card]
+
+
+def test_kept_studies_name_no_folder_of_a_machine() -> None:
+    kept = sorted((ROOT / "docs/studies").glob("*/params.yaml"))
+    assert len(kept) > 1
+    for path in kept:
+        assert yaml.safe_load(path.read_text(encoding="utf-8"))["data"]["archive"] in (None, "PATH"), path
