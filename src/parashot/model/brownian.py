@@ -102,7 +102,7 @@ def window_distances(maps: Tensor) -> Tensor:
 
 
 def _windows(maps: Tensor) -> Iterator[Tensor]:
-    """Parts [..., C, h', w'] of maps [..., C, h, w], one in each corner; but in small maps they overlap."""
+    """Parts [..., C, h', w'] of maps [..., C, h, w], one in each corner; large ones overlap."""
     height, width = (max(1, round(_WINDOW * side)) for side in maps.shape[-2:])
     for rows in (slice(height), slice(-height, None)):
         for columns in (slice(width), slice(-width, None)):
