@@ -102,7 +102,7 @@ def test_the_accuracy_of_one_replica_is_what_others_are_compared_with() -> None:
     alone = build.study(strategies=build.strategy_results({"serial": 0.2, "serial-all-cores": 0.1}))
     found = advice("accuracy", alone)
     assert (found.choice, found.decided) == ("not affected", True)
-    assert found.phrase == "nothing is split over replicas, which could change the accuracy"
+    assert found.phrase == "the accuracy is not affected: nothing is split over replicas"
 
 
 def test_one_replica_has_nothing_to_share_out() -> None:

@@ -108,7 +108,7 @@ def advise_accuracy(study: Study) -> Advice:
     row = study.strategies[advise_strategy(study).choice]
     strategy = row.strategy
     if strategy == BASE:
-        phrase = "nothing is split over replicas, which could change the accuracy"
+        phrase = "the accuracy is not affected: nothing is split over replicas"
         sure = "one replica's accuracy is what the others are compared with"
         return Advice("accuracy", "not affected", phrase, "nothing is split", sure, decided=True)
     if row.same_algorithm:
