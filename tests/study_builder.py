@@ -121,7 +121,7 @@ def timed(seconds: float, key: str, own: float = 0.01) -> list[tuple[int, float]
 def tune_results(steps: Mapping[tuple[str, str], float] = WAYS, own: float = 0.01) -> TuneResults:
     """Blocks of a step by pairing and precision; split in bf16 is chosen."""
     blocks = [
-        TuneBlock(number, pairing, precision, "none", each)
+        TuneBlock(number % 2, number, pairing, precision, "none", each)
         for (pairing, precision), seconds in steps.items()
         for number, each in timed(seconds, pairing + precision, own)
     ]

@@ -5,19 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from small_tasks import NOWHERE, alone
 from tiny_data import tiny_params
 
 from parashot.errors import DeviceError
 from parashot.parallel import abilities
 from parashot.parallel.abilities import compile_modes, precisions
-from parashot.params import Compile
 from parashot.questions.batchsz.measure import study_batch_sizes
 from parashot.questions.statistics import Resampling
 from parashot.questions.step import measure as module
-from parashot.questions.step.measure import choose, open_modes, open_ways, tune
+from parashot.questions.step.measure import choose, open_modes, open_ways, tune, with_compiled
 from parashot.questions.step.records import TuneBlock
-from parashot.questions.step.rows import step_rows
+from parashot.questions.step.rows import seconds_by_way, step_rows
 from parashot.questions.strategies.measure import bench_strategies
 from parashot.questions.timed import TimedStrategy
 from parashot.records import Provenance, read_json, read_result, read_rows, read_runs
@@ -51,14 +49,16 @@ def test_a_way_is_chosen_only_where_it_is_faster_beyond_doubt() -> None:
     assert choose({FP32: slow}, RESAMPLING) == FP32
 
 
-def test_a_network_is_compiled_only_where_nothing_stands_against_it() -> None:
+def test_a_network_is_compiled_only_where_nothing_stands_against_it(monkeypatch: pytest.MonkeyPatch) -> None:
     free = {"train.compile": "auto", "train.recompute": False}
-    able: list[Compile] = ["none", "default", "reduce-overhead"]
-    assert open_modes(tiny_params(free), able) == able[1:]
-    assert open_modes(tiny_params({**free, "train.recompute": True}), able) == []
-    assert open_modes(tiny_params({**free, "train.compile": "none"}), able) == []
-    assert open_modes(tiny_params({**free, "train.accumulate": 2}), able) == ["default"]
-    assert open_modes(tiny_params(free), ["none"]) == []
+    able = ["none", "default", "reduce-overhead"]
+    monkeypatch.setattr(module, "compile_modes", lambda device: able)
+    assert open_modes(tiny_params(free), "cpu") == able[1:]
+    assert open_modes(tiny_params({**free, "train.recompute": True}), "cpu") == []
+    assert open_modes(tiny_params({**free, "train.compile": "none"}), "cpu") == []
+    assert open_modes(tiny_params({**free, "train.accumulate": 2}), "cpu") == ["default"]
+    able[1:] = []
+    assert open_modes(tiny_params(free), "cpu") == []
 
 
 def test_resolving_fills_in_what_is_open_and_leaves_the_rest() -> None:
@@ -73,12 +73,14 @@ def test_resolving_fills_in_what_is_open_and_leaves_the_rest() -> None:
 def test_what_is_chosen_was_measured_and_every_way_is_a_run(
     tiny_packed: Path, tmp_path: Path, one_core: None
 ) -> None:
-    out = tmp_path / "tune"
-    tune(tiny_params(), tiny_packed, tmp_path / "choices.json", out, Provenance())
+    out, params = tmp_path / "tune", tiny_params({"parallel.bench.launches": 2})
+    tune(params, tiny_packed, tmp_path / "choices.json", out, Provenance())
     blocks, chosen = read_rows(TuneBlock, out / "blocks.csv"), read_result(Choices, tmp_path / "choices.json")
     rows = step_rows(blocks, chosen, RESAMPLING)
     assert len(rows) >= 2 and [row.chosen for row in rows].count(True) == 1
-    assert {each.round for each in blocks} == set(range(tiny_params().parallel.bench.blocks))
+    order = [(each.launch, each.round) for each in blocks]
+    assert order == sorted(order) and {launch for launch, _ in order} == {0, 1}
+    assert {number for _, number in order} == set(range(params.parallel.bench.blocks))
     parent, *children = read_runs(out / "records.jsonl")
     assert sum(each.params["chosen"] == "True" for each in children) == 1
     metrics = read_json(out / "metrics.json")
@@ -101,21 +103,22 @@ def test_a_long_training_is_compiled_where_that_pays(
     monkeypatch: pytest.MonkeyPatch, compiled: float, episodes: int, mode: str
 ) -> None:
     """With a clock that knows how long each way takes, and a first step that compiles for 60 s."""
-    times = {FP32: 1.0, BF16: 2.0, Choices("split", "fp32", "default"): compiled}
 
     class Clocked(TimedStrategy):
-        def __init__(self, way: Choices) -> None:
-            self.way, self.used = way, False
+        def __init__(self, step_seconds: float, compiling: float = 0.0) -> None:
+            self.each, self.compiling = step_seconds, compiling
 
         def seconds(self, steps: int) -> float:
-            first, self.used = not self.used, True
-            return 60.0 if first and self.way.compile != "none" else times[self.way]
+            found, self.compiling = self.compiling or self.each * steps, 0.0
+            return found
 
-    monkeypatch.setattr(module, "_timed", lambda context, params, packed, way: Clocked(way))
+    timed = {FP32: Clocked(1.0), BF16: Clocked(2.0)}
     params = tiny_params({"train.episodes": episodes})
-    seconds, chosen = module._with_compiled(alone(), params, NOWHERE, ["default"], [FP32, BF16], FP32)
-    assert chosen == Choices("split", "fp32", mode)
-    assert [*seconds] == [FP32, BF16, Choices("split", "fp32", "default")]  # all in the same rounds
+    found = with_compiled(timed, {"default": Clocked(compiled, 60.0)}, FP32, params)
+    assert found.choices == Choices("split", "fp32", mode)
+    by_way = seconds_by_way(found.blocks)
+    assert {*by_way} == {FP32, BF16, Choices("split", "fp32", "default")}
+    assert len({tuple(each) for each in by_way.values()}) == 1  # all in the same rounds
 
 
 @pytest.mark.parametrize(

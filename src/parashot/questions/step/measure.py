@@ -1,16 +1,18 @@
 """How a step is computed best here: what params leave to `auto`, measured before anything is trained.
 
-Steps of one replica with its share of a batch, computed in every way that is open, in turn. The decisions are
-written apart from the times, so that trainings run again only where a decision changes, and all strategies
-compute in the same way. Ties go to full precision, to `split`, and to the network that is not compiled.
+Steps of one replica with its share of a batch, computed in every way that is open, in turn, over several
+launches of the process. The decisions are written apart from the times, so that trainings run again only
+where a decision changes, and all strategies compute in the same way. Ties go to full precision, to `split`,
+and to the network that is not compiled.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
+from random import Random
 from statistics import median
 
 import torch
@@ -18,14 +20,14 @@ import torch
 from parashot.model.pairing import PAIRINGS, choose_pairing
 from parashot.parallel.abilities import check_options, compile_modes, precisions
 from parashot.parallel.context import Context, resolve_placement
-from parashot.parallel.launch import launch
+from parashot.parallel.launch import launch_apart
 from parashot.parallel.registry import step_options
-from parashot.params import Compile, Params
+from parashot.params import Compile, Params, StrategyBenchParams
 from parashot.questions.runs import Setting, Stage
-from parashot.questions.statistics import Resampling, Rounds, by_round, paired_ratio
+from parashot.questions.statistics import Resampling, Rounds, paired_ratio
 from parashot.questions.step.records import TuneBlock, TuneResults
 from parashot.questions.step.rows import seconds_by_way, step_rows
-from parashot.questions.timed import TimedStrategy, steps_of_block, timed_strategy
+from parashot.questions.timed import TimedStrategy, rounds_of_launch, steps_of_block, timed_strategy
 from parashot.records import Provenance, write_result
 from parashot.tasks.relation import RelationTask
 from parashot.train.records import Choices, computed_as
@@ -44,32 +46,41 @@ def tune(params: Params, packed: Path, choices: Path, out: Path, provenance: Pro
     stage = Stage("how to compute a step", "tune", provenance)
     placement = resolve_placement(params.parallel)
     check_options(step_options(params.train), placement.device_type)
-    results = launch(tune_rank, placement, 1, params, packed)
-    if results is None:
-        return
+    ways, modes = open_ways(params, placement.device_type), open_modes(params, placement.device_type)
+    if len(ways) == 1 and not modes:
+        results = TuneResults(ways[0], ())
+    else:
+        found = None
+        for number in range(params.parallel.bench.launches):
+            earlier = found.blocks if found else ()
+            found = launch_apart(tune_rank, placement, 1, params, packed, number, earlier)
+        if found is None:  # a rank of torchrun
+            return
+        results = found
     stage.write(out, results, _settings(results), elsewhere="choices")
     write_result(choices, results.choices)
     log.info("tune: %s", ", ".join(f"{key} {value}" for key, value in asdict(results.choices).items()))
 
 
-def tune_rank(context: Context, params: Params, packed: Path) -> TuneResults:
-    """Measure in one process."""
-    device_type = context.placement.device_type
-    ways = open_ways(params, device_type)
-    modes = open_modes(params, compile_modes(device_type))
-    seconds, chosen = dict[Choices, dict[int, float]](), ways[0]
-    if len(ways) > 1 or modes:
-        seconds = _in_turn({way: _timed(context, params, packed, way) for way in ways}, params)
-        chosen = choose(seconds, Resampling.of(params.claims))
+def tune_rank(
+    context: Context, params: Params, packed: Path, number: int, earlier: tuple[TuneBlock, ...]
+) -> TuneResults:
+    """Measure in one process, the launch of this number; the last one chooses, by all blocks.
+
+    What might be compiled is tried there alone: it takes a minute or two in each process.
+    """
+    device_type, bench = context.placement.device_type, params.parallel.bench
+    ways, modes = open_ways(params, device_type), open_modes(params, device_type)
+    timed = {way: _timed(context, params, packed, way) for way in ways}
+    blocks = (*earlier, *_in_turn(timed, bench, number))
+    if number < bench.launches - 1:
+        return TuneResults(ways[0], blocks)
+    chosen = choose(seconds_by_way(blocks), Resampling.of(params.claims))
     steps = params.train.episodes / params.train.batchsz
-    if modes and steps * median(seconds[chosen].values()) > WORTH_COMPILING_SECONDS:
-        seconds, chosen = _with_compiled(context, params, packed, modes, ways, chosen)
-    blocks = [
-        TuneBlock(number, **asdict(way), seconds=each)
-        for way, rounds in seconds.items()
-        for number, each in rounds.items()
-    ]
-    return TuneResults(chosen, tuple(blocks))
+    if modes and steps * median(seconds_by_way(blocks)[chosen].values()) > WORTH_COMPILING_SECONDS:
+        compiled = {mode: _timed(context, params, packed, replace(chosen, compile=mode)) for mode in modes}
+        return with_compiled(timed, compiled, chosen, params)
+    return TuneResults(chosen, blocks)
 
 
 def open_ways(params: Params, device_type: str) -> list[Choices]:
@@ -85,8 +96,8 @@ def open_ways(params: Params, device_type: str) -> list[Choices]:
     return [Choices(pairing, precision, mode) for precision in able for pairing in pairings]
 
 
-def open_modes(params: Params, able: Sequence[Compile]) -> list[Compile]:
-    """Modes among `able` that `auto` may choose: none for what is recomputed.
+def open_modes(params: Params, device_type: str) -> list[Compile]:
+    """Compile modes of the device that `auto` may choose: none for what is recomputed.
 
     (`dp` is skipped then, and says why.) CUDA graphs would overwrite what a step in parts adds up.
     """
@@ -94,7 +105,7 @@ def open_modes(params: Params, able: Sequence[Compile]) -> list[Compile]:
     if train.compile != "auto" or train.recompute:
         return []
     refused = {"none", "reduce-overhead"} if train.accumulate > 1 else {"none"}
-    return [mode for mode in able if mode not in refused]
+    return [mode for mode in compile_modes(device_type) if mode not in refused]
 
 
 def choose(seconds: Mapping[Choices, Rounds], resampling: Resampling) -> Choices:
@@ -108,38 +119,37 @@ def choose(seconds: Mapping[Choices, Rounds], resampling: Resampling) -> Choices
     return min(faster, key=lambda each: median(seconds[each].values()), default=first)
 
 
-def _with_compiled(
-    context: Context,
-    params: Params,
-    packed: Path,
-    modes: Sequence[Compile],
-    ways: Sequence[Choices],
+def with_compiled(
+    timed: Mapping[Choices, TimedStrategy],
+    compiled: Mapping[Compile, TimedStrategy],
     plain: Choices,
-) -> tuple[dict[Choices, dict[int, float]], Choices]:
-    """Time all ways again, and `plain` compiled in each mode.
+    params: Params,
+) -> TuneResults:
+    """Time all ways again, in one launch, and `plain` compiled in each mode.
 
-    Returns seconds per step, and a mode whose whole training, compiling included, is shorter, or `plain`.
+    Chosen is a mode whose whole training, compiling included, is shorter, or `plain`.
     """
-    compiled = [replace(plain, compile=mode) for mode in modes]
-    timed = {way: _timed(context, params, packed, way) for way in (*ways, *compiled)}
-    compiling = {way: timed[way].seconds(params.parallel.bench.warmup_steps) for way in compiled}
-    seconds = _in_turn(timed, params)
-    best = choose({way: seconds[way] for way in (plain, *compiled)}, Resampling.of(params.claims))
+    bench = params.parallel.bench
+    modes = {replace(plain, compile=mode): each for mode, each in compiled.items()}
+    compiling = {way: each.seconds(bench.warmup_steps) for way, each in modes.items()}
+    blocks = tuple(_in_turn({**timed, **modes}, replace(bench, launches=1), 0))
+    seconds = seconds_by_way(blocks)
+    best = choose({way: seconds[way] for way in (plain, *modes)}, Resampling.of(params.claims))
     steps = params.train.episodes / params.train.batchsz
     gain = median(seconds[plain].values()) - median(seconds[best].values())
-    return seconds, best if steps * gain > compiling.get(best, 0) else plain
+    return TuneResults(best if steps * gain > compiling.get(best, 0) else plain, blocks)
 
 
-def _in_turn(timed: Mapping[Choices, TimedStrategy], params: Params) -> dict[Choices, dict[int, float]]:
-    """Seconds per step of each way, by round, in rounds of as many steps of every way as last long enough."""
-    bench = params.parallel.bench
+def _in_turn(
+    timed: Mapping[Choices, TimedStrategy], bench: StrategyBenchParams, number: int
+) -> Iterator[TuneBlock]:
+    """Yield the blocks of a launch: its rounds, in each as many steps of every way as last long enough."""
     fastest = min(each.step_seconds(bench) for each in timed.values())
     steps = steps_of_block(fastest, replace(bench, steps=1))
-    return by_round(
-        (way, number, each.seconds(steps) / steps)
-        for number in range(bench.blocks)
-        for way, each in timed.items()
-    )
+    for round_number in rounds_of_launch(bench.blocks, number, bench.launches):
+        for way in Random(round_number).sample([*timed], len(timed)):
+            seconds = timed[way].seconds(steps) / steps
+            yield TuneBlock(number, round_number, **asdict(way), seconds=seconds)
 
 
 def _timed(context: Context, params: Params, packed: Path, way: Choices) -> TimedStrategy:

@@ -10,8 +10,9 @@ from parashot.train.records import Choices
 
 @record
 class TuneBlock:
-    """Steps of one replica, computed in one way, in one round; `seconds` are per step."""
+    """Steps of one replica, computed in one way, in one round of a launch; `seconds` are per step."""
 
+    launch: int
     round: int
     pairing: str
     precision: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from statistics import median
+from typing import Any
 
 from parashot.questions.statistics import (
     Interval,
@@ -58,8 +59,9 @@ def base_way(taken: Choices, seconds: Mapping[Choices, Rounds]) -> Choices:
     return usual if usual in seconds else max(seconds, key=lambda way: median(seconds[way].values()))
 
 
-def seconds_by_way(blocks: Iterable[TuneBlock]) -> dict[Choices, dict[int, float]]:
-    """Seconds of a step of each way, by round."""
+def seconds_by_way(blocks: Iterable[TuneBlock]) -> dict[Choices, dict[Any, float]]:
+    """Seconds of a step of each way, by launch and round."""
     return by_round(
-        (Choices(each.pairing, each.precision, each.compile), each.round, each.seconds) for each in blocks
+        (Choices(each.pairing, each.precision, each.compile), (each.launch, each.round), each.seconds)
+        for each in blocks
     )
