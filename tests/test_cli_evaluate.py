@@ -48,6 +48,13 @@ def test_a_table_for_people(tiny_packed: Path, weights: Path, command: Commands)
     assert "2-way 1-shot, 11 episodes" in printed
     assert "margin, episode by episode    +0.00 ± 0.00 points" in printed
     assert "transductive" not in printed
+    assert "without cosine" in printed  # of a residual head
+    other = tiny_params().model
+    save_weights(weights, other, build_network(other, seed=1).state_dict())
+    words = ("--data", tiny_packed, "--weights", weights, *SHAPE, "--transductive", 3)
+    printed = command("evaluate", *words)
+    assert "without cosine" not in printed
+    assert "transductive, 3 episodes" in printed
 
 
 def test_other_sizes_grids_and_mirror_images_are_tested_on_request(

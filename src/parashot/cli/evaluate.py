@@ -50,8 +50,9 @@ def _table(task: TaskAccuracy) -> str:
         ("accuracy", accuracy(task.accuracy, task.accuracy_ci95)),
         ("cosine of the same embedding", accuracy(task.cosine_accuracy, task.cosine_accuracy_ci95)),
         ("margin, episode by episode", margin),
-        ("relation head alone", accuracy(task.relation_accuracy, task.relation_accuracy_ci95)),
     ]
+    if task.adds_cosine:
+        rows.append(("without cosine", accuracy(task.relation_accuracy, task.relation_accuracy_ci95)))
     if task.transductive_episodes:
         measured = accuracy(task.transductive_accuracy, task.transductive_accuracy_ci95)
         rows.append((f"transductive, {task.transductive_episodes:,} episodes", measured))

@@ -193,6 +193,10 @@ def _run_accuracy(row: BatchszRow) -> Cell | None:
     return _accuracy(row.val_accuracy, row.val_accuracy_ci95, *after)
 
 
+def _without_cosine(row: TaskRow) -> Cell | None:
+    return _accuracy(row.relation_accuracy, row.relation_accuracy_ci95) if row.adds_cosine else None
+
+
 def _transductive(row: TaskRow) -> Cell | None:
     if not row.transductive_episodes:
         return None
@@ -365,8 +369,8 @@ ACCURACY = Table[AccuracyComparison](
 )
 TASKS = Table[TaskRow](
     "tasks",
-    "Accuracy on the test split, the margin paired by episode. Transductive: batch norm by the episode's own "
-    "images, which is another task",
+    "Accuracy on the test split, the margin paired by episode. Without cosine: the scores of a residual head "
+    "before the cosine is added. Transductive: batch norm by the episode's own images, which is another task",
     Column("episodes", lambda row: f"{row.n_way}-way {row.k_shot}-shot", number=False),
     Column("accuracy", lambda row: _accuracy(row.accuracy, row.accuracy_ci95)),
     Column(
@@ -377,7 +381,7 @@ TASKS = Table[TaskRow](
         lambda row: f"{_points(row.margin)} ± {100 * row.margin_ci95:.1f}",
     ),
     Column("a gain?", lambda row: Cell(row.verdict, badge=True), number=False),
-    Column("relation head alone", lambda row: _accuracy(row.relation_accuracy, row.relation_accuracy_ci95)),
+    Column("without cosine", _without_cosine),
     Column("transductive", _transductive),
 )
 TIME_TO_ACCURACY = Table[TimeToAccuracy](

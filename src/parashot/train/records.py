@@ -120,10 +120,15 @@ class TaskAccuracy:
     accuracy_ci95: float
     cosine_accuracy: float  # of averaged maps, without the relation head
     cosine_accuracy_ci95: float
-    relation_accuracy: float  # of the relation head alone
+    relation_accuracy: float  # of the relation head without a cosine, where it adds one
     relation_accuracy_ci95: float
     margin: float  # accuracy less cosine accuracy, episode by episode
     margin_ci95: float
     transductive_episodes: int  # 0: not measured
     transductive_accuracy: float
     transductive_accuracy_ci95: float
+
+    @property
+    def adds_cosine(self) -> bool:
+        """Whether the head is a residual one: the scores of others are those of the head itself."""
+        return self.relation_accuracy != self.accuracy
