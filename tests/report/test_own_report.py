@@ -137,7 +137,7 @@ def test_what_may_be_as_good_is_told_by_what_sets_it_apart() -> None:
     assert kept.sentence == f"Keep {plain}: nothing was shown to be more than 5% faster."
     assert kept.as_good == ["1 worker"]
     assert recommendation(kept.sentence, kept.as_good) == (
-        f"{kept.sentence}\nUndecided; the same may be as good with:\n    1 worker\n"
+        f"{kept.sentence}\nUndecided; with any one of these changes it may be as fast:\n    1 worker\n"
     )
 
 
