@@ -14,7 +14,7 @@ from parashot.errors import TrackingError
 from parashot.knobs import flatten
 from parashot.params import Params
 from parashot.records import read_json
-from parashot.tracking import LoggableModel, Study, publish
+from parashot.tracking import LoggableModel, Published, Study, publish
 from stages.common import REPORTS, RESULTS, params, stage, store, tags
 
 SWEEPS = RESULTS / "sweep"
@@ -24,7 +24,8 @@ def main() -> None:
     settings = params()
     try:
         publish_sweeps(settings)
-        publish_study(settings)
+        if (RESULTS / "metrics.json").exists():  # else nothing but a sweep was run here
+            publish_study(settings)
     except TrackingError as error:
         if "DVC_STAGE" not in os.environ:
             raise
@@ -45,8 +46,7 @@ def publish_study(settings: Params) -> None:
     trainings = [f"train/{name}" for name in settings.parallel.strategies]
     measured = ("tune", "pretrain", "loader", "strategies", "gain", "batchsz", "warmup", "evaluate")
     folders = [RESULTS / name for name in (*trainings, *measured)]
-    done = publish(store(settings), study, folders, partial(model, settings))
-    logging.info("publish: %d runs brought in, %d there already", done.published, done.already_there)
+    told(publish(store(settings), study, folders, partial(model, settings)))
 
 
 def publish_sweeps(settings: Params) -> None:
@@ -54,7 +54,12 @@ def publish_sweeps(settings: Params) -> None:
     data = settings.data.source
     if folders := sorted(path.parent for path in SWEEPS.glob("*/records.jsonl")):
         study = Study(f"sweep on {data} data", tags={**tags(), "data": data})
-        publish(store(settings), study, folders)
+        told(publish(store(settings), study, folders))
+
+
+def told(done: Published) -> None:
+    """Log what was brought in."""
+    logging.info("publish: %d runs brought in, %d there already", done.published, done.already_there)
 
 
 def model(settings: Params, path: Path) -> LoggableModel:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import runpy
 import shlex
 import subprocess
 import sys
@@ -15,8 +14,10 @@ import yaml
 
 import parashot
 from parashot.cli import parser
+from parashot.cli.shared import SHIPPED
 from parashot.knobs import knobs
 from parashot.recipes import recipe_names
+from tools import results
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -74,12 +75,11 @@ def test_commands_name_what_there_is() -> None:
 
 
 def test_pages_of_results_hold_what_was_measured() -> None:
-    script = runpy.run_path(str(ROOT / "tools/results.py"))
-    found = script["trainings"]()
-    text = script["PAGE"].read_text(encoding="utf-8")
-    assert script["filled"](text, script["page_figures"](found)) == text, "make it again: tools/results.py"
-    card = script["SHIPPED"].with_suffix(".md").read_text(encoding="utf-8")
-    assert [each["recipe"] for each in found if script["filled"](card, script["card_figures"](each)) == card]
+    found = results.trainings()
+    text = results.PAGE.read_text(encoding="utf-8")
+    assert results.filled(text, results.page_figures(found)) == text, "make it again: tools/results.py"
+    card = SHIPPED.with_suffix(".md").read_text(encoding="utf-8")
+    assert [each for each in found if results.filled(card, results.card_figures(each)) == card]
 
 
 def test_kept_studies_name_no_folder_of_a_machine() -> None:

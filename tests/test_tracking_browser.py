@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,25 +17,9 @@ if TYPE_CHECKING:
 pytestmark = [needs_browser, pytest.mark.slow]
 
 
-@contextmanager
-def mlflow_ui(root: Path) -> Iterator[str]:
-    """Yield the address of a `mlflow ui` without flags in `root`, on a port that it finds itself."""
-    command = [sys.executable, "-m", "mlflow", "ui", "--port", "0", "--workers", "1"]
-    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # five processes more
-    log = root / "ui.log"
-    with log.open("w") as file:
-        server = subprocess.Popen(command, cwd=root, env=environment, stdout=file, stderr=file)
-    try:
-        while not (found := re.search(r"running on (http://\S+)", log.read_text())):
-            assert server.poll() is None, log.read_text()
-            time.sleep(0.2)
-        yield found[1]
-    finally:
-        server.terminate()
-        server.wait(30)
-
-
 def test_runs_are_found_compared_and_opened(checkout: Checkout, browser: Browser) -> None:
+    from tools.screenshots import mlflow_ui  # imports playwright, which may not be there
+
     report = checkout.root / "reports/index.html"
     report.parent.mkdir()
     report.write_text("<h1>How to parallelise this training</h1>")

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from calibration import Bin, calibration_error, calibration_through, reliability, temperature_of
 from parashot.cli.shared import SHIPPED
+from parashot.command import guarded
 from parashot.data.episodes import EpisodeSpec, SplitName
 from parashot.data.pack import packed_images
 from parashot.files import write_text
@@ -34,8 +35,8 @@ WAYS, SHOTS, QUERIES, EPISODES = 5, (1, 5), 15, 500
 THRESHOLDS = (0.4, 0.5, 0.6, 0.7, 0.8)
 
 
-def main() -> int:
-    """Calibrate, measure, write, and return the exit status."""
+def main() -> None:
+    """Calibrate, measure and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", metavar="PATH", type=Path, required=True, help="a copy of miniImageNet")
     words = parser.parse_args()
@@ -50,7 +51,6 @@ def main() -> int:
     write_text(PAGE, filled(PAGE.read_text(encoding="utf-8"), figures, *MARKS))
     diagram(tested, calibration).savefig(PICTURE, dpi=150)
     print(f"{calibration}\n\n{figures}")
-    return 0
 
 
 def scores_of(network: RelationNetwork, packed: Path, split: SplitName, shots: int) -> Tensor:
@@ -120,4 +120,4 @@ def _bins(scores: Tensor, temperature: float) -> list[Bin]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded(main))

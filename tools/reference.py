@@ -15,51 +15,28 @@ import yaml
 
 from parashot.files import write_text
 from parashot.knobs import knobs
-from parashot.questions.accuracy.records import EvaluateResult, WarmupRun
-from parashot.questions.batchsz.records import BatchszBlock, BatchszRun, BatchszTraining, GradientSample
-from parashot.questions.loader.records import LoaderBlock
-from parashot.questions.step.records import TuneBlock
-from parashot.questions.strategies.records import (
-    CostMessage,
-    CostStep,
-    StepShares,
-    StepTrace,
-    StrategyBlock,
-    StrategyVariant,
-)
-from parashot.questions.ways.records import EpisodeWay, WayBlock
-from parashot.train.records import EpisodeAccuracy, HistoryRow, SeedAccuracy, TrainResult
+from parashot.questions.accuracy.records import Evaluation, Training, WarmupResults
+from parashot.questions.batchsz.records import BatchszResults
+from parashot.questions.gain.records import GainResults
+from parashot.questions.loader.records import LoaderResults
+from parashot.questions.runs import files_of
+from parashot.questions.step.records import TuneResults
+from parashot.questions.strategies.records import StrategyResults
+from parashot.train.records import Choices
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/reference.md"
-RECORDS: Mapping[str, Any] = {
-    "results/tune/blocks.csv": TuneBlock,
-    "results/loader/ways.csv": EpisodeWay,
-    "results/loader/training.csv": WayBlock,
-    "results/loader/blocks.csv": LoaderBlock,
-    "results/gain/ways.csv": EpisodeWay,
-    "results/gain/blocks.csv": WayBlock,
-    "results/strategies/blocks.csv": StrategyBlock,
-    "results/strategies/variants.csv": StrategyVariant,
-    "results/strategies/anatomy.csv": StepTrace,
-    "results/strategies/shares.csv": StepShares,
-    "results/strategies/cost_steps.csv": CostStep,
-    "results/strategies/cost_messages.csv": CostMessage,
-    "results/pretrain/result.json": TrainResult,
-    "results/pretrain/history.csv": HistoryRow,
-    "results/train/NAME/result.json": TrainResult,
-    "results/train/NAME/history.csv": HistoryRow,
-    "results/train/NAME/val_episodes.csv": EpisodeAccuracy,
-    "results/train/NAME/seeds.csv": SeedAccuracy,
-    "results/batchsz/runs.csv": BatchszRun,
-    "results/batchsz/blocks.csv": BatchszBlock,
-    "results/batchsz/trainings.csv": BatchszTraining,
-    "results/batchsz/gradients.csv": GradientSample,
-    "results/warmup/runs.csv": WarmupRun,
-    "results/evaluate/result.json": EvaluateResult,
-    "results/evaluate/test_episodes.csv": EpisodeAccuracy,
+FOLDERS: Mapping[str, type[Any]] = {
+    "tune": TuneResults,
+    "loader": LoaderResults,
+    "gain": GainResults,
+    "strategies": StrategyResults,
+    "train/NAME": Training,
+    "batchsz": BatchszResults,
+    "warmup": WarmupResults,
+    "evaluate": Evaluation,
 }
-"""Record behind each file of results."""
+"""What the files of each folder of results hold together."""
 
 
 def main() -> int:
@@ -105,11 +82,14 @@ def _files() -> Iterator[str]:
     yield "## Files of results"
     yield (
         "Every result folder also has `metrics.json`, numbers for `dvc metrics` (by setting, if a stage "
-        "measures several), and `records.jsonl`, a line per run. Names contain units."
+        "measures several), and `records.jsonl`, a line per run. Names contain units. `results/pretrain` has "
+        "the files of `results/train/NAME`, but no seeds and no twin."
     )
-    for file, record in RECORDS.items():
-        columns = ", ".join(f"`{each.name}`" for each in fields(record))
-        yield f"**`{file}`** {' '.join((record.__doc__ or '').split())} {columns}"
+    for folder, kind in FOLDERS.items():
+        for _, name, record in files_of(kind):
+            path = f"results/{name}" if record is Choices else f"results/{folder}/{name}"
+            columns = ", ".join(f"`{each.name}`" for each in fields(record))
+            yield f"**`{path}`** {' '.join((record.__doc__ or '').split())} {columns}"
 
 
 def _surroundings() -> Iterator[str]:

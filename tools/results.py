@@ -23,6 +23,7 @@ import yaml
 from matplotlib.figure import Figure
 
 from parashot.cli.shared import SHIPPED
+from parashot.command import guarded
 from parashot.data.episodes import EpisodeSpec
 from parashot.errors import RecordError
 from parashot.files import write_text
@@ -48,8 +49,8 @@ Training = dict[str, Any]
 """Contents of a JSON file of docs/results."""
 
 
-def main() -> int:
-    """Take in a training where one is named, write page, picture and card, and return the exit status."""
+def main() -> None:
+    """Take in a training where one is named; write page, picture and card."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--add", metavar="RECIPE", help="take in the training of this checkout")
     parser.add_argument("--ship", action="store_true", help="and let parashot come with its network")
@@ -61,7 +62,6 @@ def main() -> int:
     found = trainings()
     write_text(PAGE, filled(PAGE.read_text(encoding="utf-8"), page_figures(found)))
     _curves(found).savefig(PICTURE, dpi=150)
-    return 0
 
 
 def trainings() -> list[Training]:
@@ -164,9 +164,7 @@ def _accuracies(found: Sequence[Training]) -> str:
             _accuracy(task.cosine_accuracy, task.cosine_accuracy_ci95),
             f"{100 * task.margin:+.2f} ± {100 * task.margin_ci95:.2f}",
             task.verdict,
-            _accuracy(task.relation_accuracy, task.relation_accuracy_ci95)
-            if task.relation_accuracy != task.accuracy  # else the head has added it to nothing
-            else "–",
+            _accuracy(task.relation_accuracy, task.relation_accuracy_ci95) if task.adds_cosine else "–",
             _accuracy(task.transductive_accuracy, task.transductive_accuracy_ci95)
             if task.transductive_episodes
             else "–",
@@ -275,4 +273,4 @@ def _in_minutes(points: Sequence[Sequence[float]]) -> tuple[list[float], list[fl
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded(main))

@@ -8,15 +8,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from playwright.sync_api import FloatRect, Page, sync_playwright
 
@@ -60,35 +58,20 @@ def show_runs(page: Page, address: str) -> None:
 
 @contextmanager
 def mlflow_ui(root: Path) -> Iterator[str]:
-    """Yield the address of an `mlflow ui` over the store in `root`; it ends with the block."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    here = ["--host", "127.0.0.1", "--port", str(port)]
-    command = [sys.executable, "-m", "mlflow", "ui", *here, "--workers", "1"]
-    # its jobs are five processes more, for nothing here
-    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    server = subprocess.Popen(
-        command, cwd=root, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    address = f"http://127.0.0.1:{port}"
-    try:
-        _wait_for(address, server)
-        yield address
-    finally:
-        server.terminate()
-        server.wait(30)
-
-
-def _wait_for(address: str, server: subprocess.Popen[bytes], seconds: float = 90) -> None:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and server.poll() is None:
+    """Yield the address of an `mlflow ui` over the store in `root`, on a port that it finds itself."""
+    command = [sys.executable, "-m", "mlflow", "ui", "--port", "0", "--workers", "1"]
+    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # five processes more
+    with NamedTemporaryFile("w+") as log:
+        server = subprocess.Popen(command, cwd=root, env=environment, stdout=log, stderr=log)
         try:
-            urllib.request.urlopen(f"{address}/health", timeout=5).close()
-            return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.5)
-    raise RuntimeError(f"mlflow ui did not answer at {address} within {seconds:g} s")
+            while not (found := re.search(r"running on (http://\S+)", Path(log.name).read_text())):
+                if server.poll() is not None:
+                    raise RuntimeError(f"mlflow ui ended: {Path(log.name).read_text()}")
+                time.sleep(0.2)
+            yield found[1]
+        finally:
+            server.terminate()
+            server.wait(30)
 
 
 if __name__ == "__main__":

@@ -15,16 +15,16 @@ from pathlib import Path
 import pytest
 import yaml
 from PIL import Image
-from tiny_data import tiny_params, tiny_tree
+from tiny_data import project_tree, tiny_params, tiny_tree
 
 from parashot.cli import main
 from parashot.doctor import checkout, machine
 from parashot.doctor.forecast import Pace, measure_pace, stage_seconds, study_bytes
 from parashot.hardware import inspect_hardware
-from parashot.knobs import apply, write_settings
+from parashot.knobs import write_settings
 from parashot.parallel.context import Placement, resolve_placement
 from parashot.params import Params, load_params
-from parashot.parsing import Value, parse, read_yaml
+from parashot.parsing import Value, parse
 from parashot.recipes import load_recipe
 
 pytestmark = pytest.mark.usefixtures("one_core")
@@ -93,7 +93,8 @@ def test_a_git_identity_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert checkout.git(tmp_path).verdict == "ok"
 
 
-def test_a_store_of_another_place_is_found_out(tmp_path: Path) -> None:
+def test_a_store_of_another_place_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     assert checkout.store(tmp_path, "parashot").verdict == "ok"
     with sqlite3.connect(tmp_path / "mlflow.db") as connection:
         connection.execute("create table experiments (name text, artifact_location text)")
@@ -107,10 +108,13 @@ def test_a_store_of_another_place_is_found_out(tmp_path: Path) -> None:
     assert "another place" in checkout.store(moved, "parashot").found
     (moved / "mlflow.db").write_bytes(b"not a database, long enough to be taken for one" * 50)
     assert checkout.store(moved, "parashot").verdict == "warning"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://elsewhere:5000")
+    named = checkout.store(moved, "parashot")
+    assert named.verdict == "ok" and "http://elsewhere:5000" in named.found
 
 
 def of_recipe(name: str) -> Params:
-    return parse(Params, apply(read_yaml(ROOT / "params.yaml"), load_recipe(name).settings))  # type: ignore[arg-type]
+    return parse(Params, project_tree(load_recipe(name).settings))
 
 
 def test_a_forecast_counts_what_stages_do() -> None:

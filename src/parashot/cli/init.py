@@ -21,6 +21,7 @@ from parashot.cli.advise import training_settings
 from parashot.cli.shared import is_study
 from parashot.errors import ParamsError, TaskError, UsageError
 from parashot.files import replacing_file
+from parashot.knobs import keeping_yaml
 from parashot.parsing import parse_yaml, read_yaml
 
 STAGE = """\
@@ -60,7 +61,7 @@ def run(command: argparse.Namespace) -> None:
         new_pipeline.write_text(pipeline, encoding="utf-8")
         new_params.write_text(params, encoding="utf-8")
     print(f"stage measure is in {PIPELINE}, and what it reads in {PARAMS}; next:")
-    print("    dvc repro measure         # in about 10 minutes")
+    print("    dvc repro measure         # takes the minutes of measure.budget")
     print(f"    parashot advise --apply   # writes the fastest way into {PARAMS}")
 
 
@@ -126,10 +127,8 @@ def _params_with_sections(training: Path) -> str:
         raise ParamsError(f"{PARAMS} has a section measure without the budget of a stage measure; rename it")
     added = {name: entries for name, (_, entries) in sections.items() if name not in tree}
     for name, entries in added.items():
-        from ruamel.yaml import YAML
-
         stream = io.StringIO()
-        YAML().dump(entries, stream)
+        keeping_yaml().dump(entries, stream)
         text += f"{name}: # {sections[name][0]}\n{indent(stream.getvalue(), '  ')}"
     return _checked(PARAMS, text, {**tree, **added})
 

@@ -52,7 +52,8 @@ def run(command: argparse.Namespace) -> None:
     if results.search or results.finals:
         write_own_report(REPORT, command.file, results, advice, hardware)
     if advice is None:
-        tell(f"stopped before there was an answer; what was timed is in {REPORT}/search.csv")
+        timed = f"what was timed is in {REPORT}/search.csv" if results.search else "nothing was timed"
+        tell(f"stopped before there was an answer; {timed}")
     else:
         if command.json:
             print(json.dumps(as_json(results, advice, hardware), indent=2, ensure_ascii=False))

@@ -24,7 +24,10 @@ def tell(line: str) -> None:
 
 def recommendation(sentence: str, as_good: Sequence[str]) -> str:
     """Lines that say how to train, and what may be changed in it without loss."""
-    others = ["Undecided; with any one of these changes it may be as fast:", *(f"    {each}" for each in as_good)]
+    others = [
+        "Undecided; with any one of these changes it may be as fast:",
+        *(f"    {each}" for each in as_good),
+    ]
     return "\n".join([sentence, *(others if as_good else []), ""])
 
 

@@ -13,6 +13,7 @@ from parashot.command import output
 from parashot.doctor.machine import Check
 from parashot.params import DataParams, Params
 from parashot.questions.text import size
+from parashot.tracking import Store
 
 _PREFIX = "import sys; print(sys.prefix)"
 
@@ -41,9 +42,6 @@ def python(on_path: str | None, its_prefix: str, prefix: str) -> Check:
 def images(root: Path, data: DataParams) -> Check:
     """Check that the images that params name can be had."""
     if data.archive is None:
-        if data.source == "folder":
-            found, fix = "no folder is named", "-S data.archive=PATH"
-            return Check("images", found, "nothing to train on", "problem", fix)
         drawn = data.source == "synthetic"
         means = "drawn by a program" if drawn else "downloaded from one of several mirrors"
         return Check("images", data.source, means)
@@ -82,8 +80,11 @@ def cache(doctor: str) -> Check:
 
 
 def store(root: Path, experiment: str) -> Check:
-    """Check that MLflow's database is that of this checkout."""
-    database, home = root / "mlflow.db", (root / "mlruns").resolve().as_uri()
+    """Check that MLflow's database is that of this checkout, where the user has named no other."""
+    named = Store.of_environment(root, experiment)
+    if named.uri:
+        return Check("MLflow", f"MLFLOW_TRACKING_URI is {named.uri}", "runs are published there")
+    database = root / "mlflow.db"
     if not database.exists():
         return Check("MLflow", "no mlflow.db yet", "the first `dvc repro` makes it")
     query = "select artifact_location from experiments where name = ?"
@@ -91,7 +92,7 @@ def store(root: Path, experiment: str) -> Check:
     try:
         with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
             rows = connection.execute(query, (experiment,)).fetchall()
-        if all(place.startswith(home) for (place,) in rows):
+        if all(place == named.artifacts for (place,) in rows):
             return Check("MLflow", "mlflow.db is this checkout's", "`mlflow ui` shows every run")
     except sqlite3.Error as error:
         found = f"mlflow.db cannot be read ({error})"

@@ -20,6 +20,8 @@ Verdict = Literal["holds", "does not hold", "undecided", "cannot be tested here"
 Side = Literal["above", "below"]
 T = TypeVar("T")
 
+_BY_TEST = "not a measurement of this study"
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -40,6 +42,11 @@ class Claim:
     measured: str
     verdict: Verdict
     reason: str
+
+    @property
+    def decided_by_measurement(self) -> bool:
+        """Whether chance may have made the verdict wrong."""
+        return self.verdict in {"holds", "does not hold"} and self.measured != _BY_TEST
 
 
 class UntestableError(Exception):
@@ -78,7 +85,7 @@ def settled(name: str, sentence: str, verdict: Verdict, test: str, figure: str =
 
 def by_test(verdict: Verdict, test: str) -> Finding:
     """Finding that a test shows: its path, and what it shows."""
-    return Finding("not a measurement of this study", verdict, f"shown by a test: {test}")
+    return Finding(_BY_TEST, verdict, f"shown by a test: {test}")
 
 
 def by_side(

@@ -120,7 +120,9 @@ def by_round(measured: Iterable[tuple[T, Any, float]]) -> dict[T, dict[Any, floa
 
 def median_interval(values: Values, resampling: Resampling) -> Interval:
     """Median of at least 2 values with its bootstrap interval."""
-    return _bootstrap(np.asarray(values, dtype=np.float64), np.median, resampling)
+    data = np.asarray(values, dtype=np.float64)
+    draws = np.median(data[draw_rounds(len(data), resampling)], axis=-1)
+    return drawn_interval(float(np.median(data)), draws, len(data), resampling)
 
 
 def paired_ratio(numerator: Rounds, denominator: Rounds, resampling: Resampling) -> Interval:
@@ -155,15 +157,6 @@ def _freedom(errors: Sequence[tuple[float, int]]) -> float:
     if not any(error for error, _ in errors):
         return sum(degrees for _, degrees in errors)
     return sum(error**2 for error, _ in errors) ** 2 / sum(error**4 / degrees for error, degrees in errors)
-
-
-def slope_interval(
-    x: Sequence[float], y: Sequence[Sequence[float]] | Floats, resampling: Resampling
-) -> Interval:
-    """Least-squares slope of y over x; `y[i, j]` is what round i measured at `x[j]`; rounds are resampled."""
-    positions = np.asarray(x, dtype=np.float64)
-    weights = (positions - positions.mean()) / np.square(positions - positions.mean()).sum()
-    return _bootstrap(np.asarray(y, dtype=np.float64) @ weights, np.mean, resampling)
 
 
 @dataclass(frozen=True)
@@ -272,12 +265,6 @@ def drawn_interval(value: float, draws: Floats, rounds: int, resampling: Resampl
     low = float(np.quantile(draws, tail, method="lower"))
     high = float(np.quantile(draws, 1 - tail, method="higher"))
     return Interval(value, min(low, value), max(high, value))
-
-
-def _bootstrap(data: Floats, statistic: Callable[..., Any], resampling: Resampling) -> Interval:
-    """Interval of `statistic`, the mean or the median, of one number per round."""
-    draws = statistic(data[draw_rounds(len(data), resampling)], axis=-1)
-    return drawn_interval(float(statistic(data)), draws, len(data), resampling)
 
 
 # --- accuracies: means over episodes, or over a few trainings ---------------------------------------------

@@ -10,8 +10,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +19,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.style import context
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from parashot.questions.statistics import Interval
@@ -40,7 +40,7 @@ SERIES = ("blue", "vermillion", "green", "purple")
 WIDTH, HEIGHT = 4.8, 3.3
 """Inches: on a phone a figure is as wide as the screen, and its text must stay legible."""
 
-STYLE: Mapping[Any, Any] = {
+STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",
     "axes.titlesize": 10,
     **dict.fromkeys(("font.size", "axes.labelsize"), 9.3),
@@ -73,15 +73,7 @@ def looks(count: int) -> list[tuple[str, str]]:
     return [(SERIES[i % 4], "os^Dv"[i % 5]) for i in range(count)]
 
 
-@contextmanager
-def _style() -> Iterator[None]:
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        mpl.rcParams.update(STYLE)
-        yield
-
-
-styled = _style()
+styled = context(STYLE, after_reset=True)
 """Decorator: draw in the report's style, whatever the user's own matplotlib settings are."""
 
 

@@ -17,7 +17,7 @@ from parashot.questions.batchsz.rows import episode_seconds, reached
 from parashot.questions.gain.records import ADVISED, USUAL
 from parashot.questions.loader.rows import batch_seconds
 from parashot.questions.statistics import Interval, Rounds, paired
-from parashot.questions.strategies.rows import StrategyRow, step_seconds
+from parashot.questions.strategies.rows import BASE, StrategyRow, step_seconds
 from parashot.questions.study import Study
 from parashot.questions.study2020 import HARDWARE_THREADS, TABLE_2
 from parashot.questions.text import counted, listed, percent, ratio
@@ -113,7 +113,7 @@ def _strategies(study: Study) -> Drawing | None:
         return None
     blocks = study.results.strategies.blocks if study.results.strategies else ()
     rounds = {name: list(times.values()) for name, times in step_seconds(blocks).items()}
-    base = next((seconds.value for row, seconds in rows if row.variant == row.base), None)
+    base = next((seconds.value for row, seconds in rows if row.variant == BASE), None)
     right = 1.04 * max(max(rounds[row.variant]) for row, _ in rows)
     figure, axes = new_axes(1.5 + 0.6 * len(rows))
     for name, colour, hatch in PARTS:
@@ -296,7 +296,7 @@ def _choices(study: Study) -> Iterator[Choice]:
     steps = step_seconds(results.strategies.blocks) if results.strategies else {}
     for name, row in study.strategies.items():
         if row.speedup:
-            group, rounds = f"Strategy, over {row.base}", round_ratios(steps[row.base], steps[name])
+            group, rounds = f"Strategy, over {BASE}", round_ratios(steps[BASE], steps[name])
             label = name + (f", {counted(row.replicas, 'replica')}" if row.replicas > 1 else "")
             yield Choice(group, label, row.speedup, rounds, name == advised.get("strategy"))
     loading = step_seconds_by_way(results.loader.training) if results.loader else {}

@@ -23,6 +23,7 @@ HEADINGS = {
     "sizes": "Batch sizes, in the same time",
     "batchsz": "Batch sizes, the study's experiment",
     "accuracy": "Does the accuracy survive?",
+    "time_to_accuracy": "Time to accuracy",
     "tasks": "Few-shot accuracy on unseen classes",
     "claims": "The study's claims",
 }

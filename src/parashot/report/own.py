@@ -199,17 +199,13 @@ LABEL = 30
 """Characters of a line beside a figure."""
 
 
-def _label(way: OwnWay) -> str:
-    return ", ".join([f"{way.strategy} × {way.replicas}", way.loading, way.precision, *way.extras])
-
-
 def _drawing(results: OwnResults, advice: OwnAdvice) -> Drawing | None:
     """The finalists' speedups; None where only the default was left."""
     seconds = step_seconds_by_way(results.finals)
     choices = [
         Choice(
             "Over the default",
-            fill(_label(way), LABEL),
+            fill(str(way), LABEL),
             row.speedup,
             round_ratios(seconds[PLAIN], seconds[way.way]),
             way.way == advice.choice.choice,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import csv
 import io
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
 from typing import Any, Generic, TypeVar
 
 from parashot.plain import aligned, cell, printable
@@ -105,9 +105,10 @@ class Table(Generic[R]):
 
     def csv(self) -> str:
         """Return every field of the rows, unrounded; an interval is three columns, and no text a formula."""
-        rows = [flat(row) for row in self.rows]
+        rows = [_fields(row) for row in self.rows]
         buffer = io.StringIO()
-        writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
+        header = dict.fromkeys(name for row in rows for name in row)
+        writer = csv.DictWriter(buffer, list(header), lineterminator="\n")
         writer.writeheader()
         for row in rows:
             writer.writerow({k: cell(printable(v)) if isinstance(v, str) else v for k, v in row.items()})
@@ -116,6 +117,15 @@ class Table(Generic[R]):
     def csv_address(self) -> str:
         """Return the CSV as an address, so that a page that was handed on still has it."""
         return f"data:text/csv;charset=utf-8;base64,{base64.b64encode(self.csv().encode()).decode()}"
+
+
+def _fields(row: Any) -> dict[str, Any]:
+    """Fields of a row by name; those of a dataclass or mapping in it are fields of their own."""
+    tree: dict[str, Any] = {}
+    for name, value in flat(row).items():
+        parts = flat(value) if is_dataclass(value) else value
+        tree |= parts if isinstance(parts, Mapping) else {name: value}
+    return tree
 
 
 def all_tables(study: Study) -> dict[str, Table[Any]]:
@@ -388,7 +398,7 @@ TIME_TO_ACCURACY = Table[TimeToAccuracy](
     "time_to_accuracy",
     "Time to accuracy, pretraining counted in: when validation came to a level and stayed there. "
     f"{100 * BEST_VALIDATION:g}% is the study's best validation, after {BEST_SECONDS:,} s",
-    Column("training", lambda row: row.strategy, number=False),
+    Column("strategy", lambda row: row.strategy, number=False),
     Column("pretraining", lambda row: row.pretraining_seconds, text.seconds),
     Column("training", lambda row: row.training_seconds, text.seconds),
     Column("images seen", lambda row: row.images, lambda images: f"{images:,.0f}"),

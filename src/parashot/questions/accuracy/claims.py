@@ -9,7 +9,7 @@ from parashot.questions.accuracy.records import WarmupRun
 from parashot.questions.advice import Advice
 from parashot.questions.claim import Finding, UntestableError, Verdict, claim, needed
 from parashot.questions.statistics import Interval, by_round, differences, repeated_interval
-from parashot.questions.strategies.claims import advise_strategy
+from parashot.questions.strategies.claims import choose_strategy
 from parashot.questions.strategies.rows import BASE, StrategyRow
 from parashot.questions.text import accuracy, listed, percent, points
 
@@ -38,8 +38,7 @@ def parity(study: Study) -> Finding:
         f"DP {dp}, DDP {ddp}; DDP minus DP {points(outcome.difference)} "
         f"over {outcome.episodes} paired episodes, {outcome.trainings}"
     )
-    rows = [study.strategies.get(name) for name in ("dp", "ddp")]
-    if all(row is not None and row.same_algorithm for row in rows):
+    if outcome.verdict == "one algorithm":
         return Finding(measured, "holds", "one algorithm: gradients in float64 differ by at most 1e-10")
     reason = f"the difference is {outcome.shown}"
     if outcome.seeds == 1:
@@ -105,7 +104,7 @@ def advise_accuracy(study: Study) -> Advice:
 
     A training of each shows no difference: what sets two trainings apart is mostly luck.
     """
-    row = study.strategies[advise_strategy(study).choice]
+    row = study.strategies[choose_strategy(study).choice]
     strategy = row.strategy
     if strategy == BASE:
         phrase = "the accuracy is not affected: nothing is split over replicas"

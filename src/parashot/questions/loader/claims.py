@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from parashot.questions.advice import MORE_BLOCKS, Advice, Choice
 from parashot.questions.claim import Finding, UntestableError, by_side, claim, needed, settled
 from parashot.questions.loader.rows import batch_seconds
-from parashot.questions.statistics import Rounds, by_round, paired_ratio, slope_interval
+from parashot.questions.statistics import Rounds, by_round, paired_ratio, repeated_interval
 from parashot.questions.text import counted, listed, percent, size, times
 from parashot.questions.ways.records import PLAIN_LOADER, Loading
 from parashot.questions.ways.rows import step_seconds_by_way
@@ -84,13 +86,14 @@ def many(study: Study) -> Finding:
 
 @claim("loader-memory", "Memory grows with the workers.")
 def memory(study: Study) -> Finding:
-    """Holds if memory rises with the number of workers: the slope over the rounds is above 0."""
+    """Holds if memory rises with the number of workers: the mean slope of the rounds is above 0."""
     workers, blocks = list(_seconds(study)), needed(study, "loader", study.results.loader).blocks
     jpeg = [each for each in blocks if each.backend == BACKEND]
     taken = by_round((each.workers, each.round, each.memory_bytes) for each in jpeg)
     whole = set.intersection(*(set(taken[each]) for each in workers))
     rounds = [[taken[each][number] for each in workers] for number in sorted(whole)]
-    slope = slope_interval(workers, rounds, study.resampling)
+    slopes = np.polyfit(workers, np.transpose(rounds), 1)[0]  # of each round, by least squares
+    slope = repeated_interval(slopes, study.resampling.confidence)
     measured = f"{size(slope.value)} per worker ({size(slope.low)} to {size(slope.high)})"
     return by_side(measured, slope, "above", "the slope", 0, "0")
 

@@ -25,14 +25,10 @@ from parashot.tasks.own import OwnTask, own_default
 
 @dataclass
 class Candidates:
-    """Ways to try, the default first, and strategies that are not.
-
-    nothing_kept: why keeping freed memory is not tried either; empty where it is.
-    """
+    """Ways to try, the default first, and what is not tried."""
 
     ways: list[OwnWay]
     skipped: list[SkippedWay] = field(default_factory=list)
-    nothing_kept: str = "a GPU's memory is kept by torch"
 
 
 def candidates(task: OwnTask, parallel: ParallelParams) -> Candidates:
@@ -56,10 +52,8 @@ def candidates(task: OwnTask, parallel: ParallelParams) -> Candidates:
                 is_default = replace(way, way=PLAIN) == found.ways[0]
                 if not is_default and (strategy.scales or precision != "fp16"):
                     found.ways.append(way)
-    if placement.device_type == "cpu":
-        found.nothing_kept = why_nothing_is_kept()
-        if found.nothing_kept:
-            found.skipped.append(SkippedWay("keeping freed memory", found.nothing_kept))
+    if placement.device_type == "cpu" and (reason := why_nothing_is_kept()):
+        found.skipped.append(SkippedWay("keeping freed memory", reason))
     return found
 
 

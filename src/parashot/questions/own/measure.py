@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 
+from parashot.allocator import why_nothing_is_kept
 from parashot.errors import DeviceError, TaskError
 from parashot.parallel.context import Placement, resolve_placement
 from parashot.parallel.launch import launch_apart
@@ -97,9 +98,7 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
     ways = [each for each in listed.ways if each.strategy not in failing]
     with TemporaryDirectory(prefix="parashot-measure-") as name:
         trainings = OwnTrainings(task, checked.parallel)
-        measurement = Measurement(
-            trainings, checked_seconds, monotonic(), left, Path(name), ways, nothing_kept=listed.nothing_kept
-        )
+        measurement = Measurement(trainings, checked_seconds, monotonic(), left, Path(name), ways)
         try:
             with full_memory_named(task):
                 found = measurement.search()
@@ -121,7 +120,7 @@ class Measurement:
     """The measurement of one training after its checks, which took `checked_seconds`, within a budget.
 
     ways: to be tried, then those that were; they grow when the best is refined. warnings: for the user.
-    nothing_kept: of `Candidates`. launch_seconds: to start processes, before they make anything ready.
+    launch_seconds: to start processes, before they make anything ready.
     """
 
     trainings: OwnTrainings
@@ -135,7 +134,6 @@ class Measurement:
     no_larger: str = ""
     stopped: bool = False
     warnings: list[str] = field(default_factory=list)
-    nothing_kept: str = ""
     launch_seconds: float = 0.0
 
     def search(self) -> Found:
@@ -166,8 +164,8 @@ class Measurement:
         alone = better_half([each for each in self.ways if each.replicas == 1], found.blocks, FINALISTS)
         better = self._improved(best, found.block_seconds)
         simple = [each for each in alone if each.way != PLAIN][:1]  # what needs no second process, too
-        unkept = [] if self.nothing_kept else [better, self.ways[0]]
-        kept = [renamed(each, keep_memory=True) for each in unkept]
+        may_keep = self.placement.device_type == "cpu" and not why_nothing_is_kept()
+        kept = [renamed(each, keep_memory=True) for each in (better, self.ways[0]) if may_keep]
         # several changes at once have not been timed: `best` has, and comes first
         is_timed = any(each.way == better.way for each in self._blocks("refining"))
         first = [better] if is_timed else [best, better]

@@ -1,9 +1,9 @@
 """How a step is computed best here: what params leave to `auto`, measured before anything is trained.
 
 Steps of one replica with its share of a batch, computed in every way that is open, in turn, over several
-launches of the process. The decisions are written apart from the times, so that trainings run again only
-where a decision changes, and all strategies compute in the same way. Ties go to full precision, to `split`,
-and to the network that is not compiled.
+launches of the process (in one, where compiling is tried). The decisions are written apart from the times, so
+that trainings run again only where a decision changes, and all strategies compute in the same way. Ties go to
+full precision, to `split`, and to the network that is not compiled.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ def open_ways(params: Params, device_type: str) -> list[Choices]:
 
 
 def open_modes(params: Params, device_type: str) -> list[Compile]:
-    """Compile modes of the device that `auto` may choose: none for what is recomputed.
+    """Compile modes of the device that `auto` may choose; where one is chosen, `dp` is skipped.
 
-    (`dp` is skipped then, and says why.) CUDA graphs would overwrite what a step in parts adds up.
+    None for what is recomputed. CUDA graphs would overwrite what a step in parts adds up.
     """
     train = params.train
     if train.compile != "auto" or train.recompute:

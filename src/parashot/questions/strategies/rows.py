@@ -53,25 +53,20 @@ class StrategyRow(StrategyVariant):
     blocks: int
     seconds_per_step: Interval | None
     episodes_per_second: Interval | None
-    speedup: Interval | None  # S_p against `base`
+    speedup: Interval | None  # S_p against `BASE`
     efficiency: Interval | None  # S_p / p; p counts replicas, or the threads of one that has all cores
-    base: str
     training_status: str  # of the whole training; empty where the variant has none of its own
     training_reason: str
     training_seconds: float | None
-    training_episodes: int | None
-    data_share: float | None
     val_accuracy: float | None
     val_accuracy_ci95: float | None
-    val_episodes: int | None
     peak_memory_bytes: int | None
     peak_memory_per_process_bytes: int | None
     bytes_sent: int | None  # by one process in one step
     communication_exposed: float | None  # share of a step: messages are under way and nothing is computed
     communication_hidden: float | None  # share of a step: messages are under way behind computing
     idle: float | None  # share of a step: neither
-    why_slow: str  # where a step's time goes, of a variant that is slower than `base`
-    ranks_identical: bool | None
+    why_slow: str  # where a step's time goes, of a variant that is slower than `BASE`
     gradient_difference: float | None  # to that of one replica, in float64: the largest, relative
 
     @property
@@ -162,15 +157,11 @@ def _row(
         episodes_per_second=seconds.reciprocal(variant.batchsz) if seconds else None,
         speedup=speedup,
         efficiency=speedup.scaled(_threads(base) / _threads(variant)) if speedup and base else None,
-        base=BASE,
         training_status=result.status if result else "",
         training_reason=result.reason if result else "",
         training_seconds=trained.seconds if trained else None,
-        training_episodes=trained.items if trained else None,
-        data_share=trained.data_share if trained else None,
         val_accuracy=trained.val_accuracy if trained else None,
         val_accuracy_ci95=trained.val_accuracy_ci95 if trained else None,
-        val_episodes=trained.val_episodes if trained else None,
         peak_memory_bytes=memory,
         peak_memory_per_process_bytes=round(whole / seen.processes) if whole and seen else None,
         bytes_sent=seen.bytes_sent if seen else None,
@@ -178,7 +169,6 @@ def _row(
         communication_hidden=hidden,
         idle=idle,
         why_slow=_why_slow(exposed, idle, seen) if speedup and speedup.side_of(1) == "below" else "",
-        ranks_identical=trained.ranks_identical if trained else None,
         gradient_difference=equal.gradient_difference if equal else None,
     )
 
