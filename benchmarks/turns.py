@@ -40,10 +40,10 @@ def rounds(quick: bool) -> int:
     return 2 if quick else BLOCKS
 
 
-def in_turn(blocks: Mapping[Key, Block], rounds: int, warmups: int = 1) -> dict[Key, list[float]]:
-    """Measure every block in each round: item i of all lists is of round i; `warmups` rounds are left out."""
+def in_turn(blocks: Mapping[Key, Block], rounds: int) -> dict[Key, list[float]]:
+    """Measure every block in each round: item i of all lists is of round i. A first one is left out."""
     measured: dict[Key, list[float]] = {key: [] for key in blocks}
-    for number in range(-warmups, rounds):
+    for number in range(-1, rounds):
         for key, block in blocks.items():
             value = block()
             if number >= 0:

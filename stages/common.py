@@ -15,6 +15,7 @@ from parashot.errors import ParamsError
 from parashot.hardware import inspect_hardware
 from parashot.knobs import select
 from parashot.lifetime import end_in_order, end_with_parent
+from parashot.parallel.torchrun import joined_by_torchrun
 from parashot.params import Params
 from parashot.parsing import parse, read_yaml
 from parashot.progress import OneLine
@@ -39,8 +40,10 @@ CODE = ("src", "stages", "params.yaml", "dvc.yaml")
 CHANGES = ("git", "status", "--porcelain", "--untracked-files=no", "--")
 
 
-def stage(main: Callable[[], object]) -> None:
+def stage(main: Callable[[], object], *, joins_torchrun: bool = False) -> None:
     """Run a stage: progress goes to stderr; an error that the user can mend is one line and exit code 1."""
+    if joined_by_torchrun() and not joins_torchrun:
+        sys.exit("error: torchrun starts stages.train alone; run this stage without it")
     end_in_order()
     if LAUNCHERS & os.environ.keys():
         end_with_parent()

@@ -20,6 +20,8 @@ def main() -> None:
     (strategy,) = names
     out, origin = RESULTS / "train" / strategy, provenance(f"train-{strategy}", params)
     if reason := params.parallel.switched_off(strategy):
+        if joined_by_torchrun():  # asked for by name: no part of a study that can do without it
+            sys.exit(f"error: {reason}")
         skip(f"train-{strategy}", strategy, reason, out, origin)
         return
     from parashot.train.job import episode_job  # with torch, which takes seconds
@@ -38,4 +40,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    stage(main)
+    stage(main, joins_torchrun=True)

@@ -141,8 +141,6 @@ def train_all(strategy: Strategy, items: int, *, alike: bool = False) -> tuple[S
         strategy,
         repeat(next(batches), plan.steps) if alike else batches,
         plan,
-        pauses=lambda done: False,
-        on_pause=lambda done, trace: True,
     )
     state = strategy.state_dict()
     strategy.close()

@@ -6,17 +6,13 @@ from pathlib import Path
 
 from parashot.questions.accuracy.records import WarmupResults
 from parashot.questions.results import StudyResults
-from parashot.questions.runs import files_of
-from parashot.records import write_result, write_rows
+from parashot.questions.runs import Stage
+from parashot.records import Provenance, write_result
 
 
 def write_folder(folder: Path, part: object) -> None:
-    """Write each field of a part of the results to a file of its name."""
-    for each, name, kind in files_of(type(part)):
-        if name.endswith(".csv"):
-            write_rows(folder / name, kind, getattr(part, each.name))
-        else:
-            write_result(folder / name, getattr(part, each.name))
+    """Write a part of the results as its stage does, without runs."""
+    Stage("a part", "a-stage", Provenance()).write(folder, part, ())
 
 
 def write_study(root: Path, study: StudyResults) -> None:

@@ -86,15 +86,16 @@ def test_a_store_of_the_users_own(checkout: Checkout, empty_database: Path, tmp_
 
 
 def test_runs_of_a_sweep_are_published_once(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under a study of their own."""
+    """Under a study of their own, also where nothing else was run."""
     monkeypatch.setattr(stage, "store", lambda settings: checkout.store)
+    monkeypatch.setattr(stage, "params", tiny_params)
     monkeypatch.chdir(checkout.root)
-    stage.publish_sweeps(tiny_params())
+    stage.main()
     assert checkout.runs() == {}  # there is no sweep
     for number in range(2):
         checkout.record(f"sweep/key{number}", a_run(f"seed={number}"))
     for _ in range(2):
-        stage.publish_sweeps(tiny_params())
+        stage.main()
         runs = checkout.runs()
         study = runs["sweep on synthetic data"].info.run_id
         above = {name: run.data.tags.get(PARENT_TAG) for name, run in runs.items()}

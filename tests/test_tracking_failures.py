@@ -52,7 +52,7 @@ def assert_fails_in_one_line(store: Store, folder: Path, says: str, caplog: pyte
         live(so_far(a_run("ddp")))
     (warning,) = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
     with pytest.raises(TrackingError) as raised:
-        publish(store, Study("study"), [folder], Checkout.no_model)
+        publish(store, Study("study"), [folder])
     for line in (warning, str(raised.value)):
         assert says in line
         assert "No result is lost, the next `dvc repro` publishes what is missing" in line

@@ -48,10 +48,6 @@ class Checkout:
     def publish(self, *folders: Path, study: Study | None = None) -> Published:
         return publish(self.store, study or Study("study"), folders, self.load_model)
 
-    @staticmethod
-    def no_model(path: Path) -> LoggableModel:
-        raise AssertionError(f"{path}: no run here has a model")
-
     def load_model(self, path: Path) -> LoggableModel:
         self.models_loaded.append(path)
         return tiny_model()

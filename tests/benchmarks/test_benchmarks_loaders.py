@@ -31,16 +31,6 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def noise(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Packed pixels, written in several blocks, the last one cut off."""
-    folder = tmp_path_factory.mktemp("sets") / "pixels"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(images, "_BLOCK_BYTES", 100_000)
-        images.pack_noise(folder, 320, SIZE)
-    return folder
-
-
 def pillow_pixels(path: Path, size: int) -> torch.Tensor:
     """Pixels as Pillow decodes and resizes them, normalised: float32 [3, size, size]."""
     with Image.open(path) as image:
@@ -49,7 +39,9 @@ def pillow_pixels(path: Path, size: int) -> torch.Tensor:
     return (pixels / 255 - MEAN) / STD
 
 
-def test_packed_noise_is_whole_and_without_holes(noise: Path) -> None:
+def test_packed_noise_is_whole_and_without_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "_BLOCK_BYTES", 100_000)  # several, the last one cut off
+    images.pack_noise(noise := tmp_path / "pixels", 320, SIZE)
     split = PackedSplit(noise, "train")
     assert split.images.shape == (320, SIZE, SIZE, 3)
     assert split.class_sizes.sum() == 320

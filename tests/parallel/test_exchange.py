@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from parashot.model.network import RelationNetwork
 from parashot.parallel.context import Context
+from parashot.parallel.exchange import sum_in_one_message
 from parashot.parallel.strategy import Strategy
 from parashot.parsing import Value
 from parashot.questions.strategies.trace import Collectives
@@ -53,9 +54,9 @@ def test_each_strategy_exchanges_what_it_says(ranks: StandingRanks) -> None:
     assert of("channel_split", parts=1)[0].keys() == {"allreduce_"}
 
 
-def with_and_without(context: Context, name: str) -> list[dict[str, int]]:
+def with_and_without(context: Context) -> list[dict[str, int]]:
     """Collectives of one step each: as usual, without the exchange, and as usual again."""
-    strategy = build_relation(context, name, kind=RelationTask)
+    strategy = build_relation(context, "ddp", kind=RelationTask)
     batch = episode_batch(strategy, 4, "float32")
     for _ in range(2):
         strategy.step(batch)
@@ -69,14 +70,46 @@ def with_and_without(context: Context, name: str) -> list[dict[str, int]]:
     return found
 
 
-@pytest.mark.parametrize("name", ["ddp", "allreduce"])
 def test_steps_without_exchange_exchange_nothing_and_steps_after_them_everything(
-    name: str, ranks: StandingRanks
+    ranks: StandingRanks,
 ) -> None:
-    usual, without, again = ranks(2, with_and_without, name)
+    usual, without, again = ranks(2, with_and_without)
     assert usual["allreduce_"] >= 2  # gradients, and running statistics
     assert without == {}
     assert again == usual
+
+
+def lone_step(context: Context, name: str) -> tuple[dict[str, int], State] | None:
+    """Collectives of a step by one process of several, and what it trained; None in the others."""
+    mine = context.taking_part(1)
+    if mine is None:
+        return None
+    strategy = build_relation(mine, name)
+    with Collectives(1) as sent:
+        strategy.step(episode_batch(strategy, 3))
+    return sent.calls, strategy.state_dict()
+
+
+@pytest.mark.parametrize("name", ["serial", "ddp", "allreduce"])
+def test_one_process_of_several_trains_by_itself(name: str, ranks: StandingRanks) -> None:
+    """As where a batch feeds one replica of `ddp`, and another strategy needs two processes."""
+    _, found = ranks(2, lone_step, name)
+    strategy = build_relation(alone(), "serial")
+    strategy.step(episode_batch(strategy, 3))
+    assert_equal(found, strategy.state_dict())
+
+
+def summed(context: Context) -> list[torch.Tensor]:
+    """A sum over ranks of a coarse and a fine number, in one message."""
+    both = [torch.full((), 1.0, dtype=torch.bfloat16), torch.full((), 1.001, dtype=torch.float64)]
+    sum_in_one_message(both, context)
+    return both
+
+
+def test_numbers_of_two_precisions_are_summed_in_the_finer_one(ranks: StandingRanks) -> None:
+    coarse, fine = ranks(2, summed)
+    assert (coarse.dtype, float(coarse)) == (torch.bfloat16, 2.0)
+    assert float(fine) == 2.002
 
 
 # --- parameters that take no part -------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from parashot.parallel.context import (
     resolve_placement,
 )
 from parashot.parallel.launch import launch, launch_apart, lost_peers_named
+from stages.common import stage
 
 TWO = Placement("cpu", 2, 1, 2)
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -221,3 +222,12 @@ def test_ranks_of_several_hosts_speak_where_they_are_told(
     choose_interface(Context(0, 4, 0, ranks_here, Placement("cpu", 4, 1, 2, Rendezvous(interface=named))))
     assert os.environ.get("GLOO_SOCKET_IFNAME") == chosen
     assert os.environ["NCCL_SOCKET_IFNAME"] == "of this host"  # what a host says for itself comes first
+
+
+def test_stages_that_start_their_own_processes_refuse_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = list[bool]()
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR"):
+        monkeypatch.setenv(name, "1")
+    with pytest.raises(SystemExit, match=r"error: torchrun starts stages\.train alone"):
+        stage(lambda: begun.append(True))
+    assert begun == []

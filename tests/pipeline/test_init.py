@@ -9,21 +9,18 @@ from pathlib import Path
 import pytest
 import yaml
 from checkouts import Checkout, new_repository, stages_run
-from own_file import write_own
+from command_line import Commands
+from own_file import advised, results, write_own
 
 from parashot.cli import main
 from parashot.hardware import inspect_hardware
 from parashot.parallel.context import resolve_placement
-from parashot.questions.own.advice import advise_own
 from parashot.questions.own.candidates import plain_way
 from parashot.questions.own.measure import own_parallel
-from parashot.questions.own.records import OwnResults
-from parashot.questions.ways.records import WayBlock
 from parashot.records import Hardware
 from parashot.report.own import write_own_report
 from parashot.tasks.own import OwnTask
 
-Shown = pytest.CaptureFixture[str]
 PIPELINE = """\
 # mine
 stages:
@@ -55,25 +52,16 @@ def project(folder: Path) -> Checkout:
     return checkout
 
 
-def write_report(folder: Path, hardware: Hardware) -> str:
-    """As if one way had been twice as fast as the default; return its name."""
-    task = OwnTask(folder / "own_train.py", 6)
-    default = plain_way(task, resolve_placement(own_parallel()))
-    fast = replace(default, way="fast", workers=3, precision="fp32")
-    blocks = tuple(
-        WayBlock(number // 4, number, way.way, 5, seconds * (1 + 0.01 * (number % 3)), 0.01, 2**20)
-        for way, seconds in ((default, 2.0), (fast, 1.0))
-        for number in range(8)
-    )
-    results = OwnResults(ways=(default, fast), skipped=(), search=blocks[:2], refining=(), finals=blocks)
-    write_own_report(folder / "parashot-report", Path("own_train.py"), results, advise_own(results), hardware)
-    return fast.way
+def write_report(folder: Path, hardware: Hardware) -> None:
+    """As if one way had been twice as fast as the default."""
+    default = plain_way(OwnTask(folder / "own_train.py", 6), resolve_placement(own_parallel()))
+    found = results({default: 0.4, replace(default, way="fast", workers=3): 0.2})
+    write_own_report(folder / "parashot-report", Path("own_train.py"), found, advised(found), hardware)
 
 
-def test_a_project_without_any_files_of_dvc(project: Checkout, capsys: Shown) -> None:
+def test_a_project_without_any_files_of_dvc(project: Checkout, command: Commands) -> None:
     """DVC takes the stage; its outputs are all files of a report; the budget is that of params.yaml."""
-    assert main(["init", str(project.root / "own_train.py:Small")]) == 0
-    said = capsys.readouterr().out
+    said = command("init", project.root / "own_train.py:Small")
     assert "dvc repro measure" in said and "parashot advise --apply" in said
     write_report(project.root, inspect_hardware())
     project.run("dvc", "commit", "--force", "--quiet")
@@ -120,56 +108,47 @@ def test_what_is_there_stays(folder: Path) -> None:
     ],
 )
 def test_what_cannot_be_added_changes_nothing(
-    pipeline: str, params: str, file: str, said: str, folder: Path, capsys: Shown
+    pipeline: str, params: str, file: str, said: str, folder: Path, command: Commands
 ) -> None:
     (folder / ".dvc").mkdir()
     (folder / "dvc.yaml").write_text(pipeline)
     (folder / "params.yaml").write_text(params)
     before = sorted(folder.iterdir())
-    assert main(["init", file]) == (2 if "study" in said else 1)
-    error = capsys.readouterr().err
-    assert said in error and error.count("\n") == 1
+    assert said in command.refused("init", file, status=2 if "study" in said else 1)
     texts = [(folder / name).read_text() for name in ("dvc.yaml", "params.yaml")]
     assert (texts, sorted(folder.iterdir())) == ([pipeline, params], before)
 
 
-def test_no_dvc_project(folder: Path, capsys: Shown) -> None:
-    assert main(["init", "own_train.py"]) == 2
-    assert "dvc init" in capsys.readouterr().err
+def test_no_dvc_project(folder: Path, command: Commands) -> None:
+    assert "dvc init" in command.refused("init", "own_train.py", status=2)
     assert [each.name for each in folder.iterdir()] == ["own_train.py"]
 
 
-def test_advice_is_applied_and_comments_are_kept(folder: Path, capsys: Shown) -> None:
+def test_advice_is_applied_and_comments_are_kept(folder: Path, command: Commands) -> None:
     write_report(folder, inspect_hardware())
     advice = json.loads((folder / "parashot-report/advice.json").read_text())
     (folder / "params.yaml").write_text("lr: 0.1 # mine\ntraining: # how\n  workers: 0 # many\n  lr: 1\n")
     mine = f'lr: 0.1\nanswer: "yes"\nlong: {"word " * 40}end\n'
     (folder / "other.yaml").write_text(mine)
-    assert main(["advise"]) == 0
-    assert capsys.readouterr().out == f"{advice['sentence']}\n"
+    assert command("advise") == f"{advice['sentence']}\n"
     assert "workers: 0 # many" in (folder / "params.yaml").read_text()
-    assert main(["advise", "--json", "--apply"]) == 0
-    assert json.loads(capsys.readouterr().out) == advice
+    assert json.loads(command("advise", "--json", "--apply")) == advice
     text = (folder / "params.yaml").read_text()
     assert text.startswith("lr: 0.1 # mine\ntraining: # how\n  workers: 3 # many\n  lr: 1\n")
     settings = {key: value for key, value in advice["advised"].items() if key not in {"way", "batchsz"}}
     assert yaml.safe_load(text)["training"] == {"lr": 1, **settings}
-    assert main(["advise", "--apply", "other.yaml"]) == 0
+    command("advise", "--apply", "other.yaml")
     other = (folder / "other.yaml").read_text()
     assert other.startswith(mine) and yaml.safe_load(other)["training"] == settings
 
 
-def test_advice_of_another_machine_or_of_none_is_told(folder: Path, capsys: Shown) -> None:
-    assert main(["advise"]) == 1
-    assert "parashot measure FILE" in capsys.readouterr().err
+def test_advice_of_another_machine_or_of_none_is_told(folder: Path, command: Commands) -> None:
+    assert "parashot measure FILE" in command.refused("advise")
     write_report(folder, replace(inspect_hardware(), cores=128))
-    assert main(["advise"]) == 0
-    assert "another machine" in capsys.readouterr().out
-    assert main(["advise", "--apply"]) == 1
-    assert "params.yaml: cannot be read" in capsys.readouterr().err
+    assert "another machine" in command("advise")
+    assert "params.yaml: cannot be read" in command.refused("advise", "--apply")
     (folder / "parashot-report/advice.json").write_text("[]")
-    assert main(["advise"]) == 1
-    assert "advice.json" in capsys.readouterr().err
+    assert "advice.json" in command.refused("advise")
 
 
 @pytest.mark.slow

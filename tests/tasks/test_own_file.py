@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from own_file import write_own
+from own_file import edited, write_own
 from small_tasks import TOLERANCE, State, alone, assert_equal, on_ranks, train_all
 from standing_ranks import StandingRanks
 from torch import nn
@@ -217,20 +217,13 @@ def test_tensors_that_are_more_than_values_stay_as_they_are() -> None:
 
 def test_what_can_be_sent_to_a_worker_is_not_refused(tmp_path: Path) -> None:
     """A class may leave out what cannot be pickled, and memory may be shared."""
-    file = write_own(
-        tmp_path,
-        "own_sent",
-        "return Rows()",
+    made = (
         "rows = Kept(); rows.file = open(__file__); rows.shared = torch.zeros(3).share_memory_(); "
-        "rows.array = multiprocessing.get_context('forkserver').Array('d', 3); return rows",
+        "rows.array = multiprocessing.get_context('forkserver').Array('d', 3); return rows"
     )
     kept = "class Kept(Rows):\n    def __getstate__(self):\n        return {**vars(self), 'file': None}\n\n\n"
-    text = (
-        file.read_text()
-        .replace("def dataset", f"{kept}def dataset")
-        .replace("import torch\n", "import multiprocessing, torch\n")
-    )
-    file.write_text(text)
+    changes = {"return Rows()": made, "def dataset": f"{kept}def dataset"}
+    file = edited(tmp_path, "own_sent", changes, top="import multiprocessing\n")
     (batch,) = replace(own_task(file), workers=1).batches(Plan(6, 6), alone())
     assert len(batch) == 6
 

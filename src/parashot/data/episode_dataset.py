@@ -93,9 +93,6 @@ class EpisodeDataset(Dataset[Batch]):
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_rows"}
 
-    def __len__(self) -> int:
-        return self.plan.steps
-
     def __getitem__(self, step: int) -> Batch:
         rows = self._rows.of(step)
         if self.backend == "jpeg":

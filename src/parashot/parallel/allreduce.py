@@ -8,7 +8,7 @@ message as often as there are parameters.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 import torch
 from torch import distributed as dist
@@ -31,8 +31,7 @@ class Allreduce(ReplicaStrategy):
 
     def place(self, network: nn.Module) -> nn.Module:
         network = super().place(network)
-        with torch.no_grad():
-            broadcast_from_main([*network.parameters(), *network.buffers()], self.context)
+        broadcast_from_main([*network.parameters(), *network.buffers()], self.context)
         return network
 
     def forward_backward(self, batch: Batch) -> torch.Tensor:
@@ -53,11 +52,8 @@ class Allreduce(ReplicaStrategy):
 
     @contextmanager
     def accumulating(self) -> Iterator[None]:
-        before, self.exchanging = self.exchanging, False  # a step's parts may lie within `without_exchange`
+        self.exchanging = False
         try:
             yield
         finally:
-            self.exchanging = before
-
-    def without_exchange(self) -> AbstractContextManager[None]:
-        return self.accumulating()
+            self.exchanging = True

@@ -50,8 +50,7 @@ class ChannelSplit(ShardedStrategy):
         return "each with a share of every layer's channels"
 
     def place(self, network: nn.Module) -> nn.Module:
-        with torch.no_grad():
-            broadcast_from_main(network.state_dict().values(), self.context)
+        broadcast_from_main(network.state_dict().values(), self.context)
         self.cutter = Cutter(network, self.context)
         cut = self.task.channel_cut()
         assert cut is not None  # see `unsupported_reason`

@@ -68,6 +68,11 @@ class Rendezvous:
         timeout = _number("TIMEOUT_SECONDS", cls.timeout_seconds, low=1)
         return cls(backend, method, timeout, os.environ.get(f"{PREFIX}INTERFACE"))
 
+    @property
+    def timeout(self) -> timedelta:
+        """How long a message between ranks may take."""
+        return timedelta(seconds=self.timeout_seconds)
+
     @staticmethod
     def restarts_from_environment() -> int:
         """Read PARASHOT_MAX_RESTARTS: how often a training starts lost processes again, by default 3."""
@@ -170,8 +175,7 @@ class Context:
         """The first `count` ranks as a group of their own, None in the others. Every rank must call it."""
         if count == self.world_size:
             return self
-        timeout = timedelta(seconds=self.placement.rendezvous.timeout_seconds)
-        group = dist.new_group(list(range(count)), timeout=timeout)
+        group = dist.new_group(list(range(count)), timeout=self.placement.rendezvous.timeout)
         if not isinstance(group, dist.ProcessGroup):  # torch's mark for a rank outside of it
             return None
         placement = dataclasses.replace(self.placement, replicas=count)
@@ -180,11 +184,10 @@ class Context:
 
     def taking_part(self, processes: int) -> Context | None:
         """This rank among the first `processes`; None where it is none of them. Every rank calls it."""
-        if processes > 1:
-            return self.first_ranks(processes)
-        if self.world_size == 1:
-            return self
-        return self.alone() if self.is_main else None
+        mine = self.first_ranks(processes)
+        if mine is None or processes > 1:
+            return mine
+        return dataclasses.replace(mine, placement=self.placement)  # a process may have several replicas
 
 
 def resolve_placement(parallel: ParallelParams) -> Placement:
@@ -319,7 +322,7 @@ def _join(context: Context) -> None:
         dist.init_process_group(
             context.placement.backend,
             init_method=method,
-            timeout=timedelta(seconds=rendezvous.timeout_seconds),
+            timeout=rendezvous.timeout,
             rank=context.rank,
             world_size=context.world_size,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from functools import reduce
 from typing import TypeVar
 
 import torch
@@ -36,6 +37,7 @@ def same_on_all_ranks(tensors: Iterable[Tensor], context: Context) -> bool:
     return len(set(from_all_ranks(digest.digest(), context))) == 1
 
 
+@torch.no_grad()
 def broadcast_from_main(tensors: Iterable[Tensor], context: Context) -> None:
     """Give every rank the main one's values, in place."""
     for value in tensors:
@@ -52,7 +54,8 @@ def average_over_ranks(tensors: Iterable[Tensor], share: float, context: Context
 
 def sum_in_one_message(tensors: list[Tensor], context: Context, share: float = 1.0) -> None:
     """Sum tensors over the ranks in place, each rank's multiplied by its `share`."""
-    flat = tensors[0].new_empty(sum(each.numel() for each in tensors))
+    widest = reduce(torch.promote_types, (each.dtype for each in tensors))
+    flat = tensors[0].new_empty(sum(each.numel() for each in tensors), dtype=widest)
     pieces = flat.split([each.numel() for each in tensors])
     views = [piece.view(each.shape) for piece, each in zip(pieces, tensors, strict=True)]
     torch._foreach_copy_(views, tensors)

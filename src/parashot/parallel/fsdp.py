@@ -52,8 +52,7 @@ class Fsdp(ShardedStrategy):
             else DeviceMesh.from_group(group, device)
         )
         # shares are cut along the first dimension of plain memory: no channels_last for the weights here
-        with torch.no_grad():
-            broadcast_from_main(network.state_dict().values(), self.context)
+        broadcast_from_main(network.state_dict().values(), self.context)
         # modules that share a parameter, as tied embeddings do, must be in one unit
         tied = len([*network.named_parameters(remove_duplicate=False)]) > len([*network.parameters()])
         for unit in (*([] if tied else _blocks(network)), network):

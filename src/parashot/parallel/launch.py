@@ -55,7 +55,7 @@ def launch(
     Where one fails in another way, or too often, all are ended, and `DeviceError` has the message of the one
     that failed first.
     """
-    if processes == 1:
+    if processes == 1 or joined_by_torchrun():
         return _call_here(function, placement, *args, **kwargs)
     return launch_apart(function, placement, processes, *args, **kwargs)
 
@@ -66,13 +66,11 @@ def launch_apart(
     processes: int,
     *args: P.args,
     **kwargs: P.kwargs,
-) -> T | None:
-    """As `launch`, but a single process is not this one either.
+) -> T:
+    """As `launch`, but a single process is not this one either, and torchrun has started none.
 
     What is timed owes nothing to what this process did before, and the next launch nothing to it.
     """
-    if joined_by_torchrun():
-        return _call_here(function, placement, *args, **kwargs)
     outcome: T = _start(placement, processes, function, args, kwargs)
     return outcome
 

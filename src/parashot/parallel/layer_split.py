@@ -10,6 +10,7 @@ gradients back. With m micro-batches and parts of equal work, the share of a ste
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -47,7 +48,8 @@ class LayerSplit(ShardedStrategy):
         self.cut, self.peer = cut, 1 - self.context.rank
         # a group for each direction: on NCCL, what travels one way would wait for what travels the other
         ranks = dist.get_process_group_ranks(self.context.group or dist.group.WORLD)
-        self.onward, self.back = _group(ranks), _group(ranks)
+        timeout = self.context.placement.rendezvous.timeout
+        self.onward, self.back = _group(ranks, timeout), _group(ranks, timeout)
         self._forms: dict[tuple[torch.Size, ...], tuple[torch.Size, torch.dtype]] = {}
         setattr(network, cut.parts[self.peer], nn.Identity())
         return channels_last(network)
@@ -125,8 +127,8 @@ class LayerSplit(ShardedStrategy):
         return {name: value for name, value in whole.items() if name.split(".")[0] == mine}
 
 
-def _group(ranks: list[int]) -> dist.ProcessGroup:
-    group = dist.new_group(ranks, use_local_synchronization=True)
+def _group(ranks: list[int], timeout: timedelta) -> dist.ProcessGroup:
+    group = dist.new_group(ranks, timeout=timeout, use_local_synchronization=True)
     assert isinstance(group, dist.ProcessGroup)  # this rank is one of them
     return group
 

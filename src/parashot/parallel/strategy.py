@@ -221,7 +221,7 @@ class Strategy(ABC):
         return nullcontext()
 
     def without_exchange(self) -> AbstractContextManager[None]:
-        """Within it, steps leave out the exchange of gradients: the difference in time is its cost."""
+        """Within it, `ddp` leaves out the exchange of gradients: the difference in time is its cost."""
         return nullcontext()
 
     def close(self) -> None:

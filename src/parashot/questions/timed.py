@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -17,7 +16,7 @@ from parashot.parallel.registry import build_strategy
 from parashot.parallel.strategy import StepOptions, Strategy
 from parashot.params import ParallelParams, StrategyBenchParams
 from parashot.task import Batch, Plan, Task, even_share
-from parashot.train.loop import Trace, synchronise, train_steps
+from parashot.train.loop import synchronise, train_steps
 
 MOST_STEPS = 200
 """Of a block, however fast they are."""
@@ -98,15 +97,10 @@ def steps_with_loading(
     for _ in range(1 + in_advance):
         next(batches)
     strategy.step(next(batches))
-    timed = train_whole(strategy, islice(batches, steps), Plan(steps * batchsz, batchsz))
+    timed = train_steps(strategy, islice(batches, steps), Plan(steps * batchsz, batchsz))
     memory = tree_memory_bytes(os.getpid()) - before
     del batches  # ends its workers
     return LoadedSteps(timed.seconds, sum(timed.data_seconds), max(0, memory))
-
-
-def train_whole(strategy: Strategy, batches: Iterator[Batch], plan: Plan) -> Trace:
-    """Train over all of `batches` by the project's own loop, without a pause."""
-    return train_steps(strategy, batches, plan, pauses=lambda _: False, on_pause=lambda *_: True)
 
 
 def steps_of_block(step_seconds: float, bench: StrategyBenchParams) -> int:

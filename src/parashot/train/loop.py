@@ -44,8 +44,8 @@ def train_steps(
     batches: Iterator[Batch],
     plan: Plan,
     *,
-    pauses: Callable[[int], bool],
-    on_pause: Callable[[int, Trace], bool],
+    pauses: Callable[[int], bool] = lambda done: False,
+    on_pause: Callable[[int, Trace], bool] = lambda done, trace: True,
     trace: Trace | None = None,
 ) -> Trace:
     """Train over all of `batches`, which begin where `trace`, if there is one, leaves off.

@@ -42,7 +42,7 @@ def computed_as(params: Params, choices: Choices) -> Params:
 
 @record
 class HistoryRow:
-    """One step of a training, or one validation where `val_accuracy` is set."""
+    """One step of a training; where a validation followed it, with `val_accuracy`."""
 
     step: int  # optimizer steps done
     items: int  # seen, over all replicas: episodes, or images in pretraining

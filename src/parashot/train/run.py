@@ -97,6 +97,13 @@ class _Training:
             trace = self._train()
             result = self._result(trace, memory)
             state = self.strategy.state_dict()
+            if self.context.is_main:
+                history = history_rows(trace, self.plan, self.progress.validations)
+                run = self._run(trace, result)
+                write_training(self.job, result, history, self.val_accuracies, state, run)
+            self.context.wait_for_all()
+            self.checkpoints.clear()
+            return result
         except BaseException:
             if self.job.live and self.is_shown:  # whoever watches sees that it has ended
                 failed = self._run(self.progress.trace, None)
@@ -105,12 +112,6 @@ class _Training:
         finally:
             self.strategy.close()
             self.checkpoints.close()
-        if self.context.is_main:
-            history, run = history_rows(trace, self.plan, self.progress.validations), self._run(trace, result)
-            write_training(self.job, result, history, self.val_accuracies, state, run)
-        self.context.wait_for_all()
-        self.checkpoints.clear()
-        return result
 
     def _train(self) -> Trace:
         """Train to the end, from the beginning or from where a killed training was."""

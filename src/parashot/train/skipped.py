@@ -6,18 +6,15 @@ import logging
 from pathlib import Path
 
 from parashot.files import replacing_folder, write_text
-from parashot.parallel.torchrun import is_main_process
 from parashot.records import Provenance, Run, now_ms, write_metrics, write_result, write_rows, write_runs
 from parashot.train.records import HistoryRow, TrainResult
 
 log = logging.getLogger(__name__)
 
 
-def skip(stage: str, strategy: str, reason: str, out: Path, provenance: Provenance) -> TrainResult | None:
-    """Write the result folder of a training that is not run. Returns None on every rank but the main one."""
+def skip(stage: str, strategy: str, reason: str, out: Path, provenance: Provenance) -> TrainResult:
+    """Write the result folder of a training that is not run."""
     log.info("%s: skipped, %s", stage.replace("-", " ", 1), reason)
-    if not is_main_process():
-        return None
     result = TrainResult(strategy, "skipped", reason)
     run = Run(
         name=stage.replace("-", " ", 1),

@@ -22,11 +22,10 @@ from parashot.params import Params
 from parashot.progress import Progress
 from parashot.questions.accuracy.records import WarmupResults, WarmupRun
 from parashot.questions.runs import Setting, Stage
-from parashot.questions.timed import train_whole
 from parashot.records import Provenance
 from parashot.task import Plan
 from parashot.tasks.relation import RelationTask
-from parashot.train.loop import naming
+from parashot.train.loop import naming, train_steps
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +77,7 @@ def _train(context: Context, task: RelationTask) -> WarmupRun:
     strategy = build_strategy("serial", task, step_options(train), context, params.parallel)
     plan = strategy.plan(task.items, task.batchsz, context)
     with naming(f"batchsz {train.batchsz}, seed {params.seed}"):
-        train_whole(strategy, task.batches(plan, context), plan)
+        train_steps(strategy, task.batches(plan, context), plan)
     accuracy = float(task.validate(strategy.whole_network(), context, last=True).mean())
     strategy.close()
     said = "warmup: batchsz %d, %d steps of warm-up, seed %d: %.2f%%"

@@ -50,7 +50,7 @@ from parashot.questions.batchsz.records import (
 from parashot.questions.batchsz.rows import BatchszRow, batchsz_rows, episode_seconds
 from parashot.questions.runs import Setting, Stage
 from parashot.questions.statistics import Resampling
-from parashot.questions.timed import TimedStrategy, timed_strategy, train_whole
+from parashot.questions.timed import TimedStrategy, timed_strategy
 from parashot.records import Provenance
 from parashot.task import Batch, Plan, mean_and_ci95
 from parashot.tasks.relation import RelationTask
@@ -259,7 +259,7 @@ def _train_for(
     strategy = build_strategy("serial", own, step_options(own.params.train), context, own.params.parallel)
     plan = Plan(own.items, size)
     with naming(f"batchsz {size}"):
-        train_whole(strategy, own.batches(plan, context), plan)
+        train_steps(strategy, own.batches(plan, context), plan)
     settling = own.batches(Plan(STATISTICS_EPISODES, 1), context, in_process=True)
     # it hands on the first entry of a list
     update_bn(([batch.to(context.device).data] for batch in settling), strategy.model)

@@ -21,6 +21,5 @@ def bench_gain(
     """Time `ways`, the two or none, and write `out`."""
     stage = Stage("all of the advice", "gain", provenance)
     blocks = time_episode_ways(params, packed, ways, "gain") if ways else []
-    if blocks is not None:  # this is no rank of torchrun
-        results = GainResults(tuple(ways), tuple(blocks))
-        stage.write(out, results, way_settings(way_rows(ways, blocks, USUAL, Resampling()), blocks, ""))
+    results = GainResults(tuple(ways), tuple(blocks))
+    stage.write(out, results, way_settings(way_rows(ways, blocks, USUAL, Resampling()), blocks, ""))

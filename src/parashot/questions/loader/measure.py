@@ -53,8 +53,6 @@ def bench_loaders(params: Params, packed: Path, out: Path, provenance: Provenanc
     stage = Stage("loader workers", "loader-bench", provenance)
     blocks, ways = time_loaders(params, packed), ways_of_loading(params, packed)
     training = time_episode_ways(params, packed, ways, "loader-bench, in training")
-    if training is None:  # a rank of torchrun
-        return
     rows = way_rows(ways, training, PLAIN_LOADER.name, Resampling())
     in_training = way_settings(rows, training, "training-")
     results = LoaderResults(tuple(blocks), tuple(ways), tuple(training))

@@ -123,13 +123,11 @@ def check_own(task: OwnTask, parallel: ParallelParams, ways: Sequence[Way]) -> C
     """Check a training before it is timed. Raises `TaskError` where its first step is not finite."""
     placement, processes = for_ways(ways, resolve_placement(parallel))
     first = launch_apart(first_step, placement.on_all_cores(), 1, task, parallel)
-    assert first is not None  # this is no rank of torchrun
     if first.unused:
         parallel = replace(parallel, ddp=replace(parallel.ddp, find_unused_parameters=True))
     compared = launch_apart(
         check_rank, placement, processes, task, parallel, tuple(ways), first.has_batch_norm
     )
-    assert compared is not None
     said = in_words(first, compared)
     return Checked(tuple(compared.gradients), tuple(compared.skipped), tuple(said), parallel)
 

@@ -145,7 +145,6 @@ class Measurement:
         found = launch_apart(
             search_rank, placement, processes, self.trainings, ways, FINALISTS, seconds, journal
         )
-        assert found is not None  # this is no rank of torchrun
         self.launch_seconds = max(0.0, found.began - before)
         tried = {each.way for each in found.blocks}
         self.ways = [each for each in ways if each.way in tried]
@@ -231,7 +230,7 @@ class Measurement:
         for group in together(_unique(self.ways[0], chosen), apart_on(self.placement)):
             placement, processes = for_ways(group, self.placement)
             try:
-                self.parts += launch_apart(parts_rank, placement, processes, self.trainings, group) or []
+                self.parts += launch_apart(parts_rank, placement, processes, self.trainings, group)
             except DeviceError as error:
                 self.warnings.append(f"where the time of a step goes could not be measured ({error})")
         samples = self.trainings.task.samples

@@ -47,16 +47,9 @@ def tune(params: Params, packed: Path, choices: Path, out: Path, provenance: Pro
     placement = resolve_placement(params.parallel)
     check_options(step_options(params.train), placement.device_type)
     ways, modes = open_ways(params, placement.device_type), open_modes(params, placement.device_type)
-    if len(ways) == 1 and not modes:
-        results = TuneResults(ways[0], ())
-    else:
-        found = None
-        for number in range(params.parallel.bench.launches):
-            earlier = found.blocks if found else ()
-            found = launch_apart(tune_rank, placement, 1, params, packed, number, earlier)
-        if found is None:  # a rank of torchrun
-            return
-        results = found
+    results = TuneResults(ways[0], ())
+    for number in range(params.parallel.bench.launches if len(ways) > 1 or modes else 0):
+        results = launch_apart(tune_rank, placement, 1, params, packed, number, results.blocks)
     stage.write(out, results, _settings(results), elsewhere="choices")
     write_result(choices, results.choices)
     log.info("tune: %s", ", ".join(f"{key} {value}" for key, value in asdict(results.choices).items()))

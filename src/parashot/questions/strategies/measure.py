@@ -67,12 +67,11 @@ def bench_strategies(params: Params, packed: Path, out: Path, provenance: Proven
     results = measure_strategies(
         Benchmark(RelationTask(params, packed), step_options(params.train), params.parallel)
     )
-    if results is not None:
-        stage.write(out, results, _settings(results))
+    stage.write(out, results, _settings(results))
 
 
-def measure_strategies(bench: Benchmark) -> StrategyResults | None:
-    """Time the steps of every strategy that can run here; None on every rank of torchrun but the main one."""
+def measure_strategies(bench: Benchmark) -> StrategyResults:
+    """Time the steps of every strategy that can run here."""
     placement = resolve_placement(bench.parallel)
     check_options(bench.options, placement.device_type)
     variants = tuple(list_variants(bench, placement))
@@ -84,15 +83,12 @@ def measure_strategies(bench: Benchmark) -> StrategyResults | None:
         launch_apart(bench_rank, placement, processes, replace(bench, variants=able, launch=number))
         for number in range(bench.parallel.bench.launches)
     ]
-    found = [each for each in launches if each is not None]
-    if not found:
-        return None
     return replace(
-        found[-1],
+        launches[-1],
         variants=variants,
-        blocks=tuple(block for each in found for block in each.blocks),
-        cost_steps=tuple(step for each in found for step in each.cost_steps),
-        cost_messages=tuple(message for each in found for message in each.cost_messages),
+        blocks=tuple(block for each in launches for block in each.blocks),
+        cost_steps=tuple(step for each in launches for step in each.cost_steps),
+        cost_messages=tuple(message for each in launches for message in each.cost_messages),
     )
 
 

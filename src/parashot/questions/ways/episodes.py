@@ -23,10 +23,8 @@ from parashot.train.records import computed_as
 PLAIN = AugmentParams(crop=1.0, flip=False, jitter=0.0)
 
 
-def time_episode_ways(
-    params: Params, packed: Path, ways: Sequence[EpisodeWay], stage: str
-) -> list[WayBlock] | None:
-    """Time ways as `params.parallel.bench` says; None on every rank of torchrun but the main one."""
+def time_episode_ways(params: Params, packed: Path, ways: Sequence[EpisodeWay], stage: str) -> list[WayBlock]:
+    """Time ways as `params.parallel.bench` says."""
     placement, trainings = resolve_placement(params.parallel), partial(_training, params, packed)
     return time_ways(trainings, ways, placement, params.parallel.bench, stage)
 

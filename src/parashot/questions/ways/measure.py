@@ -231,8 +231,8 @@ def time_ways(
     *,
     apart: bool = False,
     launches: range | None = None,
-) -> list[WayBlock] | None:
-    """Time ways as `bench` says; None on every rank of torchrun but the main one.
+) -> list[WayBlock]:
+    """Time ways as `bench` says.
 
     Ways that want other variables of the environment have processes of their own in each launch, in the order
     A B B A; `apart`: each way has. stage: its name, for progress. journal: of `ReadyWays`; processes of
@@ -255,8 +255,6 @@ def time_ways(
                 for way in group:
                     leave_out(way, error, journal)
                 found = []
-            if found is None:
-                return None
             blocks += found
             progress(next(parts))
     return blocks
