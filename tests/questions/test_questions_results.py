@@ -124,6 +124,6 @@ def test_an_empty_study_has_an_export() -> None:
 
 
 def test_a_number_that_is_not_finite_is_named() -> None:
-    results = build.study(training={"dp": build.training("dp", seconds=1.0, data_share=float("nan"))})
+    results = build.study(training={"dp": build.training("dp", seconds=1.0, val_accuracy=float("nan"))})
     with pytest.raises(RecordError, match=r"summary\.strategies\.dp\.val_accuracy is nan"):
         export(analyse(results, build.params()))

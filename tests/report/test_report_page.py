@@ -149,6 +149,8 @@ def test_markdown_has_the_same_tables(study: Study) -> None:
     assert "| 2 | ✗ stopped (it reached the time of batchsz 30) | 7.50 s | 30.0 s |" in page
     assert {f"{table.caption}." for table in all_tables(study).values()} <= set(page.splitlines())
     assert "On test, once: **" in page
+    begun = analyse(build.study(pretraining=build.pretraining()), build.params())
+    assert f"{all_tables(begun)['time_to_accuracy'].caption}." in markdown(begun, "A study").splitlines()
 
 
 NAMES = (
