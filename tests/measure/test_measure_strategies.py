@@ -167,7 +167,7 @@ def test_with_nothing_to_time_every_row_says_why(tiny_packed: Path, tmp_path: Pa
     ]
 
 
-def event(name: str, begin: int, end: int, device: DeviceType, **more: bool) -> FunctionEvent:
+def event(name: str, begin: int, end: int, device: DeviceType, **more: int) -> FunctionEvent:
     return FunctionEvent(0, name, 0, begin, end, device_type=device, **more)
 
 
@@ -190,6 +190,19 @@ def test_what_the_host_annotated_is_no_work_of_a_gpu() -> None:
     ]
     (share,) = shares_of(seen)
     assert (share.hidden, share.exposed, share.idle) == pytest.approx((0.1, 0.3, 0.2))
+
+
+def test_gpus_of_one_process_are_looked_at_one_by_one() -> None:
+    """What one of them waits for is not hidden behind what another computes."""
+    seen = [
+        event("parashot:step", 0, 100, DeviceType.CPU),
+        event("convolution", 0, 100, DeviceType.CUDA, device_index=0),
+        event("convolution", 0, 20, DeviceType.CUDA, device_index=1),
+        event("Memcpy PtoP (Device -> Device)", 20, 60, DeviceType.CUDA, device_index=1),
+    ]
+    (share,) = shares_of(seen)
+    assert (share.hidden, share.exposed, share.idle) == pytest.approx((0, 0.2, 0.2))
+    assert share.seconds == pytest.approx(1e-4)
 
 
 def test_a_line_needs_three_sizes() -> None:

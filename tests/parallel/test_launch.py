@@ -126,6 +126,10 @@ def test_a_message_that_does_not_arrive_is_a_lost_peer() -> None:
     for context, said in ((two, "shapes do not match"), (alone(), "Connection reset")):
         with pytest.raises(RuntimeError, match=said), lost_peers_named(context):
             raise RuntimeError(said)
+    with pytest.raises(DeviceError, match=r"^NCCL does not work here .*--shm-size$"), lost_peers_named(two):
+        raise dist.DistBackendError(
+            "NCCL error in: ProcessGroupNCCL.cpp:77, unhandled system error, NCCL 2.27"
+        )
 
 
 # --- the server that ranks and workers are forked from ----------------------------------------------------

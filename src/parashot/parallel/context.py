@@ -304,6 +304,19 @@ FRESH_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 in which ranks that start again find the addresses of those that are gone."""
 
 
+_SET_UP = re.compile(r"unhandled (system|cuda) error|invalid (usage|argument)|internal error", re.IGNORECASE)
+"""NCCL's words where it cannot work at all, and starting again would not help."""
+
+
+def refuse_set_up(error: Exception) -> None:
+    """Raise `DeviceError` where `error` is one of NCCL's set-up and not the loss of a peer."""
+    if "nccl" in str(error).lower() and _SET_UP.search(str(error)):
+        raise DeviceError(
+            f"NCCL does not work here ({one_line(error)}); NCCL_DEBUG=WARN in the environment makes it say "
+            "why, and a container may need a larger --shm-size"
+        ) from error
+
+
 def _join(context: Context) -> None:
     """Join the other ranks. Raises `DeviceError` where they are not found, `PeerError` where one was lost."""
     rendezvous = context.placement.rendezvous
@@ -327,6 +340,7 @@ def _join(context: Context) -> None:
             world_size=context.world_size,
         )
     except (dist.DistError, RuntimeError, ValueError, OSError) as error:
+        refuse_set_up(error)
         waited = time.monotonic() - begin >= rendezvous.timeout_seconds
         kind = DeviceError if waited or "EADDRINUSE" in str(error) else PeerError
         raise kind(

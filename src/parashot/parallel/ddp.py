@@ -50,6 +50,9 @@ class Ddp(ReplicaStrategy):
             return "SyncBatchNorm works on GPUs only; set parallel.ddp.sync_batch_norm=false"
         if params.sync_batch_norm and task.averages_buffers:
             return "SyncBatchNorm takes all replicas together, not groups; set model.norm_episodes=0"
+        fewest = task.items % task.batchsz or task.batchsz
+        if params.sync_batch_norm and fewest < placement.replicas:
+            return f"SyncBatchNorm needs {task.unit}s for all replicas in each step, and one has {fewest}"
         return ""
 
     def place(self, network: nn.Module) -> nn.Module:

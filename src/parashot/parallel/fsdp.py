@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import torch
+from torch import distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 
 from parashot.parallel.context import Placement
 from parashot.parallel.exchange import broadcast_from_main
@@ -45,12 +46,9 @@ class Fsdp(ShardedStrategy):
 
         # outputs may be a view; nothing is done to them in place, which is what torch warns of
         warnings.filterwarnings("ignore", message=r"FSDP2-wrapped module .* returned a view tensor")
-        group, device = self.context.group, self.context.device.type
-        self.mesh = (
-            init_device_mesh(device, (self.context.world_size,))
-            if group is None
-            else DeviceMesh.from_group(group, device)
-        )
+        group = self.context.group or dist.group.WORLD
+        assert group is not None
+        self.mesh = DeviceMesh.from_group(group, self.context.device.type)
         # shares are cut along the first dimension of plain memory: no channels_last for the weights here
         broadcast_from_main(network.state_dict().values(), self.context)
         # modules that share a parameter, as tied embeddings do, must be in one unit

@@ -27,6 +27,7 @@ from parashot.parallel.context import (
     Placement,
     by_file,
     process_context,
+    refuse_set_up,
 )
 from parashot.parallel.server import IMPORTED_BY_OPTIMIZERS
 from parashot.parallel.torchrun import joined_by_torchrun
@@ -92,6 +93,7 @@ def lost_peers_named(context: Context) -> Iterator[None]:
     except RuntimeError as error:
         if context.world_size == 1 or not (isinstance(error, dist.DistError) or _LOST.search(str(error))):
             raise
+        refuse_set_up(error)
         raise PeerError(
             f"rank {context.rank} lost a peer: it ended, or did not answer within PARASHOT_TIMEOUT_SECONDS "
             f"{context.placement.rendezvous.timeout_seconds:g} ({one_line(error)})"

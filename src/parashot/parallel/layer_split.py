@@ -34,6 +34,8 @@ class LayerSplit(ShardedStrategy):
     def unsupported_reason(placement: Placement, task: Task, params: Any) -> str:
         if task.layer_cut() is None:
             return "layer_split needs a network in two parts, and this one has none"
+        if (placement.device_type, placement.backend) == ("cuda", "gloo"):
+            return "gloo sends nothing that lies on a GPU; set parallel.backend=auto to compare layer_split"
         if placement.replicas == 2:
             return ""
         return f"layer_split has 2 parts for 2 devices, not {placement.replicas}; set parallel.replicas=2"
@@ -51,8 +53,18 @@ class LayerSplit(ShardedStrategy):
         timeout = self.context.placement.rendezvous.timeout
         self.onward, self.back = _group(ranks, timeout), _group(ranks, timeout)
         self._forms: dict[tuple[torch.Size, ...], tuple[torch.Size, torch.dtype]] = {}
+        self._connect()
         setattr(network, cut.parts[self.peer], nn.Identity())
         return channels_last(network)
+
+    def _connect(self) -> None:
+        """Send a message each way: NCCL connects at the first, which must not be in the midst of a step."""
+        token = torch.zeros(1, device=self.context.device)
+        for group, sender in ((self.onward, 0), (self.back, 1)):
+            if self.context.rank == sender:
+                dist.send(token, group=group, group_dst=self.peer)
+            else:
+                dist.recv(token, group=group, group_src=self.peer)
 
     def forward_backward(self, batch: Batch) -> torch.Tensor:
         parts = list(batch.parts(self.params.micro_batches))

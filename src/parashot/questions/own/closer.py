@@ -30,7 +30,7 @@ from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.launch import launch_apart
 from parashot.progress import passing
 from parashot.questions.own.records import OwnWay, SizeRow, StepParts
-from parashot.questions.strategies.shares import length, profiled_events, spans_of, timeline, within
+from parashot.questions.strategies.shares import gpus_of, length, profiled_events, spans_of, timeline, within
 from parashot.questions.timed import TimedStrategy
 from parashot.questions.ways.measure import FULL, ReadyWays, Trainings, for_ways
 from parashot.task import Batch
@@ -87,26 +87,26 @@ def start_seconds(steps: Dataset[Batch], workers: int) -> float:
 
 
 def parts_of(way: str, events: Sequence[FunctionEvent], start_seconds: float) -> StepParts:
-    """Shares of the steps among `events` but the first, the mean over steps.
+    """Shares of the steps among `events` but the first, the mean over steps and the GPUs of the process.
 
     What is computed after the forward pass and before the optimizer's step counts as backward. What moves
     while something is computed costs nothing: only the exchange that is waited for is counted.
     """
-    steps, messages, computing = timeline(events)
-    on_gpu = any(each.device_type == DeviceType.CUDA for each in events)
-    kind = DeviceType.CUDA if on_gpu else DeviceType.CPU
-    phases = {
-        name: spans_of(each for each in events if each.device_type == kind and each.name.startswith(name))
-        for name in (_FORWARD, _OPTIMIZER)
-    }
     found = []
-    for step in steps[1:]:
-        whole, busy = step[1] - step[0], within(computing, [step])
-        forward, optimizer = (length(within(busy, phases[name])) / whole for name in (_FORWARD, _OPTIMIZER))
-        moved = within(messages, [step])
-        exchange = (length(moved) - length(within(moved, busy))) / whole
-        backward = length(busy) / whole - forward - optimizer
-        found.append((forward, backward, optimizer, exchange, 1 - length(busy) / whole - exchange))
+    for gpu in gpus_of(events):
+        steps, messages, computing = timeline(events, gpu)
+        kind = DeviceType.CPU if gpu is None else DeviceType.CUDA
+        here = [each for each in events if each.device_type == kind and gpu in (None, each.device_index)]
+        phases = {
+            name: spans_of(each for each in here if each.name.startswith(name))
+            for name in (_FORWARD, _OPTIMIZER)
+        }
+        for step in steps[1:]:
+            whole, busy, moved = step[1] - step[0], within(computing, [step]), within(messages, [step])
+            forward, optimizer = (length(within(busy, each)) / whole for each in phases.values())
+            exchange = (length(moved) - length(within(moved, busy))) / whole
+            backward = length(busy) / whole - forward - optimizer
+            found.append((forward, backward, optimizer, exchange, 1 - length(busy) / whole - exchange))
     forward, backward, optimizer, exchange, idle = (
         max(0.0, fmean(each)) for each in zip(*found, strict=True)
     )

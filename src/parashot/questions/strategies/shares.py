@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
+from statistics import fmean
 from typing import NamedTuple
 
 import torch
@@ -54,9 +55,14 @@ def profiled_events(timed: TimedStrategy) -> list[FunctionEvent]:
 
 
 def shares_of(events: Sequence[FunctionEvent]) -> list[Shares]:
-    """Shares of each step among `events`, in the order of the steps."""
+    """Shares of each step among `events`, in the order of the steps; the mean over the GPUs of a process."""
+    per_device = [_shares_on(events, gpu) for gpu in gpus_of(events)]
+    return [Shares(*map(fmean, zip(*each, strict=True))) for each in zip(*per_device, strict=True)]
+
+
+def _shares_on(events: Sequence[FunctionEvent], gpu: int | None) -> list[Shares]:
     found = []
-    all_steps, all_messages, all_computing = timeline(events)
+    all_steps, all_messages, all_computing = timeline(events, gpu)
     for step in all_steps:
         whole = step[1] - step[0]
         messages, computing = within(all_messages, [step]), within(all_computing, [step])
@@ -67,24 +73,38 @@ def shares_of(events: Sequence[FunctionEvent]) -> list[Shares]:
     return found
 
 
-def timeline(events: Sequence[FunctionEvent]) -> tuple[list[Span], list[Span], list[Span]]:
-    """When steps ran, messages were under way, and something was computed.
+def gpus_of(events: Sequence[FunctionEvent]) -> list[int | None]:
+    """GPUs that the process worked on: several only under DataParallel. [None] on a CPU."""
+    found = {each.device_index for each in events if _is_work(each)}
+    return [*sorted(found)] or [None]
 
-    On GPUs messages are NCCL's kernels and computing is all others; on a CPU messages are what gloo's threads
-    do, or DataParallel's copies, and computing is every other operator.
+
+def timeline(events: Sequence[FunctionEvent], gpu: int | None) -> tuple[list[Span], list[Span], list[Span]]:
+    """When steps ran, messages were under way on a GPU, and something was computed there.
+
+    On GPUs messages are NCCL's kernels and copies from one to another, and computing is all else; on a CPU
+    messages are what gloo's threads do, or DataParallel's copies, and computing is every other operator.
     """
     host = [each for each in events if each.device_type == DeviceType.CPU]
-    # What was annotated on the host stands on the device too, from its first kernel to its last: no work.
-    device = [each for each in events if each.device_type == DeviceType.CUDA and not each.is_user_annotation]
+    device = [each for each in events if _is_work(each) and each.device_index == gpu]
     steps = spans_of(each for each in host if each.name == _STEP)
     if device:
-        messages = spans_of(each for each in device if "nccl" in each.name.lower())
-        computing = spans_of(each for each in device if "nccl" not in each.name.lower())
+        messages = spans_of(each for each in device if _is_message(each))
+        computing = spans_of(each for each in device if not _is_message(each))
     else:
         messages = spans_of(each for each in host if each.name.startswith(("gloo:", "nccl:", EXCHANGE)))
         computing = spans_of(each for each in host if each.name.startswith("aten::"))
     by_hand = spans_of(each for each in host if each.name.startswith(EXCHANGE))
     return steps, messages, without(computing, by_hand)
+
+
+def _is_work(event: FunctionEvent) -> bool:
+    """Whether a GPU did it: what the host annotated stands on the device too, but is no work."""
+    return event.device_type == DeviceType.CUDA and not event.is_user_annotation
+
+
+def _is_message(event: FunctionEvent) -> bool:
+    return "nccl" in event.name.lower() or event.name.startswith("Memcpy PtoP")
 
 
 def spans_of(events: Iterable[FunctionEvent]) -> list[Span]:

@@ -159,6 +159,8 @@ class ReadyWays(Generic[W]):
         self.step_seconds.pop(way.way, None)
         if (strategy := self.strategies.pop(way.trained_as, None)) is not None:
             strategy.close()
+        del strategy
+        self._free()
         if self.context.is_main:
             leave_out(way, error, self.journal)
 
@@ -172,6 +174,10 @@ class ReadyWays(Generic[W]):
             if strategy is not None:
                 strategy.close()
         self.strategies.clear()
+        self._free()
+
+    def _free(self) -> None:
+        """Free what no strategy holds any more."""
         gc.collect()  # a network and its optimizer refer to each other
         if self.context.device.type == "cuda":
             torch.cuda.empty_cache()
