@@ -212,5 +212,8 @@ def test_a_step_is_computed_as_it_was_chosen() -> None:
     assert (found.buys, found.decided) == ("nothing was shown to be more than 5% faster", True)
     in_bf16 = build.tune_results({("concat", "bf16"): 0.3, ("split", "bf16"): 0.1})  # fp32 was not open
     assert "as fast as bf16 with pairing concat" in advice("computing", build.study(tune=in_bf16)).buys
+    noisy = build.tune_results({("split", "fp32"): 0.28, ("concat", "fp32"): 0.3}, own=0.3)
+    found = advice("computing", build.study(tune=replace(noisy, choices=Choices("split", "fp32", "none"))))
+    assert not found.decided and found.phrase.endswith("(undecided)")
     fixed = replace(plain, blocks=())
     assert "auto" in advice("computing", build.study(tune=fixed)).sure

@@ -65,7 +65,7 @@ def advise_step(study: Study) -> Advice:
     return Advice(
         topic="computing",
         choice=str(taken),
-        phrase=f"compute in {taken}",
+        phrase=f"compute in {taken}{choice.mark}",
         buys=buys,
         sure=choice.how_sure("way"),
         decided=choice.decided,
