@@ -130,6 +130,8 @@ def test_a_message_that_does_not_arrive_is_a_lost_peer() -> None:
         raise dist.DistBackendError(
             "NCCL error in: ProcessGroupNCCL.cpp:77, unhandled system error, NCCL 2.27"
         )
+    with pytest.raises(PeerError, match="rank 1 lost a peer"), lost_peers_named(two):
+        raise dist.DistBackendError("NCCL: unhandled system error, connection closed by remote peer")
 
 
 # --- the server that ranks and workers are forked from ----------------------------------------------------

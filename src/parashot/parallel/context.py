@@ -307,10 +307,14 @@ in which ranks that start again find the addresses of those that are gone."""
 _SET_UP = re.compile(r"unhandled (system|cuda) error|invalid (usage|argument)|internal error", re.IGNORECASE)
 """NCCL's words where it cannot work at all, and starting again would not help."""
 
+_OF_A_PEER = re.compile(r"remote|closed|reset|refused|timed? ?out", re.IGNORECASE)
+"""Words beside those where it is a peer that has gone."""
+
 
 def refuse_set_up(error: Exception) -> None:
     """Raise `DeviceError` where `error` is one of NCCL's set-up and not the loss of a peer."""
-    if "nccl" in str(error).lower() and _SET_UP.search(str(error)):
+    said = str(error)
+    if "nccl" in said.lower() and _SET_UP.search(said) and not _OF_A_PEER.search(said):
         raise DeviceError(
             f"NCCL does not work here ({one_line(error)}); NCCL_DEBUG=WARN in the environment makes it say "
             "why, and a container may need a larger --shm-size"
