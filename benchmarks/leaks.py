@@ -1,14 +1,10 @@
 """Growth over work: memory, descriptors, threads, processes and files, over steps and loader restarts.
 
-A whole training, with augmentation, validations and saved states, by `serial` in one process and by `ddp` in
-two ranks with a loader worker each; and a loader whose two workers are started again and again, half the
-times given up before their end. All processes of the work are looked at from outside. The first quarter of
-the looks warms up; `more` is the median of the last quarter less that of the second, and what is within the
-bound is flat. Of all that is counted the bound is half a one. Memory may grow a little: a training writes
-down four numbers of each step, 128 bytes in each rank. `left` is what is there when all is over.
-
-Memory is what has no file behind it (PSS of private and of shared pages, and what is swapped out): pages of
-mapped files and of libraries come and go with whoever else on the machine uses them.
+A whole training, with augmentation, validations and saved states, by `serial` and by `ddp` in two ranks with
+a loader worker each; and a loader whose two workers are started again and again. All processes are looked at
+from outside. A figure is the median of the last quarter of the looks less that of the second. A count grows
+from half a one on; memory may grow a little, since a training records four numbers of each step. Memory is
+what has no file behind it (PSS). *Left* is what all counts together are when the work has ended.
 """
 
 from __future__ import annotations
@@ -79,20 +75,30 @@ WORKS = (
 def run(quick: bool) -> Outcome:
     """Do and watch every work; `quick`: a little of each, too little to judge memory by."""
     counts = _QUICK if quick else _FULL
-    columns = ("quantity", "second quarter", "last quarter", "more", "at most", "left", "verdict")
-    tables, raw, short = [], {}, []
+    others = [words for key, words in QUANTITIES.items() if key != "memory_mb"]
+    columns = ("work", "memory (MB)", "at most", *others, "left", "verdict")
+    rows, raw, short = [], {}, []
     for work in WORKS:
-        count = f"{counts[work.unit]:,} {work.unit}"
-        print(f"  {work.title}: {count}", file=sys.stderr)
+        title = f"{work.title}: {counts[work.unit]:,} {work.unit}"
+        print(f"  {title}", file=sys.stderr)
         with scratch_folder() as folder:
             prepare(folder)
             command = [sys.executable, "-c", PROGRAM, str(folder), work.name, str(counts[work.unit])]
             seen = watch(command, folder)
-        rows = growth_rows(work, seen)
-        tables.append(Table(f"{work.title}: {count}, {len(seen.at)} looks", columns, rows))
+        growths = growth_rows(work, seen)
+        grown = [str(row[0]) for row in growths if row[-1] == "grows"]
+        rows.append([title, *_more(growths), ", ".join(grown) or "flat"])
         raw[work.name] = {"at": list(seen.at), **{each: seen.series(each) for each in QUANTITIES}}
-        short += [f"{work.title}: {row[0]}" for row in rows if row[-1] == "grows"]
+        short += [f"{work.title}: {each}" for each in grown]
+    tables = [Table("More in the last quarter than in the second", columns, rows)]
     return Outcome("leaks", tables, raw, {"quick": quick, "counts": counts, "short": [] if quick else short})
+
+
+def _more(growths: Sequence[Sequence[Cell]]) -> list[Cell]:
+    """Growth of memory and its bound, of every count, and the sum of what is left, of a work's rows."""
+    (_, _, _, memory, most, *_), *counts = growths
+    left = sum(row[5] for row in growths if isinstance(row[5], int | float))
+    return [memory, most, *(row[3] for row in counts), left]
 
 
 # --- growth ---------------------------------------------------------------------------------------------

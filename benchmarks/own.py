@@ -1,8 +1,8 @@
 """What `parashot measure` says of the examples, against the same two ways written by hand in plain PyTorch.
 
-Each is measured once. Then its default and its recommended way are timed anew ten times, in turn: by the code
-of the finals, which states an interval, and by plain_training.py, each training in processes of its own, in
-the order A B B A. How often does the interval hold the speedup by hand, the mean of all ten?
+After one measurement, its default and its recommended way are timed anew ten times, in turn: by the code of
+the finals, which states an interval, and by plain_training.py, in processes of its own. How often does the
+interval hold the speedup by hand, the mean of all ten?
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -20,23 +21,33 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 
 def page(results: Path) -> str:
     """Return all results of a folder as one Markdown page."""
+    files = [(name, file) for name in BENCHMARKS for file in _files(results, name)]
+    trees = {file: json.loads(file.read_text(encoding="utf-8")) for _, file in files}
+    usual, _ = Counter(_machine(tree) for tree in trees.values()).most_common(1)[0]
     parts = [
         "# Benchmarks",
-        "Made by `python -m benchmarks.page` from `benchmarks/results/*.json`. Each "
-        "was measured by `python -m benchmarks NAME --to benchmarks/results/NAME.json`: sides in processes "
-        "of their own, timed in turn (A B C A B C …); medians with 95% intervals from resampled blocks. "
-        "A `+` after a commit marks uncommitted changes.",
+        "Made by `python -m benchmarks.page` from `benchmarks/results/*.json`. Each was measured by "
+        "`python -m benchmarks NAME --to benchmarks/results/NAME.json`: sides in processes of their own, "
+        "timed in turn (A B C A B C …); medians with 95% intervals from resampled blocks. A `+` after a "
+        "commit marks uncommitted changes.",
+        f"*Where nothing else is said: {usual}.*",
     ]
-    for name in BENCHMARKS:
-        if (results / f"{name}.json").exists():
+    for name, file in files:
+        tree = trees[file]
+        if file == results / f"{name}.json":
             parts += [f"## {name}", (import_module(f"benchmarks.{name}").__doc__ or "").strip()]
-        # a benchmark of other data is saved as NAME-DATA.json
-        for file in (*results.glob(f"{name}.json"), *sorted(results.glob(f"{name}-*.json"))):
-            tree = json.loads(file.read_text(encoding="utf-8"))
-            parts.append(f"*{_circumstances(tree)}*")
-            for table in _tables(tree):
-                parts += [f"**{table.title}**", aligned(table)]
+        machine = "" if _machine(tree) == usual else f"{_machine(tree)}; "
+        parts.append(
+            f"*{machine}commit {tree['commit']}, {tree['date']}; {tree['seconds'] / 60:.1f} minutes.*"
+        )
+        for table in _tables(tree):
+            parts += [f"**{table.title}**", aligned(table)]
     return "\n\n".join(parts) + "\n"
+
+
+def _files(results: Path, name: str) -> list[Path]:
+    """Results of a benchmark; one of other data is saved as NAME-DATA.json."""
+    return [*results.glob(f"{name}.json"), *sorted(results.glob(f"{name}-*.json"))]
 
 
 def _tables(tree: Mapping[str, Any]) -> list[Table]:
@@ -51,14 +62,13 @@ def _tables(tree: Mapping[str, Any]) -> list[Table]:
     return tables
 
 
-def _circumstances(tree: Mapping[str, Any]) -> str:
-    """Machine, versions, commit, date and duration in one line."""
+def _machine(tree: Mapping[str, Any]) -> str:
+    """Machine and versions in one line."""
     machine = tree["hardware"]
     devices = ", ".join(machine["gpus"]) or "no GPU"
     return (
         f"{machine['cpu_model']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {devices}; Python "
-        f"{machine['python']}, torch {machine['torch']}; commit {tree['commit']}, {tree['date']}; "
-        f"{tree['seconds'] / 60:.1f} minutes."
+        f"{machine['python']}, torch {machine['torch']}"
     )
 
 

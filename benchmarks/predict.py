@@ -1,8 +1,7 @@
 """Predicted step times of DDP on 1 and 2 replicas, a thread each on 2 cores, against measured ones.
 
-Both are of the stage `strategy-bench`. The model of cost is fitted to steps of one replica and to
-all-reduces, timed in the same processes, and to how much of DDP's messages is hidden; it never sees how long
-a step of DDP takes. A row is off where the prediction is more than 15% from the median measured.
+Both are of the stage `strategy-bench`; the model of cost never sees how long a step of DDP takes. A row is
+off where the prediction is more than 15% from the median measured.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Roofline of a training step: every operator bound by arithmetic or by memory, whichever takes longer.
 
-The roofline model (Williams, Waterman and Patterson, CACM 52, 2009), operator by operator: an operator of F
-FLOP that must move M bytes takes at least max(F / peak, M / bandwidth) seconds, with the peak of matrix work
-of its dtype and the bandwidth of a copy, both measured on the same device. Least bytes: inputs read once,
-outputs written once. A step's roofline is the sum over the operators that torch runs, forward, backward and
-optimizer; what fusing them would save is not in it. Where maps fit a cache, an operator may beat its bound.
+After Williams, Waterman and Patterson (CACM 52, 2009): an operator of F FLOP that must move M bytes takes at
+least max(F / peak, M / bandwidth) seconds, with the peak of matrix work of its dtype and the bandwidth of a
+copy measured on the same device. A step's roofline is the sum over the operators that torch runs; what fusing
+them would save is not in it. Where maps fit a cache, an operator may beat its bound.
 """
 
 from __future__ import annotations

@@ -127,6 +127,12 @@ def test_a_folder_is_written_and_written_again(study: Path, command: Commands) -
     assert "![overview](overview.png)\n\n![batchsz](batchsz.png)" in (study / "mine/README.md").read_text()
 
 
+def test_a_folder_needs_the_report(study: Path, command: Commands) -> None:
+    (study / "reports/index.html").unlink()
+    command.refused("summary", "--to", "mine", status=2)
+    assert not (study / "mine").exists()
+
+
 @pytest.mark.parametrize("place", [".", "results", "params.yaml"])
 def test_what_holds_something_else_is_left_alone(study: Path, place: str, command: Commands) -> None:
     before = {each: each.read_bytes() for each in study.rglob("*") if each.is_file()}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +53,12 @@ def main() -> int:
 
 def _params() -> Iterator[str]:
     yield "## Ranges of params.yaml"
-    yield (
-        "What each key means, its default, and its values where they are words, stand in `params.yaml`. "
-        "Numbers have these ranges; a value outside is rejected in one line."
-    )
-    ranges = {key: allowed for key, allowed in knobs().items() if "number" in allowed}
-    yield _table(["key", "allowed"], [[f"`{key}`", allowed] for key, allowed in ranges.items()])
+    yield ("`params.yaml` says what each key means. Numbers have these ranges; another value is refused.")
+    ranges: dict[str, list[str]] = {}
+    for key, allowed in knobs().items():
+        if "number" in allowed:
+            ranges.setdefault(allowed, []).append(f"`{key}`")
+    yield _table(["range", "keys"], [[allowed, ", ".join(keys)] for allowed, keys in ranges.items()])
 
 
 def _stages() -> Iterator[str]:
@@ -69,8 +68,8 @@ def _stages() -> Iterator[str]:
     for name, stage in yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"].items():
         made = [*stage.get("outs", []), *stage.get("plots", [])]
         outs = ", ".join(f"`{each if isinstance(each, str) else next(iter(each))}`" for each in made)
-        rows.append([f"`{name}`", f"`{stage['cmd']}`", outs or "none"])
-    yield _table(["stage", "command", "outputs"], rows)
+        rows.append([f"`{name}`", outs or "none"])
+    yield _table(["stage", "outputs"], rows)
 
 
 def _table(header: list[str], rows: list[list[str]]) -> str:
@@ -81,15 +80,16 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
 def _files() -> Iterator[str]:
     yield "## Files of results"
     yield (
-        "Every result folder also has `metrics.json`, numbers for `dvc metrics` (by setting, if a stage "
-        "measures several), and `records.jsonl`, a line per run. Names contain units. `results/pretrain` has "
-        "the files of `results/train/NAME`, but no seeds and no twin."
+        "Every result folder also has `metrics.json`, numbers for `dvc metrics`, and `records.jsonl`, a line "
+        "per run. Names of columns and keys contain their units. `results/pretrain` has the files of "
+        "`results/train/NAME`, but no seeds and no twin."
     )
+    rows = []
     for folder, kind in FOLDERS.items():
         for _, name, record in files_of(kind):
             path = f"results/{name}" if record is Choices else f"results/{folder}/{name}"
-            columns = ", ".join(f"`{each.name}`" for each in fields(record))
-            yield f"**`{path}`** {' '.join((record.__doc__ or '').split())} {columns}"
+            rows.append([f"`{path}`", " ".join((record.__doc__ or "").split())])
+    yield _table(["file", "contents; of a CSV, of one row"], rows)
 
 
 def _surroundings() -> Iterator[str]:

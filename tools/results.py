@@ -197,11 +197,11 @@ def _circumstances(found: Sequence[Training]) -> str:
     for training in found:
         words = [
             f"-S {key}={said[each] if each is None or isinstance(each, bool) else shlex.quote(str(each))}"
-            for key, each in {"data.archive": "PATH", **training["differs"]}.items()
+            for key, each in training["differs"].items()
         ]
-        command = f"`dvc exp run $(parashot recipe {training['recipe']}) {' '.join(words)} evaluate`"
-        rows.append([_name(training), command, _commits(training), _machine(training), training["date"]])
-    return table(["recipe, seed", "command", "commit", "machine", "date"], ["---"] * 5, rows)
+        settings = f"`{' '.join(words)}`" if words else "none"
+        rows.append([_name(training), settings, _commits(training), _machine(training), training["date"]])
+    return table(["recipe, seed", "settings", "commit", "machine", "date"], ["---"] * 5, rows)
 
 
 def table(*lines: Any) -> str:

@@ -22,7 +22,7 @@ from parashot.questions import text
 from parashot.questions.claim import Claim
 from parashot.questions.results import StudyResults
 from parashot.questions.study import Study, analyse
-from parashot.report.markdown import as_markdown, markdown
+from parashot.report.markdown import MAIN, as_markdown, markdown, markdown_beside_report
 from parashot.report.page import render_page, write_report
 from parashot.report.tables import CLAIMS, Table, all_tables
 
@@ -143,14 +143,22 @@ def test_csv_files_hold_every_digit(whole: Page, study: Study, report: Path) -> 
 
 
 def test_markdown_has_the_same_tables(study: Study) -> None:
-    page = markdown(study, "A study", ["overview.png"])
-    assert page.startswith(f"# A study\n\n{study.answer}\n") and "![overview](overview.png)" in page
+    page = markdown(study, "A study")
+    assert page.startswith(f"# A study\n\n{study.answer}\n")
     assert "*synthetic images, drawn by a program; a short run" in page
     assert "| 2 | ✗ stopped (it reached the time of batchsz 30) | 7.50 s | 30.0 s |" in page
     assert {f"{table.caption}." for table in all_tables(study).values()} <= set(page.splitlines())
     assert "On test, once: **" in page
     begun = analyse(build.study(pretraining=build.pretraining()), build.params())
     assert f"{all_tables(begun)['time_to_accuracy'].caption}." in markdown(begun, "A study").splitlines()
+
+
+def test_markdown_beside_the_report_has_main_tables_and_pictures(study: Study) -> None:
+    page = markdown_beside_report(study, "A study", ["overview.png"])
+    assert page.startswith(f"# A study\n\n{study.answer}\n") and "![overview](overview.png)" in page
+    tables, lines = all_tables(study), page.splitlines()
+    assert {name for name in tables if f"{tables[name].caption}." in lines} == set(MAIN)
+    assert "| claim | here | verdict |" in lines
 
 
 NAMES = (

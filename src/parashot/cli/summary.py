@@ -12,7 +12,7 @@ from parashot.cli.shared import study_here
 from parashot.errors import UsageError
 from parashot.files import replacing_folder
 from parashot.questions.summary import export
-from parashot.report.markdown import markdown
+from parashot.report.markdown import markdown, markdown_beside_report
 
 REPORT = Path("reports/index.html")
 
@@ -27,14 +27,15 @@ def run(command: argparse.Namespace) -> None:
         print(markdown(study, command.title), end="")
         return
     _refuse_to_replace_others(command.to)
+    if not REPORT.exists():
+        raise UsageError(f"--to {command.to}: {REPORT} is missing; `dvc repro summarize` writes it")
     found = Path("reports/figures").glob("*.png")
     figures = sorted(found, key=lambda path: (path.stem != "overview", path.name))
     with replacing_folder(command.to.resolve()) as folder:
         for file in (*figures, PARAMS):
             shutil.copyfile(file, folder / file.name)
-        if REPORT.exists():
-            shutil.copyfile(REPORT, folder / "report.html")
-        page = markdown(study, command.title, [figure.name for figure in figures])
+        shutil.copyfile(REPORT, folder / "report.html")
+        page = markdown_beside_report(study, command.title, [figure.name for figure in figures])
         (folder / "README.md").write_text(page, encoding="utf-8")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +28,21 @@ HEADINGS = {
     "claims": "The study's claims",
 }
 
+MAIN = ("advice", "loading", "strategies", "sizes", "claims")
+"""Tables that answer the questions; the others say how, and are in the report."""
 
-def markdown(study: Study, title: str, pictures: Sequence[str] = ()) -> str:
-    """Render `study` with `pictures` (paths, as the page will link them) below its tables."""
+BRIEF = {"claims": ("claim", "here", "verdict")}
+"""Columns of a table beside the report, where not all."""
+
+BESIDE = "The [report](report.html) has all tables, more figures, and how it was measured."
+
+
+def markdown(study: Study, title: str) -> str:
+    """Render the whole study."""
     tables = all_tables(study)
-    parts = [f"# {title}", study.answer, _circumstances(study)]
-    parts += [f"*Missing: {name}. {escaped(reason)}*" for name, reason in study.results.missing.items()]
-    for name, heading in HEADINGS.items():
-        if name in tables:
-            parts += [f"## {heading}", f"{tables[name].caption}.", as_markdown(tables[name])]
+    parts = _head(study, title)
+    for name in HEADINGS:
+        parts += _section(tables, name)
         if name == "accuracy" and study.results.evaluate:
             test = study.results.evaluate.result
             half = 100 * test.test_accuracy_ci95
@@ -45,16 +51,42 @@ def markdown(study: Study, title: str, pictures: Sequence[str] = ()) -> str:
                 f"{test.k_shot}-shot, {test.k_query} queries per class, {test.episodes} episodes; the model "
                 f"of {test.strategy}, chosen by {test.chosen_by})."
             )
-    if pictures:
-        parts += ["## Figures", *(f"![{Path(each).stem.replace('_', ' ')}]({each})" for each in pictures)]
+    return _page(parts)
+
+
+def markdown_beside_report(study: Study, title: str, pictures: Sequence[str]) -> str:
+    """Render the main tables of `study`, with `pictures` (paths, as the page will link them) below them."""
+    tables = all_tables(study)
+    parts = [*_head(study, title), BESIDE]
+    for name in MAIN:
+        parts += _section(tables, name, BRIEF.get(name))
+    figures = [f"![{Path(each).stem.replace('_', ' ')}]({each})" for each in pictures]
+    return _page([*parts, *(["## Figures"] if figures else []), *figures])
+
+
+def _head(study: Study, title: str) -> list[str]:
+    missing = study.results.missing.items()
+    told = [f"*Missing: {name}. {escaped(reason)}*" for name, reason in missing]
+    return [f"# {title}", study.answer, _circumstances(study), *told]
+
+
+def _section(tables: Mapping[str, Table[Any]], name: str, headers: Sequence[str] | None = None) -> list[str]:
+    """Heading, caption and rows of a table, if the study has it; of some of its columns, if named."""
+    if name not in tables:
+        return []
+    return [f"## {HEADINGS[name]}", f"{tables[name].caption}.", as_markdown(tables[name], headers)]
+
+
+def _page(parts: Sequence[str]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def as_markdown(table: Table[Any]) -> str:
-    """Render one table; small print follows in brackets."""
-    header = [column.header for column in table.columns]
-    ruler = ["---:" if column.number else "---" for column in table.columns]
-    rows = [[escaped(cell.words) for _, cell in row] for row in table.cells()]
+def as_markdown(table: Table[Any], headers: Sequence[str] | None = None) -> str:
+    """Render one table, or some of its columns; small print follows in brackets."""
+    columns = [each for each in table.columns if headers is None or each.header in headers]
+    header = [column.header for column in columns]
+    ruler = ["---:" if column.number else "---" for column in columns]
+    rows = [[escaped(cell.words) for column, cell in row if column in columns] for row in table.cells()]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, ruler, *rows])
 
 
