@@ -54,7 +54,7 @@ class Row:
         value = self.measured.value
         if value >= self.wanted if self.least else value <= self.wanted:
             return "holds"
-        return f"not asked here: {self.excuse}" if self.excuse else "falls short"
+        return f"falls short; not asked here: {self.excuse}" if self.excuse else "falls short"
 
     @property
     def short(self) -> bool:

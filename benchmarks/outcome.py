@@ -111,6 +111,8 @@ def _words(cell: Cell) -> str:
     if cell is None:
         return "–"
     if isinstance(cell, Interval):
+        if cell.low == cell.high:
+            return number(cell.value)
         return f"{number(cell.value)} ({number(cell.low)} to {number(cell.high)})"
     return number(cell) if isinstance(cell, float) else f"{cell:,}" if isinstance(cell, int) else cell
 

@@ -5,73 +5,44 @@ Also those that DVC restored from its cache.
 
 import logging
 import os
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from parashot.errors import TrackingError
-from parashot.knobs import flatten
 from parashot.params import Params
-from parashot.records import read_json
-from parashot.tracking import LoggableModel, Published, Study, publish
-from stages.common import REPORTS, RESULTS, params, stage, store, tags
-
-SWEEPS = RESULTS / "sweep"
+from parashot.tracking import ModelLoader, Study, publish
+from stages.common import params, stage, store
+from stages.published import EVALUATED, is_reported, model, sweep, training, whole_study
 
 
 def main() -> None:
     settings = params()
     try:
-        publish_sweeps(settings)
-        if (RESULTS / "metrics.json").exists():  # else nothing but a sweep was run here
-            publish_study(settings)
+        publish_all(settings)
     except TrackingError as error:
         if "DVC_STAGE" not in os.environ:
             raise
         logging.warning("warning: %s", error)  # no more than that: DVC keeps nothing of a study that fails
 
 
-def publish_study(settings: Params) -> None:
-    """Publish the runs of all stages under a run of the study."""
-    numbers = read_json(RESULTS / "metrics.json").items()
-    study = Study(
-        name=f"study on {settings.data.source} data",
-        params=flatten(settings),
-        tags={**tags(), "data": settings.data.source},
-        metrics={key: value for key, value in numbers if not isinstance(value, str)},
-        artifacts=[RESULTS / "summary.json", REPORTS],
-        note=read_json(RESULTS / "summary.json")["answer"],
-    )
-    trainings = [f"train/{name}" for name in settings.parallel.strategies]
-    measured = ("tune", "pretrain", "loader", "strategies", "gain", "batchsz", "warmup", "evaluate")
-    folders = [RESULTS / name for name in (*trainings, *measured)]
-    told(publish(store(settings), study, folders, partial(model, settings)))
+def publish_all(settings: Params) -> None:
+    """Publish what there is: runs of sweeps, and those of a study or of a network without a report."""
+    publish_runs(settings, *sweep(settings))
+    with_models = partial(model, settings)
+    if is_reported():
+        publish_runs(settings, *whole_study(settings), with_models)
+    elif EVALUATED.exists():
+        publish_runs(settings, *training(settings), with_models)
 
 
-def publish_sweeps(settings: Params) -> None:
-    """Publish the runs of `parashot sweep` under a run of their own."""
-    data = settings.data.source
-    if folders := sorted(path.parent for path in SWEEPS.glob("*/records.jsonl")):
-        study = Study(f"sweep on {data} data", tags={**tags(), "data": data})
-        told(publish(store(settings), study, folders))
-
-
-def told(done: Published) -> None:
-    """Log what was brought in."""
-    logging.info("publish: %d runs brought in, %d there already", done.published, done.already_there)
-
-
-def model(settings: Params, path: Path) -> LoggableModel:
-    """Return a trained network that takes an episode as one array, and noise as its example."""
-    from parashot.model.network import EpisodeModel
-    from parashot.model.weights import load_network
-
-    episode, network = settings.episode, load_network(path)
-    size = network.test_size
-    images = episode.n_way * (episode.k_shot + episode.k_query)
-    example = np.random.default_rng(0).standard_normal((1, images, 3, size, size), dtype=np.float32)
-    return LoggableModel(EpisodeModel(network, episode.n_way, episode.k_shot), example)
+def publish_runs(
+    settings: Params, study: Study, folders: Sequence[Path], load_model: ModelLoader | None = None
+) -> None:
+    """Publish the runs of `folders`, if there are any, below the run of `study`."""
+    if folders:
+        done = publish(store(settings), study, folders, load_model)
+        logging.info("publish: %d runs brought in, %d there already", done.published, done.already_there)
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def edited(folder: Path, name: str, changes: dict[str, str], top: str = "") -> P
 
 def way(name: str, *, replicas: int = 1, workers: int = 0, precision: str = "fp32") -> OwnWay:
     strategy = "ddp" if replicas > 1 else "serial"
-    return OwnWay(name, strategy, replicas, 1, 6, workers, precision, **DEFAULTS)
+    return OwnWay(name, strategy, replicas, 1, 6, workers, precision, device="cpu", **DEFAULTS)
 
 
 def blocks(name: str, step: float, noise: float = 0.001) -> list[WayBlock]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import os
 import platform
@@ -100,6 +101,26 @@ def test_runs_of_a_sweep_are_published_once(checkout: Checkout, monkeypatch: pyt
         study = runs["sweep on synthetic data"].info.run_id
         above = {name: run.data.tags.get(PARENT_TAG) for name, run in runs.items()}
         assert above == {"sweep on synthetic data": None, "seed=0": study, "seed=1": study}
+
+
+def test_a_network_without_a_report_is_published(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After `dvc exp run ... evaluate`, beside no report or one of another network."""
+    monkeypatch.setattr(stage, "store", lambda settings: checkout.store)
+    monkeypatch.setattr(stage, "params", tiny_params)
+    monkeypatch.chdir(checkout.root)
+    for name in ("tune", "pretrain", *(f"train/{each}" for each in tiny_params().parallel.strategies)):
+        checkout.record(name, a_run(name))
+    results = checkout.record("evaluate", a_run("evaluate")).parent
+    (results / "evaluate/result.json").write_text('{"test_accuracy": 0.5}')
+    (results / "evaluate/metrics.json").write_text('{"test_1_shot": {"accuracy": 0.5}}')
+    for report in (None, {"test_accuracy": 0.25}):
+        if report:
+            (results / "metrics.json").write_text(json.dumps(report))
+        stage.main()
+        runs = checkout.runs()
+        study = runs["training on synthetic data"]
+        assert study.data.metrics == {"test_1_shot.accuracy": 0.5}
+        assert runs["evaluate"].data.tags[PARENT_TAG] == study.info.run_id
 
 
 # --- live runs, and what is left of them ----------------------------------------------------------

@@ -63,7 +63,7 @@ def _params() -> Iterator[str]:
 
 def _stages() -> Iterator[str]:
     yield "## Stages"
-    yield "`dvc repro -s NAME` runs one of them, `dvc dag` shows the graph."
+    yield "`dvc repro -f -s NAME` runs one of them alone, `dvc dag` shows the graph."
     rows = []
     for name, stage in yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"].items():
         made = [*stage.get("outs", []), *stage.get("plots", [])]
@@ -103,7 +103,10 @@ def _surroundings() -> Iterator[str]:
     yield _table(["status", "of `parashot` and of `python -m benchmarks`"], rows)
     yield "## Environment variables"
     rows = [
-        ["`MLFLOW_TRACKING_URI`", "MLflow's store or server; by default `mlflow.db` beside the code"],
+        [
+            "`MLFLOW_TRACKING_URI`",
+            "a server of MLflow, or a database (then artifacts stay in `mlruns/`); by default `mlflow.db`",
+        ],
         ["`CUDA_VISIBLE_DEVICES`", "the GPUs that are used"],
         ["`PARASHOT_…`", "the network between machines: [several-machines.md](several-machines.md#settings)"],
     ]

@@ -154,7 +154,7 @@ def card_figures(training: Training) -> str:
 
 
 def _accuracies(found: Sequence[Training]) -> str:
-    head = ["recipe, seed", "shots", "test", "cosine of the same embedding", "margin, paired", "verdict"]
+    head = ["recipe, seed", "shots", "test", "cosine of the same embedding", "margin, paired"]
     head += ["without cosine", "transductive"]
     rows = [
         [
@@ -163,7 +163,6 @@ def _accuracies(found: Sequence[Training]) -> str:
             f"**{_accuracy(task.accuracy, task.accuracy_ci95)}**",
             _accuracy(task.cosine_accuracy, task.cosine_accuracy_ci95),
             f"{100 * task.margin:+.2f} ± {100 * task.margin_ci95:.2f}",
-            task.verdict,
             _accuracy(task.relation_accuracy, task.relation_accuracy_ci95) if task.adds_cosine else "–",
             _accuracy(task.transductive_accuracy, task.transductive_accuracy_ci95)
             if task.transductive_episodes
@@ -172,7 +171,7 @@ def _accuracies(found: Sequence[Training]) -> str:
         for training in found
         for task in task_rows([TaskAccuracy(**each) for each in training["tasks"]])
     ]
-    return table(head, ["---", "---:", "---:", "---:", "---:", "---", "---:", "---:"], rows)
+    return table(head, ["---", *["---:"] * 6], rows)
 
 
 def _times(found: Sequence[Training]) -> str:
@@ -252,13 +251,11 @@ def _curves(found: Sequence[Training]) -> Figure:
     """Draw validation accuracy over minutes of training, a line for each training."""
     figure = Figure((6.4, 4.6), layout="constrained")
     axes = figure.subplots()
-    recipes = sorted({each["recipe"] for each in found})
-    for training in found:
-        begun, after = training["pretraining_validations"], training["validations"]
-        colour = f"C{recipes.index(training['recipe'])}"
-        style: dict[str, Any] = {"color": colour, "marker": "o", "markersize": 3}
-        line = "--" if _varied(training) else "-"
-        axes.plot(*_in_minutes(after), line, label=_name(training), **style)
+    for index, training in enumerate(found):
+        begun: list[list[float]] = training["pretraining_validations"]
+        after: list[list[float]] = training["validations"]
+        style: dict[str, Any] = {"color": f"C{index}", "marker": "o", "markersize": 3}
+        axes.plot(*_in_minutes(after), "-", label=_name(training), **style)
         if begun:
             axes.plot(*_in_minutes([*begun, after[0]]), ":", **style)
     axes.set_xlabel("minutes of training (dotted: pretraining)")

@@ -41,6 +41,11 @@ def inspect_hardware() -> Hardware:
     )
 
 
+def has_nvidia_driver() -> bool:
+    """Whether an NVIDIA driver is visible; torch may not be able to use it."""
+    return shutil.which("nvidia-smi") is not None or Path("/proc/driver/nvidia").exists()
+
+
 def tree_memory_bytes(pid: int) -> int:
     """Return the summed PSS of process `pid` and all its descendants in bytes.
 
@@ -97,7 +102,7 @@ def _memory_bytes(process: psutil.Process) -> int:
 
 def _gpus() -> tuple[tuple[str, ...], str | None]:
     """Return the names of the CUDA devices, and torch's CUDA version (None without a device)."""
-    if shutil.which("nvidia-smi") is None and not Path("/proc/driver/nvidia").exists():
+    if not has_nvidia_driver():
         return (), None
     import torch
 

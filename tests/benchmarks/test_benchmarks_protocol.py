@@ -107,7 +107,7 @@ def test_a_command_runs_this_checkout_and_fails_in_one_line(monkeypatch: pytest.
         (Row("a", interval(2.99), 3), "falls short", True),
         (Row("a", interval(0.5), 0.5, least=False), "holds", False),
         (Row("a", interval(0.51), 0.5, least=False), "falls short", True),
-        (Row("a", interval(2.0), 3, excuse="no units"), "not asked here: no units", False),
+        (Row("a", interval(2.0), 3, excuse="no units"), "falls short; not asked here: no units", False),
         (Row("a", None, 3, excuse="no disk"), "not measured: no disk", True),
     ],
 )

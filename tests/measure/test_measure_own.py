@@ -68,7 +68,7 @@ def test_what_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("parashot.questions.own.candidates.precisions", lambda device: ["fp32", "bf16"])
     task, parallel = own_task(write_own(tmp_path, "own_tried")), replace(own_parallel(), device="cpu")
     found = candidates(task, parallel)
-    assert found.ways[0] == OwnWay(PLAIN, "serial", 1, 2, 6, 0, "fp32", **DEFAULTS)
+    assert found.ways[0] == OwnWay(PLAIN, "serial", 1, 2, 6, 0, "fp32", device="cpu", **DEFAULTS)
     assert {(each.strategy, each.workers) for each in found.ways} == {
         *(("serial", count) for count in (0, 1, 2, 4)),
         *((name, count) for name in ("ddp", "allreduce", "fsdp") for count in (0, 2, 4)),
@@ -80,7 +80,7 @@ def test_what_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     said = 'default = {"strategy": "ddp", "workers": 2, "precision": "bf16"}\nbatchsz = 6'
     own = candidates(own_task(write_own(tmp_path, "own_default", "batchsz = 6", said)), parallel)
-    assert own.ways[0] == OwnWay(PLAIN, "ddp", 2, 1, 6, 2, "bf16", **DEFAULTS)
+    assert own.ways[0] == OwnWay(PLAIN, "ddp", 2, 1, 6, 2, "bf16", device="cpu", **DEFAULTS)
     assert len(own.ways) == len(found.ways)  # with the plain one, and the default but once
     assert [each.way for each in own.ways if (each.strategy, each.workers) == ("serial", 0)] == [
         "serial-0-fp32",
@@ -113,11 +113,11 @@ def test_a_wrong_default_is_one_line(default: object, message: str, tmp_path: Pa
 
 def test_only_what_could_help_is_changed_and_what_helps_is_taken_together(tmp_path: Path) -> None:
     rows = own_task(write_own(tmp_path, "own_refined", "RMSprop(parameters, lr=0.05)", "SGD(parameters)"))
-    found = refinements(way("best", workers=2), rows, "cpu", compiling=False)
+    found = refinements(way("best", workers=2), rows, tried(1, 2), compiling=False)
     assert [(each.fused, each.prefetch) for each in found] == [(True, 2), (False, 4)]
-    assert refinements(replace(way("best"), strategy="fsdp"), rows, "cpu", compiling=True) == []
+    assert refinements(replace(way("best"), strategy="fsdp"), rows, tried(0), compiling=True) == []
     images = own_task(write_own(tmp_path, "own_images", "nn.Tanh()", "nn.Tanh(), nn.Conv2d(1, 1, 1)"))
-    (changed,) = refinements(way("best"), images, "cpu", compiling=False)
+    (changed,) = refinements(way("best"), images, tried(0), compiling=False)
     assert changed == replace(way("best-channels_last"), channels_last=True)
     timed = [*blocks("best", 0.1), *blocks(found[0].way, 0.09), *blocks(found[1].way, 0.0999)]
     assert refined(way("best", workers=2), found, timed) == found[0]
@@ -126,19 +126,27 @@ def test_only_what_could_help_is_changed_and_what_helps_is_taken_together(tmp_pa
     assert combined(way("best"), []) == way("best")
 
 
+def tried(*workers: int) -> list[OwnWay]:
+    return [way(f"serial-{count}", workers=count) for count in workers]
+
+
 def test_other_numbers_of_workers_refine_a_way_and_the_fastest_is_taken(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Of 16 threads the search has tried 0, 1, 8 and 16 workers."""
+    """Those that the search has not tried, by choice or for want of time."""
     monkeypatch.setattr("parashot.questions.own.candidates.usable_threads", lambda: 16)
     rows = own_task(write_own(tmp_path, "own_tanh_workers", "nn.Tanh()", "nn.Tanh()"))
 
-    def counts(workers: int) -> list[int]:
-        tried = refinements(way("best", workers=workers), rows, "cpu", compiling=False)
-        return [each.workers for each in tried if each.workers != workers]
+    def counts(workers: int, *before: int) -> list[int]:
+        found = refinements(way("best", workers=workers), rows, tried(*before), compiling=False)
+        return [each.workers for each in found if each.workers != workers]
 
-    assert [counts(each) for each in (0, 1, 8, 16)] == [[], [2], [4], []]
-    assert counts(4) == [2]
+    assert [counts(each, 0, 1, 8, 16) for each in (0, 1, 8, 16)] == [[], [2], [4], []]
+    assert counts(4, 0, 1, 8, 16) == [2]
+    assert counts(16, 0, 16) == [8]
+    others = [replace(each, precision="bf16") for each in tried(8)]
+    found = refinements(way("best", workers=16), rows, others, compiling=False)
+    assert [each.workers for each in found if each.workers != 16] == [8]
     best = way("best", workers=4)
     fewer, more = replace(best, way="fewer", workers=2), replace(best, way="more", workers=6)
     timed = [*blocks("best", 0.1), *blocks("fewer", 0.08), *blocks("more", 0.09)]

@@ -12,7 +12,7 @@ import torch
 from torch import distributed as dist
 
 from parashot.command import output
-from parashot.hardware import inspect_hardware
+from parashot.hardware import has_nvidia_driver, inspect_hardware
 from parashot.parallel.abilities import compile_modes, precisions
 from parashot.parallel.context import Placement, cpu_replicas
 from parashot.questions.text import counted, listed, size
@@ -40,11 +40,10 @@ def machine_checks() -> list[Check]:
     """Look at this machine as torch sees it."""
     hardware = inspect_hardware()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    driver = Path("/proc/driver/nvidia").exists() or shutil.which("nvidia-smi") is not None
     return [
         cores(hardware, os.cpu_count() or 1),
         memory(hardware.memory_gib),
-        gpus(hardware.gpus, driver),
+        gpus(hardware.gpus, has_nvidia_driver()),
         *links(output(Path.cwd(), "nvidia-smi", "topo", "-m")),
         *abilities(device),
         exchange("nccl" if hardware.gpus else "gloo"),

@@ -20,7 +20,7 @@ Verdict = Literal["holds", "does not hold", "undecided", "cannot be tested here"
 Side = Literal["above", "below"]
 T = TypeVar("T")
 
-_BY_TEST = "not a measurement of this study"
+_BY_TEST = "decided by a test, not measured here"
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the study and its figure there, with the measurement and the verdict here."""
+    """A claim of 2020 and its figure there, with the measurement and the verdict here."""
 
     id: str
     claim: str
@@ -55,7 +55,7 @@ class UntestableError(Exception):
 
 @dataclass(frozen=True)
 class StudyClaim:
-    """A sentence of the study, the figure it gave for it, and the function that judges it."""
+    """A sentence of the report of 2020, the figure it gave for it, and the function that judges it."""
 
     id: str
     claim: str

@@ -21,17 +21,17 @@ HEADINGS = {
     "scaling": "More devices",
     "scaling_checked": "The model of cost, checked here",
     "sizes": "Batch sizes, in the same time",
-    "batchsz": "Batch sizes, the study's experiment",
+    "batchsz": "Batch sizes, the experiment of 2020",
     "accuracy": "Does the accuracy survive?",
     "time_to_accuracy": "Time to accuracy",
     "tasks": "Few-shot accuracy on unseen classes",
-    "claims": "The study's claims",
+    "claims": "Claims of 2020",
 }
 
 MAIN = ("advice", "loading", "strategies", "sizes", "claims")
 """Tables that answer the questions; the others say how, and are in the report."""
 
-BRIEF = {"claims": ("claim", "here", "verdict")}
+BRIEF = {"claims": ("claim", "here", "verdict", "why")}
 """Columns of a table beside the report, where not all."""
 
 BESIDE = "The [report](report.html) has all tables, more figures, and how it was measured."

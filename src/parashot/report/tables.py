@@ -54,7 +54,8 @@ class Cell:
     @property
     def words(self) -> str:
         """The cell in one line: sign and bold words first, small print in brackets."""
-        words = [self.sign if self.badge else "", self.lead, self.text, *(f"({each})" for each in self.notes)]
+        lead = f"{self.lead}:" if self.lead and self.text else self.lead
+        words = [self.sign if self.badge else "", lead, self.text, *(f"({each})" for each in self.notes)]
         return " ".join(" ".join(words).split())
 
 
@@ -271,8 +272,8 @@ LOADING = Table[WayRow[EpisodeWay]](
 )
 LOADER = Table[LoaderRow](
     "loader",
-    "Loading alone, the study's Table 2 measured here: batches are read and thrown away. Speedup is over no "
-    "workers with the same backend",
+    "Loading alone, as Table 2 of 2020: batches are read and thrown away. Speedup is "
+    "over no workers with the same backend",
     Column("backend", lambda row: row.backend, number=False),
     Column("workers", lambda row: row.workers),
     Column("seconds per batch", lambda row: row.seconds_per_batch, text.number),
@@ -351,7 +352,7 @@ SIZES_TO_TARGET = Table[SizeRow](
 )
 BATCHSZ = Table[BatchszRow](
     "batchsz",
-    "The study's experiment, batch sizes under DDP: the same episodes; speedup is over the baseline. A share "
+    "The experiment of 2020, batch sizes under DDP: the same episodes; speedup is over the baseline. A share "
     "of communication below 0 is too short to be seen",
     Column("batchsz", lambda row: row.batchsz),
     Column(
@@ -397,7 +398,7 @@ TASKS = Table[TaskRow](
 TIME_TO_ACCURACY = Table[TimeToAccuracy](
     "time_to_accuracy",
     "Time to accuracy, pretraining counted in: when validation came to a level and stayed there. "
-    f"{100 * BEST_VALIDATION:g}% is the study's best validation, after {BEST_SECONDS:,} s",
+    f"{100 * BEST_VALIDATION:g}% is the best validation of 2020, after {BEST_SECONDS:,} s",
     Column("strategy", lambda row: row.strategy, number=False),
     Column("pretraining", lambda row: row.pretraining_seconds, text.seconds),
     Column("training", lambda row: row.training_seconds, text.seconds),
@@ -410,9 +411,9 @@ TIME_TO_ACCURACY = Table[TimeToAccuracy](
 )
 CLAIMS = Table[Claim](
     "claims",
-    "The study's claims",
+    "Claims of the report of 2020, of which docs/study2020.md tells",
     Column("claim", lambda row: Cell(row.claim, lead=row.id), number=False),
-    Column("the study", lambda row: row.study_figure, number=False),
+    Column("in 2020", lambda row: row.study_figure, number=False),
     Column("here", lambda row: row.measured, number=False),
     Column("verdict", lambda row: Cell(row.verdict, badge=True), number=False),
     Column("why", lambda row: row.reason, number=False),

@@ -12,7 +12,16 @@ MLflow stays deleted. `Live` shows a training while it runs, and a store that fa
 """
 
 from parashot.tracking.experiment import LoggableModel
-from parashot.tracking.publish import Live, Published, Study, publish
+from parashot.tracking.publish import Live, ModelLoader, Published, Study, publish
 from parashot.tracking.store import Store, mlflow_is_installed
 
-__all__ = ["Live", "LoggableModel", "Published", "Store", "Study", "mlflow_is_installed", "publish"]
+__all__ = [
+    "Live",
+    "LoggableModel",
+    "ModelLoader",
+    "Published",
+    "Store",
+    "Study",
+    "mlflow_is_installed",
+    "publish",
+]

@@ -1,4 +1,4 @@
-"""The study's claims about the number of episodes per step under DDP, and advice on it."""
+"""The claims of 2020 about the number of episodes per step under DDP, and advice on it."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def advise_all(study: Study) -> Advice:
     gain = advised.speedup
     assert gain is not None  # both are measured, or none
     took = f"{advised.items} episodes took {seconds(advised.seconds)}, by default {seconds(default.seconds)}"
-    default_words = "one process that decodes JPEGs and computes in fp32"
+    default_words = f"one process that decodes JPEGs and computes in {default.way.computing}"
     waits = f"a step waited {percent(advised.waiting.value)} of its time for data, by default"
     return Advice(
         topic="all of it",

@@ -1,4 +1,4 @@
-"""The study's claims about loader workers, judged with its own way of loading, and advice on loading."""
+"""The claims of 2020 about loader workers, judged with its own way of loading, and advice on loading."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 BACKEND = "jpeg"
 ABOUT = (0.75, 1.25)
-"""Workers per hardware thread that count as "about as many": the study's best, 50 of 40, is the upper end."""
+"""Workers per hardware thread that count as "about as many": the best of 2020, 50 of 40, is the upper end."""
 FEW_OF_MANY = 0.25
-"""Workers per hardware thread that count as "a few": the study's were 2 of 40."""
+"""Workers per hardware thread that count as "a few": in 2020 2 of 40."""
 FAR_MORE = 1.75
-"""Workers per hardware thread that count as "far more": the study's 70 of 40."""
+"""Workers per hardware thread that count as "far more": in 2020 70 of 40."""
 
 
 @claim(

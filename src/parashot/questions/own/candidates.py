@@ -115,8 +115,11 @@ def own_precisions(device_type: str) -> list[str]:
     return able
 
 
-def refinements(way: OwnWay, task: Task, device_type: str, *, compiling: bool) -> list[OwnWay]:
-    """The same way with one thing changed: what could help this network, and this strategy allows."""
+def refinements(way: OwnWay, task: Task, tried: Sequence[OwnWay], *, compiling: bool) -> list[OwnWay]:
+    """The same way with one thing changed: what could help this network, and this strategy allows.
+
+    tried: ways that the search has timed.
+    """
     found = []
     if way.strategy != "fsdp":  # it shares weights out in plain memory, and so the optimizer's work
         network = task.network()
@@ -124,21 +127,22 @@ def refinements(way: OwnWay, task: Task, device_type: str, *, compiling: bool) -
             found.append(renamed(way, channels_last=True))
         if "fused" in getattr(task.optimizer(network), "defaults", {}):
             found.append(renamed(way, fused=True))
-    found += [renamed(way, workers=count) for count in _other_worker_counts(way)]
+    found += [renamed(way, workers=count) for count in _other_worker_counts(way, tried)]
     if way.workers:
-        if device_type == "cuda" and not way.pin_memory:
+        if way.device == "cuda" and not way.pin_memory:
             found.append(renamed(way, pin_memory=True))
         found.append(renamed(way, prefetch=2 * way.prefetch))
-    if compiling and STRATEGIES[way.strategy].compiles and "default" in compile_modes(device_type):
+    if compiling and STRATEGIES[way.strategy].compiles and "default" in compile_modes(way.device):
         found.append(renamed(way, compile="default"))
     return found
 
 
-def _other_worker_counts(way: OwnWay) -> list[int]:
-    """Half and twice as many workers, where the search has left them out; one for each rank at least."""
+def _other_worker_counts(way: OwnWay, tried: Sequence[OwnWay]) -> list[int]:
+    """Half and twice as many workers, where the search has not tried them; one for each rank at least."""
     ranks, threads = STRATEGIES[way.strategy].processes(way.replicas), usable_threads()
     counts = (way.workers // 2, 2 * way.workers)
-    return [each for each in counts if ranks <= each <= threads and each not in worker_counts(ranks)]
+    of_search = {each.workers for each in tried if replace(each, way=way.way, workers=way.workers) == way}
+    return [each for each in counts if ranks <= each <= threads and each not in of_search]
 
 
 WORTH = 0.02
@@ -192,4 +196,7 @@ def _useless(name: str, placement: Placement, task: OwnTask) -> str:
 
 def _way(name: str, strategy: str, placement: Placement, task: Task, workers: int, precision: str) -> OwnWay:
     replicas, threads = placement.replicas, placement.threads_per_replica
-    return OwnWay(name, strategy, replicas, threads, task.batchsz, workers, precision, **DEFAULTS)
+    device = placement.device_type
+    return OwnWay(
+        name, strategy, replicas, threads, task.batchsz, workers, precision, device=device, **DEFAULTS
+    )

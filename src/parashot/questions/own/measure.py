@@ -16,6 +16,7 @@ from time import monotonic
 
 from parashot.allocator import why_nothing_is_kept
 from parashot.errors import DeviceError, TaskError
+from parashot.hardware import has_nvidia_driver
 from parashot.parallel.context import Placement, resolve_placement
 from parashot.parallel.launch import launch_apart
 from parashot.parallel.strategy import StepOptions
@@ -92,6 +93,9 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
         *(span(share * left) for share in (SEARCH_SHARE, REFINE_SHARE, FINALS_SHARE)),
         span(budget_seconds),
     )
+    warnings = list(checked.warnings)
+    if own_placement(parallel).device_type == "cpu" and has_nvidia_driver():
+        warnings.append("torch cannot use the GPU here, so the CPU was measured; `parashot doctor` says more")
     failing = {each.what: each.reason for each in checked.skipped}
     if reason := failing.get(listed.ways[0].strategy):
         raise TaskError(f"{file}: default: {listed.ways[0].strategy} cannot train it: {reason}")
@@ -111,7 +115,7 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
             skipped=(*listed.skipped, *checked.skipped, *measurement.failed()),
             checks=checked.gradients,
             unused=checked.parallel.ddp.find_unused_parameters,
-            warnings=(*checked.warnings, *measurement.warnings),
+            warnings=(*warnings, *measurement.warnings),
         )
 
 
@@ -175,7 +179,7 @@ class Measurement:
     def _improved(self, best: OwnWay, block_seconds: float) -> OwnWay:
         """The best way with every change that makes it faster, of those that there is time for."""
         compiling = self.budget_seconds >= COMPILING_SECONDS
-        changed = refinements(best, self.trainings.task, self.placement.device_type, compiling=compiling)
+        changed = refinements(best, self.trainings.task, self.ways, compiling=compiling)
         seconds = self._until(SEARCH_SHARE + REFINE_SHARE) - monotonic()
         affordable = int(seconds / (REFINE_ROUNDS * block_seconds)) - 1
         changed = changed[: max(0, affordable)]

@@ -38,6 +38,7 @@ PLAIN = "default"
 class OwnWay(Way):
     """A way to train a user's own network; the fields of `DEFAULTS` are as PyTorch has them by default."""
 
+    device: str  # cpu or cuda
     prefetch: int  # batches that each worker has ready
     pin_memory: bool
     channels_last: bool
@@ -46,6 +47,13 @@ class OwnWay(Way):
 
     def __str__(self) -> str:
         return ", ".join([self.devices, self.loading, self.precision, *self.extras])
+
+    @property
+    def devices(self) -> str:
+        """Strategy and devices in words."""
+        if self.device == "cpu":
+            return super().devices
+        return "one GPU" if self.replicas == 1 else f"{self.strategy} on {self.replicas} GPUs"
 
     @property
     def loading(self) -> str:

@@ -1,4 +1,4 @@
-"""The study's claims about DataParallel, DDP and splits of the network, and advice on which to train with."""
+"""The claims of 2020 about DataParallel, DDP and splits of the network, and advice on which to train with."""
 
 from __future__ import annotations
 

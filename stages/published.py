@@ -1,0 +1,75 @@
+"""What stage `publish` brings into MLflow: a study, a network of which there is no report, a sweep."""
+
+from pathlib import Path
+
+import numpy as np
+
+from parashot.knobs import flatten
+from parashot.params import Params
+from parashot.records import read_json
+from parashot.tracking import LoggableModel, Study
+from stages.common import REPORTS, RESULTS, tags
+
+EVALUATED = RESULTS / "evaluate"
+
+
+def is_reported() -> bool:
+    """Whether there is a report, and of what was evaluated last: `dvc exp run ... evaluate` makes none."""
+    if not (RESULTS / "metrics.json").exists():
+        return False
+    if not EVALUATED.exists():
+        return True
+    evaluated = read_json(EVALUATED / "result.json")["test_accuracy"]
+    return bool(read_json(RESULTS / "metrics.json").get("test_accuracy") == evaluated)
+
+
+def whole_study(settings: Params) -> tuple[Study, list[Path]]:
+    """Return the run of the study, and the folders whose runs are below it."""
+    numbers = read_json(RESULTS / "metrics.json").items()
+    study = Study(
+        name=f"study on {settings.data.source} data",
+        params=flatten(settings),
+        tags={**tags(), "data": settings.data.source},
+        metrics={key: value for key, value in numbers if not isinstance(value, str)},
+        artifacts=[RESULTS / "summary.json", REPORTS],
+        note=read_json(RESULTS / "summary.json")["answer"],
+    )
+    measured = [RESULTS / name for name in ("loader", "strategies", "gain", "batchsz", "warmup")]
+    return study, [*_trained(settings), *measured]
+
+
+def training(settings: Params) -> tuple[Study, list[Path]]:
+    """Return the run above those of a network that was trained and evaluated, and their folders."""
+    data = settings.data.source
+    numbers = {
+        f"{task}.{key}": value
+        for task, values in read_json(EVALUATED / "metrics.json").items()
+        for key, value in values.items()
+    }
+    study = Study(f"training on {data} data", flatten(settings), {**tags(), "data": data}, numbers)
+    return study, _trained(settings)
+
+
+def _trained(settings: Params) -> list[Path]:
+    """Folders of what a network takes, from the choice of how to compute to its evaluation."""
+    trainings = [RESULTS / "train" / name for name in settings.parallel.strategies]
+    return [RESULTS / "tune", RESULTS / "pretrain", *trainings, EVALUATED]
+
+
+def sweep(settings: Params) -> tuple[Study, list[Path]]:
+    """Return the run above those of `parashot sweep`, and their folders."""
+    data = settings.data.source
+    folders = sorted(path.parent for path in (RESULTS / "sweep").glob("*/records.jsonl"))
+    return Study(f"sweep on {data} data", tags={**tags(), "data": data}), folders
+
+
+def model(settings: Params, path: Path) -> LoggableModel:
+    """Return a trained network that takes an episode as one array, and noise as its example."""
+    from parashot.model.network import EpisodeModel
+    from parashot.model.weights import load_network
+
+    episode, network = settings.episode, load_network(path)
+    size = network.test_size
+    images = episode.n_way * (episode.k_shot + episode.k_query)
+    example = np.random.default_rng(0).standard_normal((1, images, 3, size, size), dtype=np.float32)
+    return LoggableModel(EpisodeModel(network, episode.n_way, episode.k_shot), example)
