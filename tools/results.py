@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from functools import reduce
 from operator import getitem
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import yaml
@@ -34,6 +35,7 @@ from parashot.params import load_params
 from parashot.parsing import read_yaml
 from parashot.questions.accuracy.rows import TimeToAccuracy, task_rows, time_to_accuracy, validations
 from parashot.questions.results import StudyResults, load_results
+from parashot.questions.statistics import repeated_interval
 from parashot.questions.text import number
 from parashot.recipes import load_recipe
 from parashot.records import read_runs
@@ -142,7 +144,7 @@ def _git(*words: str) -> str:
 
 def page_figures(found: Sequence[Training]) -> str:
     """Return all tables of the page."""
-    return "\n\n".join([_accuracies(found), _times(found), _circumstances(found)])
+    return "\n\n".join([_accuracies(found), *_over_seeds(found), _times(found), _circumstances(found)])
 
 
 def card_figures(training: Training) -> str:
@@ -150,7 +152,8 @@ def card_figures(training: Training) -> str:
     minutes = _minutes(_together(TimeToAccuracy(**training["time"])))
     where, when = _machine(training), f"commit {_commits(training)}, {training['date']}"
     words = f"{minutes} minutes of training on {where}, {when}"
-    return f"{_accuracies([training])}\n\n*{words}.*"
+    alike = [each for each in trainings() if _group(each) == _group(training)]
+    return "\n\n".join([_accuracies([training]), *_over_seeds(alike), f"*{words}.*"])
 
 
 def _accuracies(found: Sequence[Training]) -> str:
@@ -172,6 +175,39 @@ def _accuracies(found: Sequence[Training]) -> str:
         for task in task_rows([TaskAccuracy(**each) for each in training["tasks"]])
     ]
     return table(head, ["---", *["---:"] * 6], rows)
+
+
+def _over_seeds(found: Sequence[Training]) -> list[str]:
+    """Return a table of the recipes of which there are several seeds, in a list; an empty one if of none."""
+    head = ["recipe", "seeds", "shots", "test, mean", "standard deviation", "margin, 95% over trainings"]
+    rows = []
+    for group in dict.fromkeys(map(_group, found)):
+        alike = [each for each in found if _group(each) == group]
+        if len(alike) < 2:
+            continue
+        tasks = [task_rows([TaskAccuracy(**each) for each in training["tasks"]]) for training in alike]
+        for same in zip(*tasks, strict=True):
+            accuracies, margins = zip(*((each.accuracy, each.margin) for each in same), strict=True)
+            said = f"{100 * fmean(margins):+.2f}"
+            if len(alike) > 2:
+                margin = repeated_interval(margins, confidence=0.95)
+                said += f" ({100 * margin.low:+.2f} to {100 * margin.high:+.2f})"
+            rows.append(
+                [
+                    ", ".join(filter(None, group)),
+                    ", ".join(str(each["seed"]) for each in alike),
+                    str(same[0].k_shot),
+                    f"**{100 * fmean(accuracies):.2f}**",
+                    f"{100 * stdev(accuracies):.2f}",
+                    said,
+                ]
+            )
+    return [table(head, ["---", "---", *["---:"] * 4], rows)] if rows else []
+
+
+def _group(training: Training) -> tuple[str, str]:
+    """Recipe and variant: trainings that are alike but for their seeds."""
+    return training["recipe"], training.get("variant", "")
 
 
 def _times(found: Sequence[Training]) -> str:
