@@ -67,9 +67,9 @@ def main() -> None:
 
 
 def trainings() -> list[Training]:
-    """Return every training that was taken in, by recipe and seed."""
+    """Return every training that was taken in, by recipe, variant and seed."""
     read = [json.loads(path.read_text(encoding="utf-8")) for path in TRAININGS.glob("*.json")]
-    return sorted(read, key=lambda each: (each["recipe"], each["seed"], len(each["differs"])))
+    return sorted(read, key=lambda each: (*_group(each), each["seed"]))
 
 
 def filled(page: str, figures: str, begin: str = BEGIN, end: str = END) -> str:

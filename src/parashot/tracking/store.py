@@ -35,10 +35,6 @@ _SETTINGS = {
 
 _LOCKED_SECONDS = 5.0
 
-_OF_TRAININGS = {"mlflow.experimentKind": "custom_model_development"}
-"""Tags of a new experiment: MLflow's pages open with its runs, not with traces of language models."""
-
-
 @dataclass(frozen=True)
 class Store:
     """Place of MLflow's store: `root/mlflow.db` and `root/mlruns`, or the user's own `uri`.
@@ -99,9 +95,7 @@ def opened(store: Store, *, wait: bool = True) -> Iterator[Experiment]:
                     f"mlruns away. No result is lost, {store.kept}"
                 )
             number = (
-                found.experiment_id
-                if found
-                else client.create_experiment(store.experiment, store.artifacts, _OF_TRAININGS)
+                found.experiment_id if found else client.create_experiment(store.experiment, store.artifacts)
             )
             yield Experiment(client, number)
     except BlockingIOError:
