@@ -35,6 +35,7 @@ _SETTINGS = {
 
 _LOCKED_SECONDS = 5.0
 
+
 @dataclass(frozen=True)
 class Store:
     """Place of MLflow's store: `root/mlflow.db` and `root/mlruns`, or the user's own `uri`.
