@@ -79,7 +79,7 @@ def test_pages_of_results_hold_what_was_measured() -> None:
     text = results.PAGE.read_text(encoding="utf-8")
     assert results.filled(text, results.page_figures(found)) == text, "make it again: tools/results.py"
     card = SHIPPED.with_suffix(".md").read_text(encoding="utf-8")
-    assert [each for each in found if results.filled(card, results.card_figures(each)) == card]
+    assert [each for each in found if results.filled(card, results.card_figures(each, found)) == card]
 
 
 def test_kept_studies_name_no_folder_of_a_machine() -> None:

@@ -53,7 +53,7 @@ def main() -> int:
 
 def _params() -> Iterator[str]:
     yield "## Ranges of params.yaml"
-    yield ("`params.yaml` says what each key means. Numbers have these ranges; another value is refused.")
+    yield "`params.yaml` says what each key means. Numbers have these ranges; another value is refused."
     ranges: dict[str, list[str]] = {}
     for key, allowed in knobs().items():
         if "number" in allowed:

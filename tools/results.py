@@ -33,7 +33,7 @@ from parashot.model.weights import load_network, save_weights
 from parashot.parallel.registry import STRATEGIES
 from parashot.params import load_params
 from parashot.parsing import read_yaml
-from parashot.questions.accuracy.rows import TimeToAccuracy, task_rows, time_to_accuracy, validations
+from parashot.questions.accuracy.rows import TaskRow, TimeToAccuracy, task_rows, time_to_accuracy, validations
 from parashot.questions.results import StudyResults, load_results
 from parashot.questions.statistics import repeated_interval
 from parashot.questions.text import number
@@ -86,14 +86,14 @@ def _add(recipe: str, *, ship: bool) -> None:
         raise SystemExit(f"error: a commit must name the code that trained; commit first:\n{changed}")
     results = load_results(ROOT, tuple(STRATEGIES), partial=True)
     training = _training(recipe, results)
+    write_text(TRAININGS / f"{recipe}-{training['seed']}.json", json.dumps(training, indent=2) + "\n")
     if ship:
         card = SHIPPED.with_suffix(".md")
-        figures = filled(card.read_text(encoding="utf-8"), card_figures(training))
+        figures = filled(card.read_text(encoding="utf-8"), card_figures(training, trainings()))
         folder = ROOT / "results/train" / training["training"]["strategy"]
         network = load_network(next(folder.glob("model.*")))
         save_weights(SHIPPED, load_params(ROOT / "params.yaml").model, network.state_dict())
         write_text(card, figures)
-    write_text(TRAININGS / f"{recipe}-{training['seed']}.json", json.dumps(training, indent=2) + "\n")
 
 
 def _training(recipe: str, results: StudyResults) -> Training:
@@ -147,12 +147,12 @@ def page_figures(found: Sequence[Training]) -> str:
     return "\n\n".join([_accuracies(found), *_over_seeds(found), _times(found), _circumstances(found)])
 
 
-def card_figures(training: Training) -> str:
-    """Return the table of the model card, with the time, machine and commit of its training."""
+def card_figures(training: Training, found: Sequence[Training]) -> str:
+    """Return the tables of the model card of a training of `found`, with its time, machine and commit."""
     minutes = _minutes(_together(TimeToAccuracy(**training["time"])))
     where, when = _machine(training), f"commit {_commits(training)}, {training['date']}"
     words = f"{minutes} minutes of training on {where}, {when}"
-    alike = [each for each in trainings() if _group(each) == _group(training)]
+    alike = [each for each in found if _group(each) == _group(training)]
     return "\n\n".join([_accuracies([training]), *_over_seeds(alike), f"*{words}.*"])
 
 
@@ -172,7 +172,7 @@ def _accuracies(found: Sequence[Training]) -> str:
             else "–",
         ]
         for training in found
-        for task in task_rows([TaskAccuracy(**each) for each in training["tasks"]])
+        for task in _tasks(training)
     ]
     return table(head, ["---", *["---:"] * 6], rows)
 
@@ -185,8 +185,7 @@ def _over_seeds(found: Sequence[Training]) -> list[str]:
         alike = [each for each in found if _group(each) == group]
         if len(alike) < 2:
             continue
-        tasks = [task_rows([TaskAccuracy(**each) for each in training["tasks"]]) for training in alike]
-        for same in zip(*tasks, strict=True):
+        for same in zip(*map(_tasks, alike), strict=True):
             accuracies, margins = zip(*((each.accuracy, each.margin) for each in same), strict=True)
             said = f"{100 * fmean(margins):+.2f}"
             if len(alike) > 2:
@@ -203,6 +202,11 @@ def _over_seeds(found: Sequence[Training]) -> list[str]:
                 ]
             )
     return [table(head, ["---", "---", *["---:"] * 4], rows)] if rows else []
+
+
+def _tasks(training: Training) -> list[TaskRow]:
+    """Accuracies of a training's network, a row for each number of shots."""
+    return task_rows([TaskAccuracy(**each) for each in training["tasks"]])
 
 
 def _group(training: Training) -> tuple[str, str]:
@@ -287,10 +291,15 @@ def _curves(found: Sequence[Training]) -> Figure:
     """Draw validation accuracy over minutes of training, a line for each training."""
     figure = Figure((6.4, 4.6), layout="constrained")
     axes = figure.subplots()
-    for index, training in enumerate(found):
+    groups = list(dict.fromkeys(map(_group, found)))
+    for training in found:
         begun: list[list[float]] = training["pretraining_validations"]
         after: list[list[float]] = training["validations"]
-        style: dict[str, Any] = {"color": f"C{index}", "marker": "o", "markersize": 3}
+        style: dict[str, Any] = {
+            "color": f"C{groups.index(_group(training))}",
+            "marker": "o",
+            "markersize": 3,
+        }
         axes.plot(*_in_minutes(after), "-", label=_name(training), **style)
         if begun:
             axes.plot(*_in_minutes([*begun, after[0]]), ":", **style)

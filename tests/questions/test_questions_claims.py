@@ -222,6 +222,13 @@ def test_without_any_results_only_tests_decide() -> None:
     assert all((Path(__file__).parents[2] / path).is_file() for path in tests.values())
 
 
+def test_accumulation_equals_a_larger_batch_where_batch_norm_takes_the_same_groups() -> None:
+    params = build.params()
+    plain = replace(params, model=replace(params.model, norm_episodes=0))
+    verdicts = {claim.id: claim.verdict for claim in analyse(StudyResults(), plain).claims}
+    assert verdicts["accumulation-equals"] == "does not hold"
+
+
 def test_copies_are_hidden_where_there_is_a_gpu() -> None:
     with_gpu = build.study(hardware=replace(build.HARDWARE, gpus=("A card",)))
     assert judge("copy-overlap", with_gpu).verdict == "holds"
