@@ -158,7 +158,7 @@ def test_markdown_beside_the_report_has_main_tables_and_pictures(study: Study) -
     assert page.startswith(f"# A study\n\n{study.answer}\n") and "![overview](overview.png)" in page
     tables, lines = all_tables(study), page.splitlines()
     assert {name for name in tables if f"{tables[name].caption}." in lines} == set(MAIN)
-    assert "| claim | here | verdict | why |" in lines
+    assert "| claim | in 2020 | here | verdict | why |" in lines
 
 
 NAMES = (

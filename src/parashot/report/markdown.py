@@ -31,9 +31,6 @@ HEADINGS = {
 MAIN = ("advice", "loading", "strategies", "sizes", "claims")
 """Tables that answer the questions; the others say how, and are in the report."""
 
-BRIEF = {"claims": ("claim", "here", "verdict", "why")}
-"""Columns of a table beside the report, where not all."""
-
 BESIDE = "The [report](report.html) has all tables, more figures, and how it was measured."
 
 
@@ -59,7 +56,7 @@ def markdown_beside_report(study: Study, title: str, pictures: Sequence[str]) ->
     tables = all_tables(study)
     parts = [*_head(study, title), BESIDE]
     for name in MAIN:
-        parts += _section(tables, name, BRIEF.get(name))
+        parts += _section(tables, name)
     figures = [f"![{Path(each).stem.replace('_', ' ')}]({each})" for each in pictures]
     return _page([*parts, *(["## Figures"] if figures else []), *figures])
 
@@ -70,23 +67,22 @@ def _head(study: Study, title: str) -> list[str]:
     return [f"# {title}", study.answer, _circumstances(study), *told]
 
 
-def _section(tables: Mapping[str, Table[Any]], name: str, headers: Sequence[str] | None = None) -> list[str]:
-    """Heading, caption and rows of a table, if the study has it; of some of its columns, if named."""
+def _section(tables: Mapping[str, Table[Any]], name: str) -> list[str]:
+    """Heading, caption and rows of a table, if the study has it."""
     if name not in tables:
         return []
-    return [f"## {HEADINGS[name]}", f"{tables[name].caption}.", as_markdown(tables[name], headers)]
+    return [f"## {HEADINGS[name]}", f"{tables[name].caption}.", as_markdown(tables[name])]
 
 
 def _page(parts: Sequence[str]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def as_markdown(table: Table[Any], headers: Sequence[str] | None = None) -> str:
-    """Render one table, or some of its columns; small print follows in brackets."""
-    columns = [each for each in table.columns if headers is None or each.header in headers]
-    header = [column.header for column in columns]
-    ruler = ["---:" if column.number else "---" for column in columns]
-    rows = [[escaped(cell.words) for column, cell in row if column in columns] for row in table.cells()]
+def as_markdown(table: Table[Any]) -> str:
+    """Render one table; small print follows in brackets."""
+    header = [column.header for column in table.columns]
+    ruler = ["---:" if column.number else "---" for column in table.columns]
+    rows = [[escaped(cell.words) for _, cell in row] for row in table.cells()]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, ruler, *rows])
 
 
