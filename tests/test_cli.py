@@ -170,6 +170,17 @@ def test_quick_is_the_default_study() -> None:
         assert apply(owned, settings)["data"]["archive"] == kept
 
 
+def test_a_recipe_may_be_like_another() -> None:
+    fast, best = load_recipe("fast-conv4").settings, load_recipe("best-conv4").settings
+    assert {key for key in fast if fast[key] != best[key]} == {
+        "pretrain.epochs",
+        "pretrain.batchsz",
+        "pretrain.learning_rate",
+        "pretrain.validate_every",
+        "train.episodes",
+    }
+
+
 def test_a_value_that_a_shell_would_change_is_refused() -> None:
     for value in ("two words", "a$b", ""):
         with pytest.raises(ParamsError, match="unquoted"):

@@ -1,8 +1,9 @@
 """Recipes: whole sets of knobs by name, printed as the `-S key=value` arguments of `dvc exp run`.
 
-A file of `recipes/` names what differs from the default study, which is the recipe `quick`. What a recipe
-prints covers every key that any recipe sets, so that one can follow another in the same checkout. The user's
-own copy of the images (`data.archive`) outlives a change of recipe, except that the default study has none.
+A file of `recipes/` names what differs from the recipe that it is `like`: where it names none, from the
+default study, which is `quick`. What a recipe prints covers every key that any recipe sets, so that one can
+follow another in the same checkout. The user's own copy of the images (`data.archive`) outlives a change of
+recipe, except that the default study has none.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def load_recipe(name: str) -> Recipe:
             f"recipe {name!r} is unknown; {did_you_mean(name, known)}there are {', '.join(known)}"
         )
     own = _read(name)
-    default = {key: value for key, value in _read(DEFAULT)["set"].items() if key != "data.archive"}
+    like = load_recipe(own["like"]).settings if "like" in own else _read(DEFAULT)["set"]
+    default = {key: value for key, value in like.items() if key != "data.archive"}
     return Recipe(name, own["description"], own["hardware"], {**default, **own["set"]})
 
 
