@@ -13,8 +13,8 @@ from parashot.errors import RecordError
 if TYPE_CHECKING:
     from parashot.questions.study import Study
 
-SHIPPED = Path(__file__).parents[1] / "weights/fast-conv4.safetensors"
-"""Trained by recipe `fast-conv4` on the real miniImageNet; its model card lies beside it."""
+SHIPPED = Path(__file__).parents[1] / "weights/best-conv4.safetensors"
+"""Trained by recipe `best-conv4` on the real miniImageNet; its model card lies beside it."""
 
 
 def tell(line: str) -> None:
@@ -69,5 +69,5 @@ def chosen_weights(named: Path | None) -> Path:
         if model.exists() and read_runs(folder / "records.jsonl")[0].params["data.source"] != "synthetic":
             tell(f"network: {model}, which stage evaluate of this folder chose")
             return model
-    tell("network: the one that comes with parashot, fast-conv4, trained on miniImageNet")
+    tell("network: the one that comes with parashot, best-conv4, trained on miniImageNet")
     return SHIPPED
