@@ -288,11 +288,13 @@ def _accuracy(value: float, ci95: float) -> str:
 
 
 def _curves(found: Sequence[Training]) -> Figure:
-    """Draw validation accuracy over minutes of training, a line for each training."""
+    """Draw validation accuracy over minutes of training, a line for each training whose minutes are known."""
     figure = Figure((6.4, 4.6), layout="constrained")
     axes = figure.subplots()
     groups = list(dict.fromkeys(map(_group, found)))
     for training in found:
+        if _together(TimeToAccuracy(**training["time"])) is None:
+            continue
         begun: list[list[float]] = training["pretraining_validations"]
         after: list[list[float]] = training["validations"]
         style: dict[str, Any] = {
