@@ -7,7 +7,8 @@ from stages.common import RAW, SPLIT, params, stage
 def main() -> None:
     settings = params()
     episode = settings.episode
-    needed = episode.k_shot + max(episode.k_query, settings.evaluate.k_query)
+    trained = settings.training_episode
+    needed = max(episode.k_shot + settings.evaluate.k_query, trained.k_shot + trained.k_query)
     write_split(RAW, SPLIT, settings.seed, episode.n_way, needed)
 
 

@@ -57,6 +57,11 @@ class EpisodeParams:
     k_shot: Positive
     k_query: Positive
 
+    @property
+    def images(self) -> int:
+        """Images of an episode."""
+        return self.n_way * (self.k_shot + self.k_query)
+
 
 @record
 class ModelParams:
@@ -98,6 +103,7 @@ class TrainParams:
 
     episodes: Positive
     n_way: Annotated[Whole, Field(ge=2, le=1000)] | None
+    k_shot: Positive | None
     batchsz: Positive
     batch_per: Literal["global", "rank"]
     loss: Literal["mse", "cross_entropy"]
@@ -352,9 +358,10 @@ class Params:
     tracking: TrackingParams
 
     @property
-    def training_way(self) -> int:
-        """Classes of a training episode."""
-        return self.train.n_way or self.episode.n_way
+    def training_episode(self) -> EpisodeParams:
+        """Shape of a training episode; that of validation and test is `episode`."""
+        train, episode = self.train, self.episode
+        return EpisodeParams(train.n_way or episode.n_way, train.k_shot or episode.k_shot, episode.k_query)
 
     def __post_init__(self) -> None:
         for line in _misfits(self):
@@ -440,10 +447,13 @@ def _misfits_of_the_images(params: Params) -> Iterator[str]:
         if n_way > (most := SPLIT_CLASSES[split]):
             yield f"{key}: {n_way}, but split {split} has {most} classes; it must be at most {most}"
     images = params.data.synthetic.images_per_class if source == "synthetic" else IMAGES_PER_CLASS
-    queries = {"episode.k_query": episode.k_query, "evaluate.k_query": params.evaluate.k_query}
-    for key, k_query in queries.items():
-        if episode.k_shot + k_query > images:
+    trained = "train.k_shot" if params.train.k_shot else "episode.k_shot"
+    for key, k_query, shot, k_shot in (
+        ("episode.k_query", episode.k_query, trained, params.training_episode.k_shot),
+        ("evaluate.k_query", params.evaluate.k_query, "episode.k_shot", episode.k_shot),
+    ):
+        if k_shot + k_query > images:
             yield (
-                f"{key}: {k_query} with episode.k_shot {episode.k_shot} needs {episode.k_shot + k_query} "
-                f"images per class, but {source} has {images}; it must be at most {images - episode.k_shot}"
+                f"{key}: {k_query} with {shot} {k_shot} needs {k_shot + k_query} "
+                f"images per class, but {source} has {images}; it must be at most {images - k_shot}"
             )

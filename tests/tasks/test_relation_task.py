@@ -77,15 +77,15 @@ def test_what_is_still_open_is_full_precision_and_not_compiled() -> None:
 
 
 @pytest.mark.parametrize("backend", ["packed", "resident"])
-def test_training_episodes_may_have_more_classes_than_those_of_validation(
+def test_training_episodes_may_have_more_classes_and_shots_than_those_of_validation(
     tiny_packed: Path, backend: str
 ) -> None:
     plan, context = Plan(2, 2), alone()
     for n_way in (2, 3, 4):
-        params = tiny_params({"train.n_way": n_way, "loader.backend": backend})
+        params = tiny_params({"train.n_way": n_way, "train.k_shot": 2, "loader.backend": backend})
         described = RelationTask(params, tiny_packed)
         batch = next(described.batches(plan, context))
-        assert described.prepare(batch.data)[0].shape[:2] == (2, n_way)
+        assert described.prepare(batch.data)[0].shape[:3] == (2, n_way, 2)
         assert len(described.validate(described.network(), context, last=False)) > 0
     params = tiny_params({"train.n_way": 5, "loader.backend": backend})
     with pytest.raises(

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,7 @@ from parashot.data.images import decode, encode_jpeg, resize_square
 from parashot.model.network import build_network
 from parashot.parallel.abilities import precisions
 from parashot.parallel.context import Placement
-from parashot.params import IMAGES_PER_CLASS, SPLIT_CLASSES, Params, StrategyBenchParams
+from parashot.params import IMAGES_PER_CLASS, SPLIT_CLASSES, EpisodeParams, Params, StrategyBenchParams
 
 _STAGES = 14
 """Stages that start at least one process of their own."""
@@ -134,16 +134,12 @@ def study_bytes(params: Params, root: Path) -> int:
     return int(2 * encoded + images * pixels * 3)
 
 
-def _episode_images(params: Params) -> int:
-    return params.training_way * (params.episode.k_shot + params.episode.k_query)
-
-
 def _pretraining_seconds(params: Params, pace: Pace) -> float:
     """Every image as long as one of an episode, its head included, on all cores together."""
     pretrain, per_class = params.pretrain, IMAGES_PER_CLASS
     if params.data.source == "synthetic":
         per_class = params.data.synthetic.images_per_class
-    image = pace.training_episode / _episode_images(params) / pace.replicas
+    image = pace.training_episode / params.training_episode.images / pace.replicas
     smaller = 1 - (pretrain.small_size / params.model.image_size) ** 2
     shrunk = 1 - pretrain.small_share * max(smaller, 0.0)
     return pretrain.epochs * SPLIT_CLASSES["train"] * per_class * image * shrunk
@@ -153,7 +149,7 @@ def _loader_seconds(params: Params, pace: Pace) -> float:
     """Decoding is what takes long; workers must start in every round."""
     bench = params.loader.bench
     counts = _WORKER_COUNTS if bench.workers == "auto" else len(bench.workers)
-    decoding = bench.batches * bench.batchsz * _episode_images(params) * pace.decoded_image
+    decoding = bench.batches * bench.batchsz * params.training_episode.images * pace.decoded_image
     each = 0.3 + max(bench.seconds, decoding if "jpeg" in bench.backends else 0.0)
     return (bench.blocks + 1) * counts * each
 
@@ -161,7 +157,7 @@ def _loader_seconds(params: Params, pace: Pace) -> float:
 def _training_seconds(params: Params, device: torch.device, bfloat16: bool) -> float:
     """Seconds of an episode's forward and backward pass."""
     network = build_network(params.model, 0).to(device)
-    images = _images(params, params.training_way, params.episode.k_query, device)
+    images = _images(params, params.training_episode, device)
 
     def step() -> None:
         with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
@@ -177,15 +173,17 @@ def _training_seconds(params: Params, device: torch.device, bfloat16: bool) -> f
 def _test_seconds(params: Params, device: torch.device) -> float:
     """Seconds of an evaluated episode whose images must all be embedded: an upper bound."""
     network = build_network(params.model, 0).eval().to(device)
-    images = _images(params, params.episode.n_way, params.evaluate.k_query, device)
+    images = _images(params, replace(params.episode, k_query=params.evaluate.k_query), device)
     return _seconds(lambda: network(*images).cpu())
 
 
-def _images(params: Params, n: int, k_query: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+def _images(
+    params: Params, episode: EpisodeParams, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Support [1, n, k, 3, h, w] and query [1, n * k_query, 3, h, w] of noise."""
-    k, side = params.episode.k_shot, params.model.image_size
-    support = torch.rand(1, n, k, 3, side, side, device=device)
-    return support, torch.rand(1, n * k_query, 3, side, side, device=device)
+    n, side = episode.n_way, params.model.image_size
+    support = torch.rand(1, n, episode.k_shot, 3, side, side, device=device)
+    return support, torch.rand(1, n * episode.k_query, 3, side, side, device=device)
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -81,8 +81,8 @@ class RelationTask(Task):
     @property
     def spec(self) -> EpisodeSpec:
         """Shape of a training episode."""
-        episode = self.params.episode
-        return EpisodeSpec(self.params.training_way, episode.k_shot, episode.k_query)
+        episode = self.params.training_episode
+        return EpisodeSpec(episode.n_way, episode.k_shot, episode.k_query)
 
     def network(self) -> RelationNetwork:
         """Build the network: first weights are a function of the seed, but for a pretrained embedding.

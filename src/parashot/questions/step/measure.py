@@ -78,7 +78,8 @@ def tune_rank(
 
 def open_ways(params: Params, device_type: str) -> list[Choices]:
     """Every way to compute a step that params leave open, not compiled; the one a tie goes to first."""
-    usual = choose_pairing(params.training_way, params.training_way * params.episode.k_query)
+    episode = params.training_episode
+    usual = choose_pairing(episode.n_way, episode.n_way * episode.k_query)
     pairings = [usual, *(each for each in PAIRINGS if each != usual)]
     if params.model.pairing != "auto":
         pairings = [params.model.pairing]
