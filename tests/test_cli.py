@@ -178,6 +178,7 @@ def test_a_recipe_may_be_like_another() -> None:
         "pretrain.learning_rate",
         "pretrain.validate_every",
         "train.episodes",
+        "train.k_shot",
     }
 
 
