@@ -254,9 +254,9 @@ def _name(training: Training) -> str:
 
 
 def _commits(training: Training) -> str:
-    """The commit that trained, and the one that tested where it is another."""
-    trained, tested = training["commit"][:7], training.get("tested")
-    return f"{trained} (tested by {tested[:7]})" if tested else str(trained)
+    """The commit that trained, and those that pretrained and tested where they are others."""
+    others = [f"{done} by {training[done][:7]}" for done in ("pretrained", "tested") if done in training]
+    return training["commit"][:7] + (f" ({', '.join(others)})" if others else "")
 
 
 def _varied(training: Training) -> bool:
