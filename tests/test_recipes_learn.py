@@ -27,6 +27,7 @@ SMALL: dict[str, Value] = {
     "data.archive": None,
     "episode.k_query": 2,
     "train.n_way": None,
+    "train.k_shot": None,
     "model.image_size": 32,
     "train.warmup_steps": 0,
     "train.precision": "fp32",

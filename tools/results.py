@@ -25,6 +25,7 @@ from matplotlib.figure import Figure
 
 from parashot.cli.shared import SHIPPED
 from parashot.command import guarded
+from parashot.data.episodes import EpisodeSpec
 from parashot.errors import RecordError
 from parashot.files import write_text
 from parashot.knobs import apply, knobs
@@ -102,7 +103,8 @@ def _training(recipe: str, results: StudyResults) -> Training:
     params, evaluation = load_params(ROOT / "params.yaml"), results.evaluate
     strategy = evaluation.result.strategy
     trained = results.training[strategy]
-    [timed] = time_to_accuracy([trained], results.pretraining, params.training_episode.images)
+    images = EpisodeSpec(**asdict(params.training_episode)).images
+    [timed] = time_to_accuracy([trained], results.pretraining, images)
     run = read_runs(ROOT / "results/train" / strategy / "records.jsonl")[0]
     return {
         "recipe": recipe,
@@ -256,7 +258,7 @@ def _name(training: Training) -> str:
 def _commits(training: Training) -> str:
     """The commit that trained, and those that pretrained and tested where they are others."""
     others = [f"{done} by {training[done][:7]}" for done in ("pretrained", "tested") if done in training]
-    return training["commit"][:7] + (f" ({', '.join(others)})" if others else "")
+    return f"{training['commit'][:7]} ({', '.join(others)})" if others else f"{training['commit'][:7]}"
 
 
 def _varied(training: Training) -> bool:

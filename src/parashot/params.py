@@ -57,11 +57,6 @@ class EpisodeParams:
     k_shot: Positive
     k_query: Positive
 
-    @property
-    def images(self) -> int:
-        """Images of an episode."""
-        return self.n_way * (self.k_shot + self.k_query)
-
 
 @record
 class ModelParams:
@@ -359,7 +354,7 @@ class Params:
 
     @property
     def training_episode(self) -> EpisodeParams:
-        """Shape of a training episode; that of validation and test is `episode`."""
+        """Shape of a training episode; that of a tested one is `episode`."""
         train, episode = self.train, self.episode
         return EpisodeParams(train.n_way or episode.n_way, train.k_shot or episode.k_shot, episode.k_query)
 
@@ -419,9 +414,8 @@ def _misfits_of_a_step(train: TrainParams, augment: AugmentParams, loader: Loade
 
 
 def _misfits_of_studies(batchsz: BatchszStudyParams, warmup: WarmupStudyParams) -> Iterator[str]:
-    most = batchsz.episodes
     for size in batchsz.sizes:
-        if size > most:
+        if size > (most := batchsz.episodes):
             yield f"batchsz_study.sizes: {size}, but batchsz_study.episodes is {most}; take at most that"
         if batchsz.block_episodes % size:
             yield (
@@ -447,13 +441,10 @@ def _misfits_of_the_images(params: Params) -> Iterator[str]:
         if n_way > (most := SPLIT_CLASSES[split]):
             yield f"{key}: {n_way}, but split {split} has {most} classes; it must be at most {most}"
     images = params.data.synthetic.images_per_class if source == "synthetic" else IMAGES_PER_CLASS
-    trained = "train.k_shot" if params.train.k_shot else "episode.k_shot"
-    for key, k_query, shot, k_shot in (
-        ("episode.k_query", episode.k_query, trained, params.training_episode.k_shot),
-        ("evaluate.k_query", params.evaluate.k_query, "episode.k_shot", episode.k_shot),
-    ):
-        if k_shot + k_query > images:
+    queries = {"episode.k_query": episode.k_query, "evaluate.k_query": params.evaluate.k_query}
+    for key, k_query in queries.items():
+        if episode.k_shot + k_query > images:
             yield (
-                f"{key}: {k_query} with {shot} {k_shot} needs {k_shot + k_query} "
-                f"images per class, but {source} has {images}; it must be at most {images - k_shot}"
+                f"{key}: {k_query} with episode.k_shot {episode.k_shot} needs {episode.k_shot + k_query} "
+                f"images per class, but {source} has {images}; it must be at most {images - episode.k_shot}"
             )

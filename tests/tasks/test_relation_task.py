@@ -92,6 +92,9 @@ def test_training_episodes_may_have_more_classes_and_shots_than_those_of_validat
         DataError, match=r"^train\.n_way: 5, but split train has 4 classes; take at most that$"
     ):
         next(RelationTask(params, tiny_packed).batches(plan, context))
+    params = tiny_params({"train.k_shot": 6, "loader.backend": backend})
+    with pytest.raises(DataError, match=r"^6 shots and . queries .* a class of split train has 6 images; "):
+        next(RelationTask(params, tiny_packed).batches(plan, context))
 
 
 def test_a_brownian_head_is_saved_with_the_centres_of_whole_images(tiny_packed: Path, tmp_path: Path) -> None:

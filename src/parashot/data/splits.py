@@ -105,5 +105,5 @@ def _check_enough(raw: RawManifest, splits: Splits, n_way: int, images_needed: i
             if found < images_needed:
                 raise DataError(
                     f"class {label} of split {split} has {found} images, episodes need {images_needed}; "
-                    "add images, or lower episode.k_shot, episode.k_query or evaluate.k_query"
+                    "add images, or lower episode.k_shot, train.k_shot, episode.k_query or evaluate.k_query"
                 )

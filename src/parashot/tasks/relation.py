@@ -123,11 +123,16 @@ class RelationTask(Task):
         return step_loader(self.dataset(plan), steps, workers, loader.prefetch, context.device)
 
     def _split(self) -> PackedSplit:
-        """The training split. Raises `DataError` where an episode needs more classes than it has."""
-        split, needed = PackedSplit(self.packed, "train"), self.spec.n_way
-        if needed > (classes := len(split.class_sizes)):
+        """The training split. Raises `DataError` where an episode needs more classes or images."""
+        split, spec = PackedSplit(self.packed, "train"), self.spec
+        if spec.n_way > (classes := len(split.class_sizes)):
             raise DataError(
-                f"train.n_way: {needed}, but split train has {classes} classes; take at most that"
+                f"train.n_way: {spec.n_way}, but split train has {classes} classes; take at most that"
+            )
+        if spec.per_class > (fewest := split.class_sizes.min()):
+            raise DataError(
+                f"{spec.k_shot} shots and {spec.k_query} queries of a training episode, but a class of split "
+                f"train has {fewest} images; lower train.k_shot or episode.k_query"
             )
         return split
 
