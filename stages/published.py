@@ -70,6 +70,6 @@ def model(settings: Params, path: Path) -> LoggableModel:
 
     episode, network = settings.episode, load_network(path)
     size = network.test_size
-    images = episode.n_way * (episode.k_shot + episode.k_query)
-    example = np.random.default_rng(0).standard_normal((1, images, 3, size, size), dtype=np.float32)
+    shape = (1, episode.images, 3, size, size)
+    example = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
     return LoggableModel(EpisodeModel(network, episode.n_way, episode.k_shot), example)

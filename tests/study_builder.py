@@ -13,7 +13,8 @@ from zlib import crc32
 import numpy as np
 from tiny_data import project_tree
 
-from parashot.params import ClaimsParams, Params, parse
+from parashot.params import ClaimsParams, Params
+from parashot.parsing import parse
 from parashot.questions.accuracy.records import EvaluateResult, Evaluation, Training
 from parashot.questions.batchsz.records import (
     BatchszBlock,

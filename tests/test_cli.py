@@ -179,6 +179,7 @@ def test_a_recipe_may_be_like_another() -> None:
         "pretrain.validate_every",
         "train.episodes",
         "train.k_shot",
+        "train.pretrained_share",
     }
 
 

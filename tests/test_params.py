@@ -198,6 +198,7 @@ def test_what_a_user_is_likely_to_mistake_gets_advice() -> None:
         ({"train.recompute": True, "train.compile": "default"}, "train.recompute: true, but a network"),
         ({"train.accumulate": 2, "train.compile": "reduce-overhead"}, "train.accumulate: 2 parts, whose"),
         ({"augment.flip": True, "loader.backend": "jpeg"}, "augment: varies pixels on the device, but"),
+        ({"pretrain.epochs": 0, "train.pretrained_share": 0.5}, "train.pretrained_share: 0.5, but pretrain"),
         ({"model.head": "residual", "model.shots": "sum"}, "model.shots: sum, but model.head residual"),
     ],
 )

@@ -9,8 +9,8 @@ import pytest
 from tiny_data import IMAGES, pack_colours, project_tree
 
 from parashot.knobs import apply
-from parashot.params import Params, parse
-from parashot.parsing import Value
+from parashot.params import Params
+from parashot.parsing import Value, parse
 from parashot.recipes import load_recipe, recipe_names
 from parashot.records import read_rows
 from parashot.train.job import episode_job
@@ -28,6 +28,7 @@ SMALL: dict[str, Value] = {
     "episode.k_query": 2,
     "train.n_way": None,
     "train.k_shot": None,
+    "train.pretrained_share": 0.0,
     "model.image_size": 32,
     "train.warmup_steps": 0,
     "train.precision": "fp32",

@@ -14,8 +14,8 @@ from parashot.data.images import encode_jpeg
 from parashot.data.pack import pack
 from parashot.data.raw import ImageStream, RawImage, write_raw
 from parashot.knobs import apply
-from parashot.params import Params, parse
-from parashot.parsing import Value
+from parashot.params import Params
+from parashot.parsing import Value, parse
 
 SEED = 3
 IMAGES = 6

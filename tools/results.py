@@ -25,7 +25,6 @@ from matplotlib.figure import Figure
 
 from parashot.cli.shared import SHIPPED
 from parashot.command import guarded
-from parashot.data.episodes import EpisodeSpec
 from parashot.errors import RecordError
 from parashot.files import write_text
 from parashot.knobs import apply, knobs
@@ -103,8 +102,7 @@ def _training(recipe: str, results: StudyResults) -> Training:
     params, evaluation = load_params(ROOT / "params.yaml"), results.evaluate
     strategy = evaluation.result.strategy
     trained = results.training[strategy]
-    images = EpisodeSpec(**asdict(params.training_episode)).images
-    [timed] = time_to_accuracy([trained], results.pretraining, images)
+    [timed] = time_to_accuracy([trained], results.pretraining, params.training_episode.images)
     run = read_runs(ROOT / "results/train" / strategy / "records.jsonl")[0]
     return {
         "recipe": recipe,

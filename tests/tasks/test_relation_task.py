@@ -15,7 +15,8 @@ from parashot.data.pixels import prepare
 from parashot.errors import DataError
 from parashot.model.brownian import distances, window_distances
 from parashot.model.losses import LOSSES
-from parashot.model.weights import load_network
+from parashot.model.network import build_network
+from parashot.model.weights import load_network, save_weights
 from parashot.parallel.registry import step_options
 from parashot.parsing import Value
 from parashot.task import Plan
@@ -126,3 +127,30 @@ def test_a_brownian_head_is_validated_as_it_is_saved(tiny_packed: Path, tmp_path
     episodes = draw_split(tiny_packed, "val", spec, len(found), described.params.seed)
     assert found.tolist() == episode_accuracies(saved, episodes).tolist()
     assert found.tolist() != episode_accuracies(network, episodes).tolist()
+
+
+@pytest.mark.parametrize("head", ["relation", "bdc"])
+def test_what_is_validated_and_saved_is_averaged_with_the_pretraining(
+    tiny_packed: Path, tmp_path: Path, head: str
+) -> None:
+    settings: dict[str, Value] = {"model.head": head, "pretrain.epochs": 1, "train.pretrained_share": 0.25}
+    described = RelationTask(tiny_params(settings), tiny_packed, tmp_path / "pretrained")
+    pretrained, trained = (build_network(described.params.model, seed) for seed in (1, 2))
+    for network in (pretrained, trained):  # where running means and variances differ as well
+        network.train().embed(torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0)))
+    save_weights(tmp_path / "pretrained", described.params.model, pretrained.state_dict())
+    before = {name: value.clone() for name, value in trained.state_dict().items()}
+    found = described.validate(trained, alone(), last=False)
+    described.save(tmp_path / "model", trained.state_dict())
+    assert all(torch.equal(before[name], value) for name, value in trained.state_dict().items())
+    saved, theirs = load_network(tmp_path / "model"), pretrained.embedding.state_dict()
+    for name, value in saved.embedding.state_dict().items():
+        mine = trained.embedding.state_dict()[name]
+        expected = 0.25 * theirs[name] + 0.75 * mine if mine.is_floating_point() else mine
+        torch.testing.assert_close(value, expected)
+    for name, value in saved.relation.named_parameters():
+        assert torch.equal(value, trained.relation.get_parameter(name))
+    episode = described.params.episode
+    spec = EpisodeSpec(episode.n_way, episode.k_shot, described.params.evaluate.k_query)
+    episodes = draw_split(tiny_packed, "val", spec, len(found), described.params.seed)
+    assert found.tolist() == episode_accuracies(saved, episodes).tolist()

@@ -134,17 +134,12 @@ def study_bytes(params: Params, root: Path) -> int:
     return int(2 * encoded + images * pixels * 3)
 
 
-def _episode_images(params: Params) -> int:
-    episode = params.training_episode
-    return episode.n_way * (episode.k_shot + episode.k_query)
-
-
 def _pretraining_seconds(params: Params, pace: Pace) -> float:
     """Every image as long as one of an episode, its head included, on all cores together."""
     pretrain, per_class = params.pretrain, IMAGES_PER_CLASS
     if params.data.source == "synthetic":
         per_class = params.data.synthetic.images_per_class
-    image = pace.training_episode / _episode_images(params) / pace.replicas
+    image = pace.training_episode / params.training_episode.images / pace.replicas
     smaller = 1 - (pretrain.small_size / params.model.image_size) ** 2
     shrunk = 1 - pretrain.small_share * max(smaller, 0.0)
     return pretrain.epochs * SPLIT_CLASSES["train"] * per_class * image * shrunk
@@ -154,7 +149,7 @@ def _loader_seconds(params: Params, pace: Pace) -> float:
     """Decoding is what takes long; workers must start in every round."""
     bench = params.loader.bench
     counts = _WORKER_COUNTS if bench.workers == "auto" else len(bench.workers)
-    decoding = bench.batches * bench.batchsz * _episode_images(params) * pace.decoded_image
+    decoding = bench.batches * bench.batchsz * params.training_episode.images * pace.decoded_image
     each = 0.3 + max(bench.seconds, decoding if "jpeg" in bench.backends else 0.0)
     return (bench.blocks + 1) * counts * each
 

@@ -83,16 +83,36 @@ def begin_with_embedding(network: RelationNetwork, path: Path) -> None:
 
     Raises `ParashotError` as `load_network` does, and where the file's embedding is of another kind.
     """
-    trained = load_network(path)
-    if _shapes(trained.embedding.state_dict()) != _shapes(network.embedding.state_dict()):
-        raise ParashotError(
-            f"{path}: its embedding is of another kind; set model.embedding as it was trained"
-        )
+    trained = _load_for(network, path)
     network.embedding.load_state_dict(trained.embedding.state_dict())
     centres = dict(network.relation.named_buffers(recurse=False))
     for name, value in trained.relation.named_buffers(recurse=False):
         if name in centres:
             centres[name].copy_(value)
+
+
+def average_with_embedding(network: RelationNetwork, path: Path, share: float) -> None:
+    """Average the weights of `network`'s embedding with those of a file, of which `share` is taken.
+
+    The running statistics of batch norm are averaged alike. Wortsman et al., Robust Fine-tuning of Zero-shot
+    Models, CVPR 2022, section 3.
+
+    Raises `ParashotError` as `begin_with_embedding` does.
+    """
+    theirs = _load_for(network, path).embedding.state_dict()
+    for name, mine in network.embedding.state_dict().items():
+        if mine.is_floating_point():
+            mine.lerp_(theirs[name].to(mine.device), share)
+
+
+def _load_for(network: RelationNetwork, path: Path) -> RelationNetwork:
+    """Read a network whose embedding is of the kind of `network`'s. Raises `ParashotError`."""
+    trained = load_network(path)
+    if _shapes(trained.embedding.state_dict()) != _shapes(network.embedding.state_dict()):
+        raise ParashotError(
+            f"{path}: its embedding is of another kind; set model.embedding as it was trained"
+        )
+    return trained
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -123,10 +123,9 @@ class Study:
 def analyse(results: StudyResults, params: Params) -> Study:
     """Make every row, claim and piece of advice. Raises `RecordError` where a file holds too little."""
     resampling, knobs = Resampling.of(params.claims), params.batchsz_study
-    episode = params.training_episode
     tune, loader, bench = results.tune, results.loader, results.strategies
     sizes, evaluation, gain = results.batchsz, results.evaluate, results.gain
-    baseline, images = knobs.baseline, episode.n_way * (episode.k_shot + episode.k_query)
+    baseline, images = knobs.baseline, params.training_episode.images
     loading = tuple(way_rows(loader.ways, loader.training, PLAIN_LOADER.name, resampling)) if loader else ()
     predictor = Predictor.of(bench, resampling) if bench and bench.cost_steps else None
     checked = tuple(checked_rows(predictor, bench)) if predictor and bench else ()

@@ -22,7 +22,7 @@ from parashot.sweep.grid import Point
 from parashot.sweep.trial import Trial, send
 from parashot.train.records import TrainResult
 
-_CODE = ("data", "model", "parallel", "tasks", "train", "task.py", "hardware.py", "params.py", "records.py")
+_CODE = ("data", "model", "parallel", "tasks", "train", "task.py", "hardware.py", "params", "records.py")
 """Parts of parashot that a training's result depends on."""
 
 

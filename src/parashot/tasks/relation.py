@@ -5,6 +5,7 @@ b episodes · n n_way · k k_shot · q queries per episode
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -28,12 +29,12 @@ from parashot.model.channels import cut_channels
 from parashot.model.losses import LOSSES, accuracy
 from parashot.model.network import RelationNetwork, all_images, build_network, maps_of_episodes
 from parashot.model.recompute import keep_less
-from parashot.model.weights import begin_with_embedding, save_weights
+from parashot.model.weights import average_with_embedding, begin_with_embedding, save_weights
 from parashot.parallel.channel_split import Cutter
 from parashot.parallel.context import Context, resolve_placement
 from parashot.params import Params
 from parashot.task import Batch, LayerCut, Plan, Task
-from parashot.tasks.evaluation import as_saved, draw_split, measure_centres, shared_episode_accuracies
+from parashot.tasks.evaluation import as_saved, draw_split, shared_episode_accuracies
 
 
 @dataclass(frozen=True)
@@ -214,21 +215,28 @@ class RelationTask(Task):
         spec = EpisodeSpec(episode.n_way, episode.k_shot, self.params.evaluate.k_query)
         seed = self.params.seed if self.validation_seed is None else self.validation_seed
         episodes = draw_split(self.packed, "val", spec, count, seed)
-        validated = as_saved(cast("RelationNetwork", network), self.packed)
+        validated = self._as_saved(cast("RelationNetwork", network))
         return shared_episode_accuracies(validated, episodes, context)
 
     def save(self, path: Path, state: Mapping[str, Tensor]) -> None:
-        """Write the network; a `bdc` head with centres of whole images at the size that it is tested with.
+        """Write the network: averaged with its pretraining by `train.pretrained_share`, and a `bdc` head with
+        centres of whole images at the size that it is tested with.
 
         The running ones are of crops at the size of the training.
         """
-        if self.params.model.head == "bdc":
-            network = build_network(self.params.model, self.params.seed)
-            network.load_state_dict(state)
-            device = resolve_placement(self.params.parallel).device_type
-            measure_centres(network.to(device), self._split())
-            state = network.cpu().state_dict()
-        save_weights(path, self.params.model, state)
+        network = build_network(self.params.model, self.params.seed)
+        network.load_state_dict(state)
+        device = resolve_placement(self.params.parallel).device_type
+        save_weights(path, self.params.model, self._as_saved(network.to(device)).state_dict())
+
+    def _as_saved(self, network: RelationNetwork) -> RelationNetwork:
+        """`network`, or where what is saved differs from what is trained, a copy of it."""
+        share = self.params.train.pretrained_share
+        if self.pretrained is None or share == 0:
+            return as_saved(network, self.packed)
+        averaged = copy.deepcopy(network)
+        average_with_embedding(averaged, self.pretrained, share)
+        return as_saved(averaged, self.packed)
 
     def layer_cut(self) -> LayerCut:
         return LayerCut(("embedding", "relation"), _embed, _relate)
