@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
@@ -107,7 +107,7 @@ class Float64Task(RelationTask):
 def build_relation(
     context: Context,
     name: str,
-    settings: dict[str, Value] | None = None,
+    settings: Mapping[str, Value] | None = None,
     kind: type[RelationTask] = Float64Task,
     **options: Any,
 ) -> Strategy:

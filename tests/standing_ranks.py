@@ -62,10 +62,11 @@ class _Group:
             connection.send_bytes(pickle.dumps((function, args)))
         first, waiting = None, list(self._connections)
         while waiting:
-            for connection in wait(waiting):
-                waiting.remove(connection)
+            ready: Any
+            for ready in wait(waiting):
+                waiting.remove(ready)
                 try:
-                    is_main, result, failure = pickle.loads(connection.recv_bytes())
+                    is_main, result, failure = pickle.loads(ready.recv_bytes())
                 except EOFError:
                     failure = "a rank has ended"
                 if failure:

@@ -11,6 +11,7 @@ from dataclasses import fields, replace
 from zlib import crc32
 
 import numpy as np
+import numpy.typing as npt
 from tiny_data import project_tree
 
 from parashot.params import ClaimsParams, Params
@@ -104,12 +105,13 @@ def params() -> Params:
 # --- timings ----------------------------------------------------------------------------------------------
 
 
-def slow_rounds() -> np.ndarray:
+def slow_rounds() -> npt.NDArray[np.float64]:
     """Factor by which each round slows everything that runs in it."""
-    return 1 + 0.08 * np.abs(np.sin(np.arange(ROUNDS) * 1.7))
+    factors: npt.NDArray[np.float64] = 1 + 0.08 * np.abs(np.sin(np.arange(ROUNDS) * 1.7))
+    return factors
 
 
-def own_noise(key: str, own: float = 0.01) -> np.ndarray:
+def own_noise(key: str, own: float = 0.01) -> npt.NDArray[np.float64]:
     """Noise that belongs to one setting; the same in every call."""
     return 1 + own * np.random.default_rng(crc32(key.encode())).standard_normal(ROUNDS)
 
@@ -228,9 +230,14 @@ def _trace(variant: str, **counts: int) -> StepTrace:
 def _variant(name: str, replicas: int, reason: str) -> StrategyVariant:
     strategy = "serial" if name.startswith("serial") else name
     threads = 2 if name == "serial-all-cores" else 1
-    status = "skipped" if reason else "ok"
     return StrategyVariant(
-        name, strategy, status, reason, 1 if strategy == "serial" else replicas, threads, 16
+        name,
+        strategy,
+        "skipped" if reason else "ok",
+        reason,
+        1 if strategy == "serial" else replicas,
+        threads,
+        16,
     )
 
 
@@ -327,13 +334,13 @@ def gradients(count: int = 40) -> tuple[GradientSample, ...]:
 def training(
     strategy: str,
     *,
-    shift: Sequence[float] | None = None,
+    shift: npt.ArrayLike = 0.0,
     seconds: float = 21.0,
     **changes: object,
 ) -> Training:
     """One finished training. Episode accuracies are the same for all strategies, plus `shift` per episode."""
     base = np.random.default_rng(7).normal(0.45, 0.1, 600).round(3)
-    accuracies = base + (0 if shift is None else np.asarray(shift))
+    accuracies = base + np.asarray(shift)
     replicas = 1 if strategy == "serial" else 2
     result = TrainResult(
         strategy=strategy,

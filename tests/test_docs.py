@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 import parashot
+import results
 from parashot.cli import parser
 from parashot.cli.shared import SHIPPED
 from parashot.knobs import knobs
 from parashot.recipes import recipe_names
-from tools import results
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])

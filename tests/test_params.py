@@ -17,7 +17,7 @@ from tiny_data import project_tree
 from parashot.errors import ParamsError
 from parashot.knobs import apply, flatten, knobs, select
 from parashot.params import Params, StrategyParams, load_params
-from parashot.parsing import parse, parse_yaml, read_yaml
+from parashot.parsing import Value, parse, parse_yaml, read_yaml
 from parashot.recipes import load_recipe
 
 FILE = Path(__file__).parents[1] / "params.yaml"
@@ -75,7 +75,11 @@ def test_the_file_is_valid() -> None:
 
 
 def test_values_keep_their_types() -> None:
-    changes = {"batchsz_study.sizes": [8, 2], "train.learning_rate": 1, "parallel.replicas": 3}
+    changes: dict[str, Value] = {
+        "batchsz_study.sizes": [8, 2],
+        "train.learning_rate": 1,
+        "parallel.replicas": 3,
+    }
     params = parse(Params, apply(TREE, changes))
     assert params.batchsz_study.sizes == (8, 2)
     assert (params.train.learning_rate, type(params.train.learning_rate)) == (1.0, float)

@@ -18,7 +18,7 @@ pytestmark = [needs_browser, pytest.mark.slow]
 
 
 def test_runs_are_found_compared_and_opened(checkout: Checkout, browser: Browser) -> None:
-    from tools.screenshots import mlflow_ui  # imports playwright, which may not be there
+    from screenshots import mlflow_ui  # imports playwright, which may not be there
 
     report = checkout.root / "reports/index.html"
     report.parent.mkdir()

@@ -290,7 +290,7 @@ def test_processes_that_log_at_once_lose_nothing(
     for number in range(processes):
         checkout.record(str(number), *[a_run(f"{name} {number}", metrics=points) for name in RUNS])
     forking = "ignore:This process"  # from Python 3.12 on, of the script's own forks beside MLflow's threads
-    command = [sys.executable, "-W", forking, "-c", LOG_IN_MANY_PROCESSES, checkout.root]
+    command = [sys.executable, "-W", forking, "-c", LOG_IN_MANY_PROCESSES, str(checkout.root)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     names = [f"{name} {number}" for name in ("study", *RUNS) for number in range(processes)]

@@ -75,12 +75,12 @@ SETTINGS: dict[str, Value] = {
 }
 
 
-def tiny_params(settings: dict[str, Value] | None = None, **turned: Value) -> Params:
+def tiny_params(settings: Mapping[str, Value] | None = None, **turned: Value) -> Params:
     """The project's params with `SETTINGS`, `settings` and `turned`, where `train__x` is `train.x`."""
     return parse(Params, tiny_tree({**(settings or {}), **dotted(turned)}))
 
 
-def tiny_tree(settings: dict[str, Value] | None = None) -> dict[str, Any]:
+def tiny_tree(settings: Mapping[str, Value] | None = None) -> dict[str, Any]:
     """The same as plain data, as params.yaml holds it."""
     return project_tree({**SETTINGS, **(settings or {})})
 

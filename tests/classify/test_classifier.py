@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ MODEL = ModelParams("conv4", 16, None, "auto", "mean", "relation", (1,), "kaimin
 @pytest.fixture
 def network(request: pytest.FixtureRequest) -> RelationNetwork:
     """One with random weights, whose batch norms have seen something."""
-    head = getattr(request, "param", "relation")
+    head: Any = getattr(request, "param", "relation")
     made = build_network(replace(MODEL, head=head), seed=1)
     seeded = torch.Generator().manual_seed(2)
     support = torch.randn(2, 3, 1, 3, 16, 16, generator=seeded)

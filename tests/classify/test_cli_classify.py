@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -173,7 +174,12 @@ def _one_class(shots: Path) -> None:
             shutil.rmtree(each)
 
 
-BROKEN = {
+def _a_fifo(images: Path) -> None:
+    shutil.rmtree(images)
+    os.mkfifo(images)
+
+
+BROKEN: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "no such shots": ("shots", shutil.rmtree, "shots: no such folder"),
     "a single class": ("shots", _one_class, "only the class grass in it"),
     "a class without image": ("shots", lambda shots: (shots / "void").mkdir(), "void: no image in it"),
@@ -183,7 +189,7 @@ BROKEN = {
         "grass/one.PNG: ",
     ),
     "empty images": ("images", _emptied, "images: no image in it"),
-    "a fifo": ("images", lambda images: (shutil.rmtree(images), os.mkfifo(images)), "no plain file"),
+    "a fifo": ("images", _a_fifo, "no plain file"),
 }
 
 

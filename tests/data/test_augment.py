@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -41,7 +43,8 @@ def random_images(b: int, m: int, h: int, w: int) -> Tensor:
 
 def test_golden_numbers() -> None:
     """Drawn once and never to change: a restart or another version must see the same pixels."""
-    for kind in (np.array, torch.tensor):
+    kinds: tuple[Any, ...] = (np.array, torch.tensor)
+    for kind in kinds:
         numbers = uniforms(kind([0, 1, -5]), 3)
         assert (numbers.tolist(), str(numbers.dtype).removeprefix("torch.")) == (GOLDEN, "float32")
     assert episode_keys(3, "val", torch.tensor([0, 10**12]), AUGMENTATION).tolist() == GOLDEN_KEYS
@@ -75,7 +78,7 @@ def test_any_recipe_gives_pixels_channels_last(recipe: AugmentParams, size: int)
     assert (result.shape, result.dtype) == ((4, 8, 3, size, size), torch.float32)
     assert result.flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
     assert -1e-3 <= result.min() <= result.max() <= 255 + 1e-3
-    assert recipe.jitter < 1 or (result.min(), result.max()) == (0, 255)
+    assert recipe.jitter < 1 or (result.min().item(), result.max().item()) == (0, 255)
     with torch.autocast("cpu", torch.bfloat16):
         again = augment(images.double().contiguous(), keys, recipe, size)
     torch.testing.assert_close(again, result, atol=1e-3, rtol=0)

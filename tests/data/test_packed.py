@@ -50,7 +50,7 @@ def test_images_of_several_sizes_become_squares_and_a_split_without_images_leave
         RawImage("a", f"{width}.jpg", encode_jpeg(np.zeros((20, width, 3), np.uint8))) for width in widths
     ]
     write_raw(raw, ImageStream(images), "folder", "fail")
-    split = {name: {"a": [f"a/{width}.jpg" for width in widths]} for name in SPLITS}
+    split: dict[str, Any] = {name: {"a": [f"a/{width}.jpg" for width in widths]} for name in SPLITS}
     pack(raw, split, tmp_path / "packed", pack_size=16)
     assert PackedSplit(tmp_path / "packed", "train").images.shape == (2, 16, 16, 3)
     with pytest.raises(DataError, match="split val has no image"):

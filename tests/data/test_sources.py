@@ -9,6 +9,7 @@ import shutil
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from copies import as_folder, as_tar, jpeg
@@ -27,7 +28,7 @@ from parashot.params import DataParams, SyntheticParams
 SYNTHETIC = DataParams("synthetic", None, "fail", 84, SyntheticParams(2, 16))
 
 
-def _from(source: str, archive: str | None) -> DataParams:
+def _from(source: Any, archive: str | None) -> DataParams:
     return dataclasses.replace(SYNTHETIC, source=source, archive=archive)
 
 

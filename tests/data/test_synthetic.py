@@ -48,8 +48,8 @@ def test_the_set_is_whole_and_its_images_are_those_drawn_by_class_and_number() -
 def test_an_image_is_a_function_of_seed_class_and_number() -> None:
     looks = draw_looks(np.random.default_rng(0), 100)
 
-    def draw(*key: int) -> bytes:
-        return draw_image(looks, *key, 32).tobytes()
+    def draw(seed: int, label: int, number: int) -> bytes:
+        return draw_image(looks, seed, label, number, 32).tobytes()
 
     assert draw(0, 1, 2) == draw(0, 1, 2)
     assert len({draw(0, 1, 2), draw(1, 1, 2), draw(0, 2, 2), draw(0, 1, 3)}) == 4
@@ -76,7 +76,8 @@ def _colour_histogram(images: NDArray[np.uint8]) -> Vectors:
     """Joint histogram of 4×4×4 colours, as square roots (Hellinger)."""
     code = (images // 64) @ np.array([16, 4, 1])
     counts = (code.reshape(*images.shape[:2], -1, 1) == np.arange(64)).sum(2)
-    return np.sqrt(counts).astype(np.float32)
+    found: Vectors = np.sqrt(counts).astype(np.float32)
+    return found
 
 
 Features = Callable[[NDArray[np.uint8]], Vectors]

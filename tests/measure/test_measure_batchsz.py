@@ -84,7 +84,7 @@ def test_the_baseline_sets_the_limit_at_which_others_are_stopped(studied: Path) 
     assert [each.limit_seconds for each in runs.values()] == [LIMIT, None, LIMIT]
     stopped = runs[1]
     assert (stopped.status, stopped.reason) == ("stopped", f"over the time of batchsz 4, {span(LIMIT)}")
-    assert LIMIT < stopped.seconds <= LIMIT + TICKS * 2 * BASELINE
+    assert stopped.seconds is not None and LIMIT < stopped.seconds <= LIMIT + TICKS * 2 * BASELINE
     assert stopped.seconds == TICKS * stopped.episodes
     assert stopped.projected_seconds == TICKS * BUDGET
     for size, took in ((BASELINE, LIMIT), (8, LIMIT / 2)):

@@ -174,7 +174,8 @@ def test_a_step_has_its_parts_and_a_batch_grows_as_far_as_there_are_samples(
 def test_the_start_of_workers_is_what_a_second_pass_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Mock(perf_counter=Mock(side_effect=[0.0, 5.0, 6.0, 8.0]))
     monkeypatch.setattr("parashot.questions.own.closer.time", clock)
-    assert start_seconds([Batch(torch.zeros(1), 1)], 2) == 3.0
+    batches: Any = [Batch(torch.zeros(1), 1)]
+    assert start_seconds(batches, 2) == 3.0
 
 
 def test_a_default_that_cannot_train_this_network_is_one_line(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from small_tasks import NOWHERE
 from tiny_data import tiny_params
-from torch.autograd import DeviceType
+from torch.autograd import DeviceType  # type: ignore[attr-defined]
 from torch.autograd.profiler_util import FunctionEvent
 
 from parashot.parallel.context import Placement
@@ -18,7 +18,6 @@ from parashot.parallel.strategy import StepOptions
 from parashot.parsing import Value
 from parashot.questions.scaling.measure import MESSAGE_BYTES, local_sizes
 from parashot.questions.strategies.measure import (
-    ALL_CORES,
     ONE_GPU,
     Benchmark,
     bench_strategies,
@@ -33,7 +32,7 @@ from parashot.questions.strategies.records import (
     StrategyBlock,
     StrategyVariant,
 )
-from parashot.questions.strategies.rows import PER_PARAMETER, SMALL_BUCKETS
+from parashot.questions.strategies.rows import ALL_CORES, PER_PARAMETER, SMALL_BUCKETS
 from parashot.questions.strategies.shares import length, merged, shares_of, within, without
 from parashot.records import Provenance, read_json, read_rows, read_runs
 from parashot.tasks.relation import RelationTask
@@ -99,7 +98,7 @@ def test_every_strategy_is_timed_and_traced_beside_the_others(tiny_packed: Path,
     assert [(each.round, each.bytes, each.ranks) for each in messages] == [
         *product(range(7), MESSAGE_BYTES, [2])
     ]
-    assert min(each.seconds for each in (*costs, *messages)) > 0
+    assert all(each.seconds > 0 for each in costs) and all(each.seconds > 0 for each in messages)
 
     parent, *children = read_runs(tmp_path / "records.jsonl")
     assert (parent.params, parent.stage) == ({"train.batchsz": "4"}, "strategy-bench")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tiny_data import tiny_params
 from parashot.errors import DeviceError
 from parashot.parallel import abilities
 from parashot.parallel.abilities import compile_modes, precisions
+from parashot.parsing import Value
 from parashot.questions.batchsz.measure import study_batch_sizes
 from parashot.questions.statistics import Resampling
 from parashot.questions.step import measure as module
@@ -50,7 +52,7 @@ def test_a_way_is_chosen_only_where_it_is_faster_beyond_doubt() -> None:
 
 
 def test_a_network_is_compiled_only_where_nothing_stands_against_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    free = {"train.compile": "auto", "train.recompute": False}
+    free: dict[str, Value] = {"train.compile": "auto", "train.recompute": False}
     able = ["none", "default", "reduce-overhead"]
     monkeypatch.setattr(module, "compile_modes", lambda device: able)
     assert open_modes(tiny_params(free), "cpu") == able[1:]
@@ -131,12 +133,13 @@ def test_what_the_device_cannot_do_is_refused_before_anything_is_written(
     monkeypatch.setattr(abilities, "precisions", lambda device: ["fp32"])
     monkeypatch.setattr(abilities, "compile_modes", lambda device: ["none"])
     params, out, none = tiny_params({key: value}), tmp_path / "out", Provenance()
-    for attempt in (
+    attempts: tuple[Callable[[], object], ...] = (
         lambda: tune(params, tiny_packed, tmp_path / "choices.json", out, none),
         lambda: train(episode_job("serial", params, tiny_packed, out)),
         lambda: bench_strategies(params, tiny_packed, out, none),
         lambda: study_batch_sizes(params, tiny_packed, None, out, none),
-    ):
+    )
+    for attempt in attempts:
         with pytest.raises(DeviceError) as refused:
             attempt()
         assert str(refused.value) == f"{key}: {value} is not possible on cpu here; it can be {able}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from weakref import ref
 
 import pytest
@@ -43,7 +44,12 @@ def test_what_workers_had_ready_is_not_trained_on(monkeypatch: pytest.MonkeyPatc
     strategy = build_strategy("serial", task, StepOptions(), alone(), tiny_params().parallel)
     trained: list[Batch] = []
     step = Strategy.step
-    monkeypatch.setattr(Strategy, "step", lambda self, batch: trained.append(batch) or step(self, batch))
+
+    def noted(self: Strategy, batch: Batch) -> torch.Tensor:
+        trained.append(batch)
+        return step(self, batch)
+
+    monkeypatch.setattr(Strategy, "step", noted)
     found = steps_with_loading(strategy, task, 3, threads=1, in_advance=2)
     every = list(task.batches(strategy.plan(8 * task.batchsz, task.batchsz, alone()), alone()))
     assert [each.data["x"].tolist() for each in trained] == [each.data["x"].tolist() for each in every[3:7]]
@@ -121,7 +127,7 @@ def test_networks_that_wait_make_room_for_the_one_that_is_trained(ranks: Standin
 def fails(context: Context, journal: Path | None) -> tuple[set[str], list[SkippedWay]]:
     """Of what blocks there are where steps by allreduce fail, and what is written of it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Allreduce, "step", lambda self, batch: {}["x"])
+        patch.setattr(Allreduce, "step", Mock(side_effect=KeyError("x")))
         blocks = measure.ways_rank(context, vectors, WAYS, BENCH, 0, "ways", journal)
     failed = read_rows(SkippedWay, journal.with_name(measure.FAILED)) if journal and context.is_main else []
     return {each.way for each in blocks}, failed

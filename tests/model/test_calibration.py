@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from calibration import calibration_error, calibration_through, reliability, temperature_of
 from parashot.model.calibration import probabilities
-from tools.calibration import Bin, calibration_error, calibration_through, reliability, temperature_of
 
 
 @settings(deadline=None, max_examples=20)
@@ -29,9 +31,12 @@ def test_bins_hold_confidence_and_accuracy() -> None:
     probable = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.45, 0.55], [1.0, 0.0]])
     bins = reliability(probable, torch.tensor([0, 1, 1, 0]), bins=2)
     assert len(bins) == 1  # the highest of two is never below a half
-    assert bins[0] == Bin(1, pytest.approx(0.8125), 0.75)
+    assert astuple(bins[0]) == pytest.approx((1, 0.8125, 0.75))
     four = reliability(probable, torch.tensor([0, 1, 1, 0]), bins=4)
-    assert four == [Bin(0.25, pytest.approx(0.55), 1), Bin(0.75, pytest.approx(0.9), pytest.approx(2 / 3))]
+    assert [astuple(each) for each in four] == [
+        pytest.approx((0.25, 0.55, 1)),
+        pytest.approx((0.75, 0.9, 2 / 3)),
+    ]
     assert calibration_error(four) == pytest.approx(0.25 * 0.45 + 0.75 * (0.9 - 2 / 3))
 
 

@@ -49,6 +49,7 @@ def test_conv4_is_the_papers_in_its_order() -> None:
 
 def test_first_activation_of_the_study_is_a_sigmoid() -> None:
     stem = EMBEDDINGS["bottleneck"]()[0]
+    assert isinstance(stem, nn.Sequential)
     images = 1000 * torch.randn(2, 3, 32, 32)
     maps = stem(images)
     assert 0 < maps.min() <= maps.max() <= 1
@@ -75,7 +76,7 @@ def test_numbers_are_spread_as_promised_and_come_from_the_generator_alone(name: 
     network, before = nn.Sequential(conv, norm, linear), torch.get_rng_state()
     states = []
     for seed in (1, 0, 0):
-        for value in (*network.parameters(), norm.running_mean):
+        for value in (*network.parameters(), norm.get_buffer("running_mean")):
             nn.init.constant_(value, 5.0)
         initialise(network, name, torch.Generator().manual_seed(seed))
         states.append(conv.weight.detach().clone())
@@ -87,7 +88,8 @@ def test_numbers_are_spread_as_promised_and_come_from_the_generator_alone(name: 
     if name == "orthogonal":
         torch.testing.assert_close(linear.weight @ linear.weight.T, torch.eye(200), atol=1e-5, rtol=0)
     assert norm.weight.eq(1).all()
-    assert not any(value.any() for value in (conv.bias, linear.bias, norm.bias, norm.running_mean))
+    zeros = (*(network.get_parameter(f"{layer}.bias") for layer in range(3)), norm.get_buffer("running_mean"))
+    assert not any(value.any() for value in zeros)
 
 
 GROUPED = torch.tensor([0, 0, 1, 1, 2, 2])

@@ -135,6 +135,7 @@ def test_a_residual_head_begins_as_the_mean_of_cosines_of_centred_maps_over_each
     """Over one grid, the mean of a map, where it is trained."""
     network = built(head="residual", test_grids=(1, 3)).eval()
     head = network.relation
+    assert isinstance(head, ResidualHead)
     head.centre.uniform_(-0.1, 0.1, generator=torch.Generator().manual_seed(2))
     supports, queries = maps_of(network, *episodes(1, 3, 2, 1))
     expected = []
@@ -176,6 +177,7 @@ def test_parts_add_up_to_the_scores(head: str) -> None:
 def test_the_centre_follows_the_mean_in_training_alone() -> None:
     network = built(head="residual")
     head = network.relation
+    assert isinstance(head, ResidualHead)
     with torch.no_grad():
         supports, queries = maps_of(network, *episodes(1, 3, 1, 2))
         for _ in range(2):

@@ -40,7 +40,12 @@ def test_every_pair_is_convolved(
 def test_split_makes_nothing_of_the_size_of_the_pairs() -> None:
     sizes: list[int] = []
     pairs = SplitPairs(torch.rand(1, 5, 32, 6, 6), torch.rand(1, 10, 32, 6, 6))
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t):
+
+    def saved(tensor: torch.Tensor) -> torch.Tensor:
+        sizes.append(tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(saved, lambda tensor: tensor):
         pairs.convolve(nn.Conv2d(64, 4, 3, padding=1))
     assert sizes
     assert max(sizes) < 50 * 64 * 6 * 6

@@ -175,7 +175,9 @@ def test_ddp_steps_over_unused_parameters_where_told_to_look_for_them(ranks: Sta
 class _HostReads(TorchDispatchMode):
     """Counts what would make the host wait for a GPU: reading a number out of a tensor."""
 
-    count = 0
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__

@@ -104,7 +104,7 @@ def test_a_network_without_parameters_of_its_own_is_called() -> None:
 
 def test_weights_of_images_change_their_memory_order_and_others_stay() -> None:
     network = channels_last(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv3d(4, 2, 3), nn.Linear(2, 2)))
-    images, volumes, rows = (each.weight for each in network)
+    images, volumes, rows = (network.get_parameter(f"{layer}.weight") for layer in range(3))
     assert images.is_contiguous(memory_format=torch.channels_last)
     assert volumes.is_contiguous() and rows.is_contiguous()
 

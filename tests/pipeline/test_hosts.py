@@ -146,7 +146,7 @@ def test_a_killed_host_comes_back_and_both_train_as_one(
     result = read_result(TrainResult, written / "result.json")
     assert (result.replicas, result.ranks_identical, result.resumed > 0) == (4, True, True)
     for host in hosts:
-        assert host.saved_states() == host.processes() == []
+        assert (host.saved_states(), host.processes()) == ([], [])
 
 
 def test_a_peer_that_cannot_be_reached_ends_in_one_line(hosts: tuple[Host, Host]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 from checkouts import ROOT, Checkout, stages_run
@@ -223,7 +224,7 @@ def test_temporary_and_queued_experiments_reach_the_same_store(restored: Checkou
 @pytest.mark.slow
 def test_a_store_that_fails_costs_no_experiment(restored: Checkout) -> None:
     """DVC keeps nothing of an experiment whose last stage fails."""
-    away = {"MLFLOW_TRACKING_URI": refusing_address(), "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
+    away: dict[str, Any] = {"MLFLOW_TRACKING_URI": refusing_address(), "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
     command = ["dvc", "exp", "run", "--temp", "--name", "untold", "-S", "claims.resamples=201"]
     done = restored.run(*command, **away)
     assert len([line for line in done.stderr.splitlines() if line.startswith("warning: MLflow at")]) == 1

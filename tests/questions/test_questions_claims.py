@@ -55,7 +55,7 @@ def same_algorithm(results: StudyResults) -> StudyResults:
 
 def gpus(dp: tuple[int, ...], ddp: tuple[int, ...] = (300, 300)) -> StudyResults:
     """Trainings on GPUs that allocated so many MiB."""
-    memory = {
+    memory: dict[str, dict[str, object]] = {
         name: {"device": "cuda", "memory_by_device": tuple(each * MIB for each in own)}
         for name, own in (("dp", dp), ("ddp", ddp))
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -133,7 +134,7 @@ def test_predictions_are_checked_against_blocks() -> None:
         ({"cost_steps": tuple(each for each in build.cost_steps() if each.round == 0)}, "at least 2 rounds"),
     ],
 )
-def test_too_little_is_said_with_its_remedy(changes: dict[str, object], words: str) -> None:
+def test_too_little_is_said_with_its_remedy(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(RecordError, match=f"{words}.*dvc repro"):
         predictor(**changes)
 

@@ -56,7 +56,8 @@ def test_tables_that_a_study_may_lack_are_empty(root: Path) -> None:
     for name in ("strategies/cost_steps.csv", "strategies/cost_messages.csv", "train/dp/seeds.csv"):
         (root / "results" / name).unlink()
     results = load_results(root, STRATEGIES)
-    assert results.strategies and results.strategies.cost_steps == results.strategies.cost_messages == ()
+    assert results.strategies
+    assert (results.strategies.cost_steps, results.strategies.cost_messages) == ((), ())
     assert analyse(results, build.params()).scaling == ()
 
 

@@ -103,7 +103,7 @@ def test_skipped_strategies_keep_their_reason_and_no_numbers() -> None:
     skipped = build.skipped_training("ddp", "one GPU")
     row = rows(build.strategy_results(skipped={"ddp": "one GPU"}), ddp=skipped)["ddp"]
     assert (row.status, row.reason, row.training_status) == ("skipped", "one GPU", "skipped")
-    assert row.seconds_per_step is row.speedup is row.val_accuracy is row.training_seconds is None
+    assert {row.seconds_per_step, row.speedup, row.val_accuracy, row.training_seconds} == {None}
     ddp = rows(build.strategy_results(skipped={"serial": "switched off"}))["ddp"]
     assert ddp.seconds_per_step and ddp.speedup is None and ddp.efficiency is None
 
@@ -141,7 +141,7 @@ def test_batchsz_rows_by_hand() -> None:
     assert small.communication_share is None, "its blocks without exchange are missing"
     assert small.limit_seconds == 8.0 and small.reason == "over 8 s"
     assert (skipped.status, skipped.reason) == ("skipped", "one GPU")
-    assert skipped.seconds is skipped.projected_seconds is skipped.run_speedup is skipped.speedup is None
+    assert {skipped.seconds, skipped.projected_seconds, skipped.run_speedup, skipped.speedup} == {None}
 
 
 def test_a_negative_share_of_communication_is_kept() -> None:

@@ -13,7 +13,8 @@ from own_file import advised, results, way
 from torch import nn
 from tracked import Checkout, refusing_address
 
-from parashot.cli.measure import REPORT, publish_own
+from parashot.cli import REPORT
+from parashot.cli.measure import publish_own
 from parashot.cli.shared import recommendation
 from parashot.hardware import inspect_hardware
 from parashot.questions.own.advice import BY_HAND, OwnAdvice, to_copy

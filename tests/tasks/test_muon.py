@@ -57,9 +57,10 @@ def test_a_convolutions_step_is_orthogonal_whatever_the_gradients_size() -> None
         optimizer = Muon(net, 0.1, 0.9, 0.0)
         for group in optimizer.param_groups:  # as a strategy sets it
             group["lr"] = 0.1 * group.get("scale", 1.0)
-        weight = net[0].weight
+        weight = net.get_parameter("0.weight")
         before = weight.detach().clone()
         gradients(net, 0)
+        assert weight.grad is not None
         weight.grad *= scale
         gradient = weight.grad.clone()
         optimizer.step()

@@ -52,6 +52,18 @@ def job(folder: Path, packed: Path, **settings: Value) -> Job:
     )
 
 
+def model_of(described: Job) -> Path:
+    assert described.model is not None
+    return described.model
+
+
+def learned(described: Job) -> float:
+    """Train; return the accuracy in training, at its end."""
+    result = train_on_all_cores(described)
+    assert result is not None and result.train_accuracy is not None
+    return result.train_accuracy
+
+
 @pytest.fixture(scope="module")
 def done(
     tiny_packed: Path, tmp_path_factory: pytest.TempPathFactory, one_core: None
@@ -114,9 +126,10 @@ def test_augmentation_is_a_function_of_the_image_in_the_plan(tiny_packed: Path) 
     images, labels, indices, step = batch.data
     whole, part = task.prepare(batch.data), task.prepare((images[3:], labels[3:], indices[3:], step))
     other = task.prepare((images, labels, indices + 10, step))
-    for number in range(2):  # images, and keys
-        assert torch.equal(whole[number][3:], part[number])
-        assert not torch.equal(whole[number], other[number])
+    for all_, few, others in zip(whole, part, other, strict=True):  # images, and keys
+        assert all_ is not None and few is not None and others is not None
+        assert torch.equal(all_[3:], few)
+        assert not torch.equal(all_, others)
 
 
 def test_a_share_of_the_images_is_rotated_and_the_rotation_is_learned(tiny_packed: Path) -> None:
@@ -141,7 +154,8 @@ def test_a_share_of_the_images_is_rotated_and_the_rotation_is_learned(tiny_packe
     losses = task.loss(outputs, batch.data)
     assert torch.allclose(losses, expected)
     losses.mean().backward()
-    assert network.rotation.weight.grad.abs().min() > 0
+    gradient = network.get_parameter("rotation.weight").grad
+    assert gradient is not None and gradient.abs().min() > 0
     assert torch.equal(
         task.metric(outputs, batch.data), (outputs[:, :classes].argmax(1) == batch.data[1]).float()
     )
@@ -178,7 +192,7 @@ def test_it_learns_and_tells_what_it_did(done: tuple[Job, list[Run]]) -> None:
     result = read_result(TrainResult, described.out / "result.json")
     rows = read_rows(HistoryRow, described.out / "history.csv")
     assert (result.status, result.steps, result.items) == ("ok", 12 * STEPS, rows[-1].items)
-    assert result.train_accuracy > 0.6  # one in four is chance
+    assert result.train_accuracy is not None and result.train_accuracy > 0.6  # one in four is chance
     assert np.mean([row.loss for row in rows[-4:]]) < np.mean([row.loss for row in rows[:4]])
     validated = [row.step for row in rows if row.val_accuracy is not None]
     assert validated == [2 * STEPS * number for number in range(1, 7)]
@@ -188,37 +202,39 @@ def test_it_learns_and_tells_what_it_did(done: tuple[Job, list[Run]]) -> None:
     assert (run.status, run.uuid, run.params["pretrain.epochs"]) == ("ok", told[0].uuid, "4")
     assert (run.tags["why"], run.model) == ("a test", None)
     assert read_json(described.out / "metrics.json")["items"] == result.items
-    assert not list(described.scratch.iterdir())
+    assert described.scratch and not list(described.scratch.iterdir())
 
 
 def test_it_learns_by_cosines_too(tiny_packed: Path, tmp_path: Path) -> None:
     cosine = job(tmp_path, tiny_packed, pretrain__epochs=8, pretrain__classifier="cosine")
-    assert train_on_all_cores(cosine).train_accuracy > 0.5
+    assert learned(cosine) > 0.5
 
 
 def test_a_second_layer_learns_what_a_brownian_head_compares(tiny_packed: Path, tmp_path: Path) -> None:
     described = job(tmp_path, tiny_packed, pretrain__epochs=12, model__head="bdc", pretrain__optimizer="muon")
     task = described.task
+    assert isinstance(task, PretrainingTask)
     batch = next(labelled_batches(PackedSplit(tiny_packed, "train"), SEED, Plan(5, 5), torch.device("cpu")))
     classifier = task.network().double()
     images = task.prepare(batch.data)[0].double()
     scores = classifier(images, None)
     assert scores.shape == (5, 2 * len(CLASSES["train"]))
     maps = classifier.network.embed(images)
+    assert classifier.joint is not None
     torch.testing.assert_close(classifier.joint(distances(maps)), scores[:, len(CLASSES["train"]) :])
-    assert train_on_all_cores(described).train_accuracy > 0.5
+    assert learned(described) > 0.5
     network = load_network(tmp_path / "embedding.safetensors")
-    assert network.relation.joint_centre.abs().sum() > 0
+    assert network.relation.get_buffer("joint_centre").abs().sum() > 0
     later = episode_job(
         "serial", task.params, tiny_packed, tmp_path, pretrained=tmp_path / "embedding.safetensors"
     )
     for name, value in network.relation.named_buffers():
-        assert torch.equal(later.task.network().relation.get_buffer(name), value)
+        assert torch.equal(later.task.network().get_buffer(f"relation.{name}"), value)
 
 
 def test_what_it_writes_is_a_network_that_compares_by_cosine(done: tuple[Job, list[Run]]) -> None:
-    network = load_network(done[0].model)
-    assert network.relation.centre.abs().sum() > 0
+    network = load_network(model_of(done[0]))
+    assert network.relation.get_buffer("centre").abs().sum() > 0
     maps = torch.randn(1, 7, 64, 4, 4)
     scores, cosine, apart = network.judge(maps[:, :2, None], maps[:, 2:])[0]
     assert torch.count_nonzero(apart) == 0
@@ -240,7 +256,7 @@ def test_without_pretraining_there_is_a_file_with_the_reason(tmp_path: Path) -> 
 def test_a_training_begins_with_its_embedding(
     tiny_packed: Path, done: tuple[Job, list[Run]], tmp_path: Path
 ) -> None:
-    pretrained = done[0].model
+    pretrained = model_of(done[0])
     settings: dict[str, Value] = {"train.learning_rate": 1e-9, "train.schedule": "constant"}
     params = tiny_params({**SETTINGS, **settings, "model.head": "relation", "train.episodes": 3})
     train(episode_job("serial", params, tiny_packed, tmp_path / "out", pretrained=pretrained))

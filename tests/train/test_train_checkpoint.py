@@ -96,14 +96,16 @@ def test_one_training_at_a_time_has_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_training_goes_on_only_from_its_own_state(tiny_packed: Path, tmp_path: Path) -> None:
-    def folder(strategy: str = "serial", world_size: int = 1, **settings: str) -> Path | None:
-        provenance = Provenance({"seed": "3", "train.on_nonfinite": "stop", **settings})
+    def folder(
+        strategy: str = "serial", world_size: int = 1, seed: str = "3", nonfinite: str = "stop"
+    ) -> Path | None:
+        provenance = Provenance({"seed": seed, "train.on_nonfinite": nonfinite})
         job = episode_job(
             strategy, tiny_params(), tiny_packed, tmp_path / "out", provenance, scratch=tmp_path
         )
         return job.checkpoint_folder(world_size)
 
-    assert folder() == folder(**{"train.on_nonfinite": "skip"})  # stopped by NaN, it may go on
+    assert folder() == folder(nonfinite="skip")  # stopped by NaN, it may go on
     different = {folder(), folder(seed="4"), folder("dp"), folder("ddp", 2), folder("ddp", 3)}
     assert len(different) == 5
 

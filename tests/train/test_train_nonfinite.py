@@ -24,7 +24,7 @@ from parashot.records import Run, read_rows
 from parashot.task import Batch, Plan
 from parashot.tasks.relation import RelationTask
 from parashot.train.job import episode_job
-from parashot.train.loop import train_steps
+from parashot.train.loop import Trace, train_steps
 from parashot.train.records import HistoryRow, TrainResult
 from parashot.train.run import train
 
@@ -93,13 +93,18 @@ def meeting(context: Context, name: str, packed: Path) -> tuple[bool, list[bool]
         strategy.close()
     strategy, plan, batches = build(context, name, "stop", packed)
     pauses: list[int] = []
+
+    def paused(done: int, trace: Trace) -> bool:
+        pauses.append(done)
+        return True
+
     with pytest.raises(NonfiniteError) as error:
         train_steps(
             strategy,
             iter(batches),
             plan,
             pauses=lambda done: done % 2 == 0,
-            on_pause=lambda done, trace: pauses.append(done) is None,
+            on_pause=paused,
         )
     strategy.close()
     said = [str(error.value)] * context.world_size
@@ -133,7 +138,9 @@ def test_a_stopped_training_keeps_its_last_good_state_and_goes_on_without_the_st
     def run(answer: str, **where: Any) -> TrainResult:
         params = tiny_params({**SETTINGS, **shown, "train.on_nonfinite": answer})
         job = episode_job("serial", params, tiny_packed, live=seen.append, **where)
-        return train(replace(job, task=PoisonedTask(params, tiny_packed)))
+        result = train(replace(job, task=PoisonedTask(params, tiny_packed)))
+        assert result is not None
+        return result
 
     with pytest.raises(NonfiniteError, match=r"^train serial: NaN or infinity in step 3 of 5 "):
         run("stop", out=out, scratch=scratch)

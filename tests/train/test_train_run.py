@@ -43,8 +43,10 @@ def run(tiny_packed: Path, tmp_path: Path, standing_launch: None) -> Train:
     """Train on the tiny data, with `train.x` given as `train__x`."""
 
     def trained(strategy: str = "serial", out: str = "out", **settings: Value) -> TrainResult:
-        job = episode_job(strategy, tiny_params(**settings), tiny_packed, tmp_path / out, PROVENANCE)
-        return train(job)
+        job = episode_job(strategy, tiny_params(None, **settings), tiny_packed, tmp_path / out, PROVENANCE)
+        result = train(job)
+        assert result is not None
+        return result
 
     return trained
 
@@ -208,7 +210,12 @@ def test_a_twin_is_the_same_training_but_for_rounding(tiny_packed: Path, tmp_pat
     job = episode_job("serial", tiny_params(), tiny_packed, tmp_path / "out")
     train(job)
     seen: list[Job] = []
-    train_twin(job, lambda again: seen.append(again) or train(again))
+
+    def noted(again: Job) -> TrainResult | None:
+        seen.append(again)
+        return train(again)
+
+    train_twin(job, noted)
     first, twin = (job.task.network(), seen[0].task.network())
     for ours, theirs in zip(first.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(theirs, ours, rtol=1e-6, atol=0)
