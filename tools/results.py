@@ -286,17 +286,23 @@ def _accuracy(value: float, ci95: float) -> str:
 
 
 def _curves(found: Sequence[Training]) -> Figure:
-    """Draw validation accuracy over minutes of training, a line for each training whose minutes are known."""
+    """Draw validation accuracy over minutes of training, a line for each training whose minutes are known.
+
+    Variants of a recipe are left out: many share its pretraining, and so most of its line.
+    """
     figure = Figure((6.4, 4.6), layout="constrained")
     axes = figure.subplots()
-    groups = list(dict.fromkeys(map(_group, found)))
-    for training in found:
-        if _together(TimeToAccuracy(**training["time"])) is None:
-            continue
+    drawn = [
+        each
+        for each in found
+        if "variant" not in each and _together(TimeToAccuracy(**each["time"])) is not None
+    ]
+    recipes = list(dict.fromkeys(each["recipe"] for each in drawn))
+    for training in drawn:
         begun: list[list[float]] = training["pretraining_validations"]
         after: list[list[float]] = training["validations"]
         style: dict[str, Any] = {
-            "color": f"C{groups.index(_group(training))}",
+            "color": f"C{recipes.index(training['recipe'])}",
             "marker": "o",
             "markersize": 3,
         }
