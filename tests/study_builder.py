@@ -107,8 +107,7 @@ def params() -> Params:
 
 def slow_rounds() -> npt.NDArray[np.float64]:
     """Factor by which each round slows everything that runs in it."""
-    factors: npt.NDArray[np.float64] = 1 + 0.08 * np.abs(np.sin(np.arange(ROUNDS) * 1.7))
-    return factors
+    return np.asarray(1 + 0.08 * np.abs(np.sin(np.arange(ROUNDS) * 1.7)))
 
 
 def own_noise(key: str, own: float = 0.01) -> npt.NDArray[np.float64]:
@@ -229,16 +228,9 @@ def _trace(variant: str, **counts: int) -> StepTrace:
 
 def _variant(name: str, replicas: int, reason: str) -> StrategyVariant:
     strategy = "serial" if name.startswith("serial") else name
+    replicas = 1 if strategy == "serial" else replicas
     threads = 2 if name == "serial-all-cores" else 1
-    return StrategyVariant(
-        name,
-        strategy,
-        "skipped" if reason else "ok",
-        reason,
-        1 if strategy == "serial" else replicas,
-        threads,
-        16,
-    )
+    return StrategyVariant(name, strategy, "skipped" if reason else "ok", reason, replicas, threads, 16)
 
 
 def cost_steps(
