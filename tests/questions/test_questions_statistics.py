@@ -166,12 +166,32 @@ def test_slowdowns_of_a_best_of_many_hold_together() -> None:
 
 def test_a_choice_is_decided_once_no_simpler_one_may_be_as_good() -> None:
     behind = {"a": Interval(0.9, 0.85, 0.95), "b": Interval(1.1, 1.0, 1.2), "c": Interval(2.0, 1.9, 2.1)}
-    ranking = Ranking(behind, ["a", "b"], even=1, margin=0.05)
+    ranking = Ranking(behind, {"a": [], "b": [], "c": ["a", "b"]}, even=1, margin=0.05)
     for order in permutations("abc"):
-        choice = Choice.of(ranking, list(order))
+        choice = Choice.of(ranking, "c", list(order))
         assert choice.choice == "a"
         assert choice.decided is (order.index("a") < order.index("b"))
-    assert Choice.of(ranking).decided and choice.others == ["b"]
+    assert Choice.of(ranking, "c").decided and choice.others == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("usual", "better", "choice"),
+    [
+        ("b", [], "b"),  # which nothing was shown to be better than
+        ("c", ["a", "b"], "a"),
+        ("c", ["b"], "b"),  # the only one that was shown to be better
+        ("c", [], "a"),  # the best, for that may not be as good
+        ("not measured", [], "a"),
+    ],
+)
+def test_where_nothing_is_decided_the_usual_one_stays_unless_another_is_shown_to_be_better(
+    usual: str, better: list[str], choice: str
+) -> None:
+    behind = {"a": Interval(0.9, 0.8, 1.1), "b": Interval(1.1, 0.9, 1.2), "c": Interval(1.4, 1.1, 1.6)}
+    shown: dict[str, list[str]] = {"a": [], "b": [], "c": []}
+    ranking = Ranking(behind, {**shown, usual: better}, even=1, margin=0.05)
+    found = Choice.of(ranking, usual, ["b", "a"])
+    assert (found.choice, found.decided) == (choice, False)
 
 
 NUMBERS = {

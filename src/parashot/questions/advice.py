@@ -41,16 +41,23 @@ class Choice(Generic[T]):
     decided: bool
 
     @classmethod
-    def of(cls, ranking: Ranking[T], simplest: Sequence[T] = ()) -> Choice[T]:
-        """Take the simplest that may be as good as the best, if it is shown to be, or else the best.
+    def of(cls, ranking: Ranking[T], usual: T, simplest: Sequence[T] = ()) -> Choice[T]:
+        """Take the simplest that may be as good as the best, if it is shown to be.
 
-        simplest: settings in the order of preference; others come after them, the best first. While one that
-        is simpler may still be as good nothing is decided, so that more blocks never turn a decision.
+        While one that is simpler may still be as good nothing is decided, so that more blocks never turn a
+        decision. Then take the best of those that are shown to be better than the usual setting, or that one
+        if none is: no luck of a measurement turns a user away from what people do by default.
+
+        simplest: settings in the order of preference; others come after them, the best first.
         """
-        order = [*simplest, *sorted(ranking.behind, key=lambda each: ranking.behind[each].value)]
-        first = next(each for each in order if each in ranking.possible)
-        decided = first in ranking.as_good
-        return cls(first if decided else ranking.best, ranking, decided)
+        best_first = sorted(ranking.behind, key=lambda each: ranking.behind[each].value)
+        first = next(each for each in (*simplest, *best_first) if each in ranking.possible)
+        if first in ranking.as_good:
+            return cls(first, ranking, decided=True)
+        better = [each for each in best_first if each in ranking.better.get(usual, ())]
+        shown = [each for each in better if each in ranking.possible]
+        fallback = usual if usual in ranking.possible else ranking.best
+        return cls((*shown, fallback)[0], ranking, decided=False)
 
     @property
     def others(self) -> list[T]:

@@ -170,15 +170,20 @@ class Ranking(Generic[T]):
     all others is one against the best. The truly best is among the contenders, so the greatest upper bound
     over these is one too.
 
-    behind: ratio to the best of the others, or difference. contenders: settings not shown to be worse than
-    another. even: value of `behind` of what is equal, 1 or 0. margin: a setting that is at most so much over
+    behind: ratio to the best of the others, or difference. better: of each setting, those shown to be better
+    than it. even: value of `behind` of what is equal, 1 or 0. margin: a setting that is at most so much over
     `even` is as good.
     """
 
     behind: Mapping[T, Interval]
-    contenders: Sequence[T]
+    better: Mapping[T, Sequence[T]]
     even: float
     margin: float
+
+    @property
+    def contenders(self) -> list[T]:
+        """Settings not shown to be worse than another."""
+        return [each for each, better in self.better.items() if not better]
 
     @property
     def best(self) -> T:
@@ -224,9 +229,12 @@ class Ranking(Generic[T]):
             each: {other: compare(own, settings[other]) for other in settings if other != each}
             for each, own in settings.items()
         }
-        contenders = [each for each in settings if all(pair.low <= even for pair in pairs[each].values())]
+        better = {
+            each: [other for other, pair in pairs[each].items() if pair.low > even] for each in settings
+        }
+        contenders = [each for each in settings if not better[each]]
         behind = {each: _behind(pairs[each], contenders, even) for each in settings}
-        return cls(behind, contenders, even, margin)
+        return cls(behind, better, even, margin)
 
 
 def _behind(pairs: Mapping[T, Interval], contenders: Sequence[T], even: float) -> Interval:

@@ -219,10 +219,10 @@ class RelationTask(Task):
         return shared_episode_accuracies(validated, episodes, context)
 
     def save(self, path: Path, state: Mapping[str, Tensor]) -> None:
-        """Write the network: averaged with its pretraining by `train.pretrained_share`, and a `bdc` head with
-        centres of whole images at the size that it is tested with.
+        """Write the network that `validate` judges.
 
-        The running ones are of crops at the size of the training.
+        Its embedding is averaged with its pretraining by `train.pretrained_share`. A `bdc` head has centres
+        of whole images at the size that it is tested with; its running ones are of crops for the training.
         """
         network = build_network(self.params.model, self.params.seed)
         network.load_state_dict(state)

@@ -109,9 +109,17 @@ def _of_precision(study: Study) -> str:
 def advise_accuracy(study: Study) -> Advice:
     """Compare the advised strategy's accuracy with serial's, unless their gradients are equal.
 
-    A training of each shows no difference: what sets two trainings apart is mostly luck.
+    A training of each shows no difference: what sets two trainings apart is mostly luck. Where one process is
+    advised, the fastest of the strategies whose gradients are equal shows what another would change.
     """
     row = study.strategies[choose_strategy(study).choice]
+    equal = {
+        each.seconds_per_step.value: each
+        for each in study.strategies.values()
+        if each.strategy != BASE and each.same_algorithm and each.seconds_per_step
+    }
+    if row.strategy == BASE and equal:
+        row = equal[min(equal)]
     strategy = row.strategy
     if strategy == BASE:
         phrase = f"the accuracy is not affected: nothing is split over replicas{_of_precision(study)}"

@@ -128,7 +128,8 @@ def choose_loading(study: Study) -> Choice[Loading]:
     Fewer workers are simpler; with as many, decoding on request, then an array, then the device's own memory.
     """
     seconds = _step_seconds(study)
-    return Choice.of(study.rank(seconds), sorted(seconds, key=lambda each: (each.workers, each.backend)))
+    simplest = sorted(seconds, key=lambda each: (each.workers, each.backend))
+    return Choice.of(study.rank(seconds), PLAIN_LOADER, simplest)
 
 
 LOADING = {
@@ -175,6 +176,6 @@ def _if_decoding(study: Study, taken: Loading) -> str:
     decoding = {each: seconds[each] for each in seconds if each.backend == BACKEND}
     if not decoding or taken.backend == BACKEND:
         return ""
-    best = Choice.of(study.rank(decoding), sorted(decoding)).choice
+    best = Choice.of(study.rank(decoding), PLAIN_LOADER, sorted(decoding)).choice
     slower = paired_ratio(seconds[best], seconds[taken], study.resampling)
     return f"images that must be decoded for every step: {best}, and a step takes {times(slower)} as long"

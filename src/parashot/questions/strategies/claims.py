@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 from statistics import fmean, median
 from typing import TYPE_CHECKING
@@ -197,8 +198,8 @@ recommends (https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel
 def choose_strategy(study: Study) -> Choice[str]:
     """The fastest variant whose accuracy several seeds do not show to be worse than serial's.
 
-    Of those that are as good, the simplest. With one replica there is nothing to share out: then only one
-    process is left.
+    Of those that are as good, the simplest; usual is one process. With one replica there is nothing to share
+    out: then only that is left.
     """
     steps = step_seconds(needed(study, "strategies", study.results.strategies).blocks)
     shown_only = {PER_PARAMETER, SMALL_BUCKETS}
@@ -212,7 +213,7 @@ def choose_strategy(study: Study) -> Choice[str]:
         sound = alone
     if not sound:
         raise UntestableError("no strategy was timed; run `dvc repro`")
-    return Choice.of(study.rank(sound), SIMPLEST)
+    return Choice.of(study.rank(sound), _one_process(steps), SIMPLEST)
 
 
 def advise_strategy(study: Study) -> Advice:
@@ -220,7 +221,7 @@ def advise_strategy(study: Study) -> Advice:
     choice = choose_strategy(study)
     row = study.strategies[choice.choice]
     steps = step_seconds(needed(study, "strategies", study.results.strategies).blocks)
-    one = ALL_CORES if ALL_CORES in steps else BASE
+    one = _one_process(steps)
     alone = ALONE.get(row.variant, row.variant)
     on = f"{row.variant} on {row.replicas} replicas" if row.replicas > 1 else alone
     buys = choice.gains_nothing if one in steps else f"nothing to compare it with: {one} was not timed"
@@ -239,6 +240,11 @@ def advise_strategy(study: Study) -> Advice:
         settings=_settings(study, row),
         changes=choice.open_until(MORE_BLOCKS),
     )
+
+
+def _one_process(timed: Container[str]) -> str:
+    """What people do by default: one process with all cores, or on one GPU."""
+    return ALL_CORES if ALL_CORES in timed else BASE
 
 
 def _settings(study: Study, row: StrategyRow) -> dict[str, Value]:
