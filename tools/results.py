@@ -142,64 +142,63 @@ def _git(*words: str) -> str:
 
 def page_figures(found: Sequence[Training]) -> str:
     """Return all tables of the page."""
-    return "\n\n".join([_accuracies(found), *_over_seeds(found), _times(found), _circumstances(found)])
+    return "\n\n".join([_accuracies(found), *_over_seeds(found), *_circumstances(found)])
 
 
 def card_figures(training: Training, found: Sequence[Training]) -> str:
-    """Return the tables of the model card of a training of `found`, with its time, machine and commit."""
-    minutes = _minutes(_together(TimeToAccuracy(**training["time"])))
-    where, when = _machine(training), f"commit {_commits(training)}, {training['date']}"
-    words = f"{minutes} minutes of training on {where}, {when}"
+    """Return the tables of the model card of a training of `found`, with its machine and commit."""
+    words = f"Trained on {_machine(training)}, commit {_commits(training)}, {training['date']}"
     alike = [each for each in found if _group(each) == _group(training)]
     return "\n\n".join([_accuracies([training]), *_over_seeds(alike), f"*{words}.*"])
 
 
 def _accuracies(found: Sequence[Training]) -> str:
-    head = ["recipe, seed", "shots", "test", "cosine of the same embedding", "margin, paired"]
-    head += ["without cosine", "transductive"]
-    rows = [
-        [
-            _name(training),
-            str(task.k_shot),
-            f"**{_accuracy(task.accuracy, task.accuracy_ci95)}**",
-            _accuracy(task.cosine_accuracy, task.cosine_accuracy_ci95),
-            f"{100 * task.margin:+.2f} ± {100 * task.margin_ci95:.2f}",
-            _accuracy(task.relation_accuracy, task.relation_accuracy_ci95) if task.adds_cosine else "–",
-            _accuracy(task.transductive_accuracy, task.transductive_accuracy_ci95)
-            if task.transductive_episodes
-            else "–",
-        ]
-        for training in found
-        for task in _tasks(training)
-    ]
-    return table(head, ["---", *["---:"] * 6], rows)
+    """Accuracy and margin for each number of shots, which is the same in all trainings."""
+    shots = [f"{each.k_shot}-shot" for each in _tasks(found[0])]
+    head = ["recipe, seed", *shots, *(f"margin, {each}" for each in shots), "val, 1-shot", "minutes"]
+    rows = []
+    for training in found:
+        tasks, time = _tasks(training), TimeToAccuracy(**training["time"])
+        rows.append(
+            [
+                _name(training),
+                *(f"**{_accuracy(each.accuracy, each.accuracy_ci95)}**" for each in tasks),
+                *(f"{100 * each.margin:+.2f} ± {100 * each.margin_ci95:.2f}" for each in tasks),
+                _accuracy(time.val_accuracy, time.val_accuracy_ci95),
+                _minutes(_together(time)),
+            ]
+        )
+    return table(head, ["---", *["---:"] * (len(head) - 1)], rows)
 
 
 def _over_seeds(found: Sequence[Training]) -> list[str]:
     """Return a table of the recipes of which there are several seeds, in a list; an empty one if of none."""
-    head = ["recipe", "seeds", "shots", "test, mean", "standard deviation", "margin, 95% over trainings"]
+    shots = [f"{each.k_shot}-shot" for each in _tasks(found[0])]
+    head = ["mean of", "seeds", *(f"{each} (sd)" for each in shots), *(f"margin, {each}" for each in shots)]
     rows = []
-    for group in dict.fromkeys(map(_group, found)):
-        alike = [each for each in found if _group(each) == group]
+    for group, alike in _groups(found).items():
         if len(alike) < 2:
             continue
-        for same in zip(*map(_tasks, alike), strict=True):
-            accuracies, margins = zip(*((each.accuracy, each.margin) for each in same), strict=True)
-            said = f"{100 * fmean(margins):+.2f}"
-            if len(alike) > 2:
-                margin = repeated_interval(margins, confidence=0.95)
-                said += f" ({100 * margin.low:+.2f} to {100 * margin.high:+.2f})"
-            rows.append(
-                [
-                    ", ".join(filter(None, group)),
-                    ", ".join(str(each["seed"]) for each in alike),
-                    str(same[0].k_shot),
-                    f"**{100 * fmean(accuracies):.2f}**",
-                    f"{100 * stdev(accuracies):.2f}",
-                    said,
-                ]
-            )
-    return [table(head, ["---", "---", *["---:"] * 4], rows)] if rows else []
+        tasks = list(zip(*map(_tasks, alike), strict=True))
+        accuracies = [[100 * each.accuracy for each in same] for same in tasks]
+        rows.append(
+            [
+                ", ".join(filter(None, group)),
+                ", ".join(str(each["seed"]) for each in alike),
+                *(f"**{fmean(each):.2f}** ({stdev(each):.2f})" for each in accuracies),
+                *(_mean_margin([100 * each.margin for each in same]) for same in tasks),
+            ]
+        )
+    return [table(head, ["---", "---", *["---:"] * (len(head) - 2)], rows)] if rows else []
+
+
+def _mean_margin(margins: Sequence[float]) -> str:
+    """Mean with its 95% interval over trainings, if there are at least three."""
+    said = f"{fmean(margins):+.2f}"
+    if len(margins) > 2:
+        margin = repeated_interval(margins, confidence=0.95)
+        said += f" ({margin.low:+.2f} to {margin.high:+.2f})"
+    return said
 
 
 def _tasks(training: Training) -> list[TaskRow]:
@@ -212,33 +211,37 @@ def _group(training: Training) -> tuple[str, str]:
     return training["recipe"], training.get("variant", "")
 
 
-def _times(found: Sequence[Training]) -> str:
-    head = ["recipe, seed", "pretraining, min", "episodes, min", "together", "images seen", "val, at the end"]
-    rows = []
+def _groups(found: Sequence[Training]) -> dict[tuple[str, str], list[Training]]:
+    """Trainings that are alike but for their seeds."""
+    groups: dict[tuple[str, str], list[Training]] = {}
     for training in found:
-        time = TimeToAccuracy(**training["time"])
-        rows.append(
-            [
-                _name(training),
-                *map(_minutes, (time.pretraining_seconds, time.training_seconds, _together(time))),
-                f"{time.images / 1e6:.2f} M",
-                _accuracy(time.val_accuracy, time.val_accuracy_ci95),
-            ]
-        )
-    return table(head, ["---", *["---:"] * (len(head) - 1)], rows)
+        groups.setdefault(_group(training), []).append(training)
+    return groups
 
 
-def _circumstances(found: Sequence[Training]) -> str:
+def _circumstances(found: Sequence[Training]) -> list[str]:
+    """Return a table of settings, commits and machines, one row for all seeds, and the list of machines."""
     said = {None: "null", True: "true", False: "false"}
+    letters = {each: chr(ord("A") + i) for i, each in enumerate(dict.fromkeys(map(_machine, found)))}
     rows = []
-    for training in found:
+    for group, alike in _groups(found).items():
         words = [
             f"-S {key}={said[each] if each is None or isinstance(each, bool) else shlex.quote(str(each))}"
-            for key, each in training["differs"].items()
+            for key, each in alike[0]["differs"].items()
+            if key != "seed"
         ]
-        settings = f"`{' '.join(words)}`" if words else "none"
-        rows.append([_name(training), settings, _commits(training), _machine(training), training["date"]])
-    return table(["recipe, seed", "settings", "commit", "machine", "date"], ["---"] * 5, rows)
+        rows.append(
+            [
+                ", ".join(filter(None, group)),
+                f"`{' '.join(words)}`" if words else "none",
+                "; ".join(map(_commits, alike)),
+                ", ".join(sorted({letters[_machine(each)] for each in alike})),
+                max(each["date"] for each in alike),
+            ]
+        )
+    machines = "; ".join(f"{letter}: {machine}" for machine, letter in letters.items())
+    head = ["recipe", "settings", "commit, of each seed", "machine", "date"]
+    return [table(head, ["---"] * 5, rows), f"Machines: {machines}."]
 
 
 def table(*lines: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -41,7 +41,13 @@ class Choice(Generic[T]):
     decided: bool
 
     @classmethod
-    def of(cls, ranking: Ranking[T], usual: T, simplest: Sequence[T] = ()) -> Choice[T]:
+    def of(
+        cls,
+        ranking: Ranking[T],
+        usual: T,
+        simplest: Sequence[T] = (),
+        better: Container[T] | None = None,
+    ) -> Choice[T]:
         """Take the simplest that may be as good as the best, if it is shown to be.
 
         While one that is simpler may still be as good nothing is decided, so that more blocks never turn a
@@ -49,15 +55,17 @@ class Choice(Generic[T]):
         if none is: no luck of a measurement turns a user away from what people do by default.
 
         simplest: settings in the order of preference; others come after them, the best first.
+        better: those shown to be better than the usual one; None: by the ranking.
         """
         best_first = sorted(ranking.behind, key=lambda each: ranking.behind[each].value)
         first = next(each for each in (*simplest, *best_first) if each in ranking.possible)
         if first in ranking.as_good:
             return cls(first, ranking, decided=True)
-        better = [each for each in best_first if each in ranking.better.get(usual, ())]
-        shown = [each for each in better if each in ranking.possible]
+        if better is None:
+            better = ranking.better.get(usual, ())
+        shown = (each for each in best_first if each in better and each in ranking.possible)
         fallback = usual if usual in ranking.possible else ranking.best
-        return cls((*shown, fallback)[0], ranking, decided=False)
+        return cls(next(shown, fallback), ranking, decided=False)
 
     @property
     def others(self) -> list[T]:

@@ -23,6 +23,7 @@ from parashot.errors import DataError
 from parashot.model.brownian import BrownianHead, distances, window_distances
 from parashot.model.losses import accuracy
 from parashot.model.network import RelationNetwork
+from parashot.model.weights import average_with_embedding
 from parashot.parallel.context import Context
 from parashot.parallel.exchange import from_all_ranks
 from parashot.plain import printable
@@ -129,12 +130,23 @@ def shared_episode_accuracies(
     return accuracies
 
 
-def as_saved(network: RelationNetwork, packed: Path) -> RelationNetwork:
-    """`network`, or a copy of it whose `BrownianHead` has the centres that it is saved with."""
-    if not isinstance(network.relation, BrownianHead):
+def as_saved(
+    network: RelationNetwork, packed: Path, pretrained: Path | None = None, share: float = 0.0
+) -> RelationNetwork:
+    """`network`, or where what is saved differs from what is trained, a copy of it.
+
+    The embedding is averaged with that of `pretrained`, of which `share` is taken. A `BrownianHead` gets
+    centres of whole images at the size that it is tested with; its running ones are of crops for training.
+    """
+    averaged = pretrained if share > 0 else None
+    centred = isinstance(network.relation, BrownianHead)
+    if averaged is None and not centred:
         return network
     copied = copy.deepcopy(network)
-    measure_centres(copied, PackedSplit(packed, "train"))
+    if averaged is not None:
+        average_with_embedding(copied, averaged, share)
+    if centred:
+        measure_centres(copied, PackedSplit(packed, "train"))
     return copied
 
 

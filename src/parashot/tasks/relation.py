@@ -5,7 +5,6 @@ b episodes · n n_way · k k_shot · q queries per episode
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -29,7 +28,7 @@ from parashot.model.channels import cut_channels
 from parashot.model.losses import LOSSES, accuracy
 from parashot.model.network import RelationNetwork, all_images, build_network, maps_of_episodes
 from parashot.model.recompute import keep_less
-from parashot.model.weights import average_with_embedding, begin_with_embedding, save_weights
+from parashot.model.weights import begin_with_embedding, save_weights
 from parashot.parallel.channel_split import Cutter
 from parashot.parallel.context import Context, resolve_placement
 from parashot.params import Params
@@ -219,24 +218,14 @@ class RelationTask(Task):
         return shared_episode_accuracies(validated, episodes, context)
 
     def save(self, path: Path, state: Mapping[str, Tensor]) -> None:
-        """Write the network that `validate` judges.
-
-        Its embedding is averaged with its pretraining by `train.pretrained_share`. A `bdc` head has centres
-        of whole images at the size that it is tested with; its running ones are of crops for the training.
-        """
+        """Write the network that `validate` judges."""
         network = build_network(self.params.model, self.params.seed)
         network.load_state_dict(state)
         device = resolve_placement(self.params.parallel).device_type
         save_weights(path, self.params.model, self._as_saved(network.to(device)).state_dict())
 
     def _as_saved(self, network: RelationNetwork) -> RelationNetwork:
-        """`network`, or where what is saved differs from what is trained, a copy of it."""
-        share = self.params.train.pretrained_share
-        if self.pretrained is None or share == 0:
-            return as_saved(network, self.packed)
-        averaged = copy.deepcopy(network)
-        average_with_embedding(averaged, self.pretrained, share)
-        return as_saved(averaged, self.packed)
+        return as_saved(network, self.packed, self.pretrained, self.params.train.pretrained_share)
 
     def layer_cut(self) -> LayerCut:
         return LayerCut(("embedding", "relation"), _embed, _relate)

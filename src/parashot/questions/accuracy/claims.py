@@ -113,13 +113,13 @@ def advise_accuracy(study: Study) -> Advice:
     advised, the fastest of the strategies whose gradients are equal shows what another would change.
     """
     row = study.strategies[choose_strategy(study).choice]
-    equal = {
-        each.seconds_per_step.value: each
-        for each in study.strategies.values()
-        if each.strategy != BASE and each.same_algorithm and each.seconds_per_step
-    }
-    if row.strategy == BASE and equal:
-        row = equal[min(equal)]
+    if row.strategy == BASE:
+        equal = {
+            name: each.seconds_per_step.value
+            for name, each in study.strategies.items()
+            if each.strategy != BASE and each.same_algorithm and each.seconds_per_step
+        }
+        row = study.strategies[min(equal, key=equal.__getitem__, default=row.variant)]
     strategy = row.strategy
     if strategy == BASE:
         phrase = f"the accuracy is not affected: nothing is split over replicas{_of_precision(study)}"

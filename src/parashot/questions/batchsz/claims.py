@@ -106,9 +106,7 @@ def advise_batchsz(study: Study) -> Advice:
         raise UntestableError(f"batch sizes were skipped: {listed(reasons)}")
     usual = [each for each in (study.params.train.batchsz, knobs.baseline) if each in found]
     ranking = Ranking.by_accuracy(found, study.resampling, claims.accuracy_margin)
-    choice = Choice.of(ranking, (*usual, ranking.best)[0], usual)
-    if not choice.decided and usual and usual[0] in ranking.possible:  # accuracy is not put at risk by luck
-        choice = replace(choice, choice=usual[0])
+    choice = Choice.of(ranking, (*usual, ranking.best)[0], usual, better=())
     best, rows = choice.choice, {row.batchsz: row for row in study.sizes}
     trained: dict[str, Value] = {"train.lr_scaling": knobs.lr_scaling, "train.schedule": "cosine"}
     accuracy = rows[best].val_accuracy

@@ -95,11 +95,8 @@ def advise_own(results: OwnResults) -> OwnAdvice | None:
     seconds = {each.way: every[each.way] for each in finalists}
     ranking = Ranking.by_time(seconds, resampling, MARGIN)
     rows = way_rows(finalists, results.finals, PLAIN, resampling, ELSEWHEN)
-    choice = Choice.of(ranking, PLAIN, _simplest_first(finalists))
-    if not choice.decided:
-        faster = {each.way.way for each in rows if each.speedup is not None and each.speedup.low > 1}
-        fastest = sorted(faster.intersection(ranking.possible), key=lambda each: ranking.behind[each].value)
-        choice = Choice((*fastest, PLAIN)[0], ranking, decided=False)
+    faster = {each.way.way for each in rows if each.speedup is not None and each.speedup.low > 1}
+    choice = Choice.of(ranking, PLAIN, _simplest_first(finalists), faster)
     return OwnAdvice(choice, tuple(rows))
 
 
