@@ -15,27 +15,31 @@ from benchmarks.outcome import Table, aligned
 from parashot.files import write_text
 from parashot.questions.statistics import Interval
 
+LEFT_OUT = {"leaks", "predict", "roofline", "pipeline"}
+"""Benchmarks whose figures few readers compare."""
+
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
 
 
 def page(results: Path) -> str:
-    """Return all results of a folder as one Markdown page."""
-    files = [(name, file) for name in BENCHMARKS for file in _files(results, name)]
+    """Return the results of a folder as one Markdown page."""
+    files = [(name, file) for name in BENCHMARKS if name not in LEFT_OUT for file in _files(results, name)]
     trees = {file: json.loads(file.read_text(encoding="utf-8")) for _, file in files}
     usual, _ = Counter(_machine(tree) for tree in trees.values()).most_common(1)[0]
     parts = [
         "# Benchmarks",
-        "Made by `python -m benchmarks.page` from `benchmarks/results/*.json`. Each was measured by "
-        "`python -m benchmarks NAME --to benchmarks/results/NAME.json`: sides in processes of their own, "
-        "timed in turn (A B C A B C …); medians with 95% intervals from resampled blocks. A `+` after a "
-        "commit marks uncommitted changes.",
+        "`python -m benchmarks NAME` repeats one of them, and `python -m benchmarks.page` makes this page of "
+        "[results](../benchmarks/results), which also have every block, and "
+        f"those of {', '.join(sorted(LEFT_OUT))}. Sides run in processes of their own, "
+        "timed in turn; medians with 95% intervals. A `+` after a commit marks uncommitted changes.",
         f"*Where nothing else is said: {usual}.*",
     ]
     for name, file in files:
         tree = trees[file]
         if file == results / f"{name}.json":
-            parts += [f"## {name}", (import_module(f"benchmarks.{name}").__doc__ or "").strip()]
+            about, *_ = (import_module(f"benchmarks.{name}").__doc__ or "").strip().partition("\n\n")
+            parts += [f"## {name}", f"{about} [How](../benchmarks/{name}.py)."]
         machine = "" if _machine(tree) == usual else f"{_machine(tree)}; "
         parts.append(
             f"*{machine}commit {tree['commit']}, {tree['date']}; {tree['seconds'] / 60:.1f} minutes.*"

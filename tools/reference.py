@@ -1,4 +1,4 @@
-"""`python tools/reference.py`: docs/reference.md, from params.yaml, dvc.yaml and the code.
+"""`python tools/reference.py`: docs/reference.md, from the code.
 
 With `--check` nothing is written; the exit status says whether the page is as the code is.
 """
@@ -10,10 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from parashot.files import write_text
-from parashot.knobs import knobs
 from parashot.questions.accuracy.records import Evaluation, Training, WarmupResults
 from parashot.questions.batchsz.records import BatchszResults
 from parashot.questions.gain.records import GainResults
@@ -42,34 +39,14 @@ def main() -> int:
     """Write the page, or compare it, and return the exit status."""
     parts = [
         "# Reference",
-        "What neither `params.yaml` nor `parashot COMMAND --help` says. Made by `python tools/reference.py`.",
+        "What neither `params.yaml`, `dvc.yaml` nor `parashot COMMAND --help` says. Made by "
+        "`python tools/reference.py`.",
     ]
-    text = "\n\n".join([*parts, *_params(), *_stages(), *_files(), *_surroundings()]) + "\n"
+    text = "\n\n".join([*parts, *_files(), *_surroundings()]) + "\n"
     if sys.argv[1:] == ["--check"]:
         return int(PAGE.read_text(encoding="utf-8") != text)
     write_text(PAGE, text)
     return 0
-
-
-def _params() -> Iterator[str]:
-    yield "## Ranges of params.yaml"
-    yield "`params.yaml` says what each key means. Numbers have these ranges; another value is refused."
-    ranges: dict[str, list[str]] = {}
-    for key, allowed in knobs().items():
-        if "number" in allowed:
-            ranges.setdefault(allowed, []).append(f"`{key}`")
-    yield _table(["range", "keys"], [[allowed, ", ".join(keys)] for allowed, keys in ranges.items()])
-
-
-def _stages() -> Iterator[str]:
-    yield "## Stages"
-    yield "`dvc repro -f -s NAME` runs one of them alone, `dvc dag` shows the graph."
-    rows = []
-    for name, stage in yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"].items():
-        made = [*stage.get("outs", []), *stage.get("plots", [])]
-        outs = ", ".join(f"`{each if isinstance(each, str) else next(iter(each))}`" for each in made)
-        rows.append([f"`{name}`", outs or "none"])
-    yield _table(["stage", "outputs"], rows)
 
 
 def _table(header: list[str], rows: list[list[str]]) -> str:
@@ -84,12 +61,13 @@ def _files() -> Iterator[str]:
         "per run. Names of columns and keys contain their units. `results/pretrain` has the files of "
         "`results/train/NAME`, but no seeds and no twin."
     )
-    rows = []
+    files: dict[str, list[str]] = {}
     for folder, kind in FOLDERS.items():
         for _, name, record in files_of(kind):
-            path = f"results/{name}" if record is Choices else f"results/{folder}/{name}"
-            rows.append([f"`{path}`", " ".join((record.__doc__ or "").split())])
-    yield _table(["file", "contents; of a CSV, of one row"], rows)
+            contents = " ".join((record.__doc__ or "").split())
+            files.setdefault(contents, []).append(f"`{name if record is Choices else f'{folder}/{name}'}`")
+    rows = [[", ".join(paths), contents] for contents, paths in files.items()]
+    yield _table(["in `results/`", "contents; of a CSV, of one row"], rows)
 
 
 def _surroundings() -> Iterator[str]:

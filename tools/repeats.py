@@ -1,7 +1,7 @@
 """`python tools/repeats.py STUDY ...`: do studies of the same code on the same machine say the same?
 
-STUDY: folder of a finished study, each a fresh clone. Prints docs/repeats.md: what each advises and finds,
-and whatever one decides against another.
+STUDY: folder of a finished study, each a fresh clone. Prints docs/repeats.md: what each advises, the verdicts
+that are the same in all and those that are not, and whatever one decides against another.
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ def main(folders: Sequence[str]) -> None:
     print(f"on one machine ({measured}).")
     print("Written by `python tools/repeats.py STUDY ...`.\n")
     print(_table(["", *(str(number + 1) for number in range(len(studies)))], list(_rows(studies))))
+    print("\nVerdicts that are the same in all:\n")
+    same = {claim: verdicts[0] for claim, verdicts in _verdicts(studies).items() if len({*verdicts}) == 1}
+    for verdict in (*DECIDES, "undecided"):
+        if claims := [f"`{claim}`" for claim, each in same.items() if each == verdict]:
+            print(f"- {verdict}: {', '.join(claims)}")
     contradictions = [*_contradictions(studies)]
     print(
         "\nDecided in one and decided otherwise in another: " + ("; ".join(contradictions) or "nothing") + "."
@@ -50,10 +55,16 @@ def _rows(studies: list[Any]) -> Iterator[list[str]]:
         yield [f"validation accuracy, {name}", *(f"{100 * each:.1f}%" for each in accuracies)]
     for size in (row["batchsz"] for row in studies[0]["sizes"]):
         yield [f"accuracy in the same time, batchsz {size}", *(_size(study, size) for study in studies)]
-    for claim in studies[0]["claims"]:
-        verdicts = [_row(study["claims"], "id", claim["id"])["verdict"] for study in studies]
-        if any(each in DECIDES or each == "undecided" for each in verdicts):
-            yield [claim["id"], *("?" if each == "undecided" else each for each in verdicts)]
+    for claim, verdicts in _verdicts(studies).items():
+        if len({*verdicts}) > 1:
+            yield [claim, *("?" if each == "undecided" else each for each in verdicts)]
+
+
+def _verdicts(studies: list[Any]) -> dict[str, list[str]]:
+    """Verdict of each study on every claim that can be tested here."""
+    claims = [claim["id"] for claim in studies[0]["claims"]]
+    found = {claim: [_row(study["claims"], "id", claim)["verdict"] for study in studies] for claim in claims}
+    return {claim: each for claim, each in found.items() if {*DECIDES, "undecided"} & {*each}}
 
 
 def _contradictions(studies: list[Any]) -> Iterator[str]:
@@ -62,10 +73,9 @@ def _contradictions(studies: list[Any]) -> Iterator[str]:
         decided = {each["choice"] for each in advice if each["decided"]}
         if len(decided) > 1:
             yield f"{topic}: {' and '.join(sorted(decided))}"
-    for claim in studies[0]["claims"]:
-        verdicts = {_row(study["claims"], "id", claim["id"])["verdict"] for study in studies}
-        if verdicts.issuperset(DECIDES):
-            yield str(claim["id"])
+    for claim, verdicts in _verdicts(studies).items():
+        if {*verdicts}.issuperset(DECIDES):
+            yield claim
 
 
 def _row(rows: Any, key: str, value: object) -> Any:

@@ -141,8 +141,11 @@ def _git(*words: str) -> str:
 
 
 def page_figures(found: Sequence[Training]) -> str:
-    """Return all tables of the page."""
-    return "\n\n".join([_accuracies(found), *_over_seeds(found), *_circumstances(found)])
+    """Return all tables of the page; a variant with several seeds has only their mean."""
+    alone = [
+        each for group, alike in _groups(found).items() for each in alike if not group[1] or len(alike) < 2
+    ]
+    return "\n\n".join([_accuracies(alone), *_over_seeds(found), *_circumstances(found)])
 
 
 def card_figures(training: Training, found: Sequence[Training]) -> str:
