@@ -19,7 +19,7 @@ from tiny_data import project_tree, tiny_params, tiny_tree
 
 from parashot.cli import main
 from parashot.doctor import checkout, machine
-from parashot.doctor.forecast import Pace, measure_pace, stage_seconds, study_bytes
+from parashot.doctor.forecast import Pace, measure_pace, study_bytes, training_seconds
 from parashot.hardware import inspect_hardware
 from parashot.knobs import write_settings
 from parashot.parallel.context import Placement, resolve_placement
@@ -42,7 +42,7 @@ Legend:
 
 COPIES = "DVC version: 3.67\nCache types: copy\n"
 NOWHERE = tiny_params({"data.source": "miniimagenet", "data.archive": "not/there"})
-PACE = Pace(0.01, 0.02, 1e-4, 2.0, replicas=2)
+PACE = Pace(0.01, 0.02, replicas=2)
 
 BAD: dict[str, tuple[Callable[[Path], machine.Check], str, str]] = {
     "one core": (lambda _: machine.cores(replace(HARDWARE, cores=1, gpus=()), 8), "warning", "2 or more"),
@@ -119,12 +119,12 @@ def of_recipe(name: str) -> Params:
 
 def test_a_forecast_counts_what_stages_do() -> None:
     params = load_params(ROOT / "params.yaml")
-    quick = stage_seconds(params, PACE)
-    assert sum(stage_seconds(of_recipe("study"), PACE).values()) > 3 * sum(quick.values())
+    quick = training_seconds(params, PACE)
+    assert sum(training_seconds(of_recipe("study"), PACE).values()) > 3 * sum(quick.values())
 
     def changed(section: str, **values: object) -> dict[str, float]:
         new = replace(getattr(params, section), **values)
-        return stage_seconds(replace(params, **{section: new}), PACE)
+        return training_seconds(replace(params, **{section: new}), PACE)
 
     twice = changed("train", episodes=2 * params.train.episodes)["trainings"]
     off = changed("parallel", dp=replace(params.parallel.dp, enabled=False))["trainings"]
@@ -133,17 +133,17 @@ def test_a_forecast_counts_what_stages_do() -> None:
     images = 2 * 64 * params.data.synthetic.images_per_class
     of_an_episode = params.episode.n_way * (params.episode.k_shot + params.episode.k_query)
     seconds = images * 0.01 / of_an_episode / 2
-    assert changed("pretrain", epochs=2)["pretraining"] == pytest.approx(seconds)
+    assert changed("pretrain", epochs=2)["pretrain"] == pytest.approx(seconds)
     small = changed("pretrain", epochs=2, small_share=1.0, small_size=16)
-    assert small["pretraining"] == pytest.approx(seconds * (16 / params.model.image_size) ** 2)
-    assert changed("seeds_study", enabled=True, seeds=4)["further seeds"] == 3 * quick["trainings"]
+    assert small["pretrain"] == pytest.approx(seconds * (16 / params.model.image_size) ** 2)
+    assert changed("seeds_study", enabled=True, seeds=4)["trainings"] == 4 * quick["trainings"]
 
 
 def test_pace_and_room_are_of_this_machine_and_these_params(tmp_path: Path) -> None:
     params = tiny_params()
     pace = measure_pace(params, resolve_placement(params.parallel))
     assert pace.replicas == 2
-    assert min(pace.training_episode, pace.test_episode, pace.decoded_image, pace.started_process) > 0
+    assert min(pace.training_episode, pace.test_episode) > 0
     (tmp_path / "mine/cats").mkdir(parents=True)
     (tmp_path / "mine/cats/1.jpg").write_bytes(b"x" * 1000)
     mine = tiny_params({"data.source": "folder", "data.archive": "mine"})
@@ -169,7 +169,7 @@ def test_the_command_lists_and_ends_with_1_where_a_study_would_stop(here: Path, 
     assert main(["doctor"]) == 1  # a bare folder is no git repository
     printed = capsys.readouterr()
     assert "PROBLEM git" in printed.out and "fix: clone the project with git" in printed.out
-    assert "The study of params.yaml takes about" in printed.out
+    assert "The trainings of params.yaml take about" in printed.out
     assert printed.err == "error: a study would stop here: git; see the fix beside each\n"
     subprocess.run(["git", "init", "--quiet", here], check=True)
     assert main(["doctor", "--json"]) == 0

@@ -23,7 +23,7 @@ from parashot.questions.text import seconds
 
 
 def run(command: argparse.Namespace) -> None:
-    """Print a line for each check, one for the fix of what is not ok, and how long a study takes.
+    """Print a line for each check, one for the fix of what is not ok, and how long trainings take.
 
     Outside of a study's folder only the machine is checked.
     """
@@ -43,7 +43,7 @@ def run(command: argparse.Namespace) -> None:
 
 
 def _of_study(params: Params) -> tuple[list[Check], dict[str, float]]:
-    """Check the study in this folder, and estimate the seconds of its parts."""
+    """Check the study in this folder, and estimate the seconds of its trainings."""
     root = Path.cwd()
     checks = checkout_checks(root, params, forecast.study_bytes(params, root))
     try:
@@ -55,7 +55,7 @@ def _of_study(params: Params) -> tuple[list[Check], dict[str, float]]:
         fix = "change it in params.yaml"
         return [*checks, Check("params", str(error), "trainings would stop", "problem", fix)], {}
     checks.append(replicas(placement, torch.cuda.device_count()))
-    return checks, forecast.stage_seconds(params, forecast.measure_pace(params, placement))
+    return checks, forecast.training_seconds(params, forecast.measure_pace(params, placement))
 
 
 def _print(checks: list[Check], parts: dict[str, float]) -> None:
@@ -68,5 +68,5 @@ def _print(checks: list[Check], parts: dict[str, float]) -> None:
     if parts:
         said = ", ".join(f"{name} {seconds(each)}" for name, each in parts.items() if each >= 1)
         whole = seconds(sum(parts.values()))
-        print(f"\nThe study of params.yaml takes about {whole} here from nothing ({said}).")
-        print("What DVC has in its cache is not done again. More: parashot recipe, docs/guide.md.")
+        print(f"\nThe trainings of params.yaml take about {whole} here ({said}).")
+        print("Measuring times takes some minutes more; what DVC has in its cache is not done again.")
