@@ -1,5 +1,8 @@
 """How often the project's intervals cover, and its choices err, on simulated times whose truth is known.
 
+A row misses where coverage is more than 3 points below nominal, or errors of a family more than 3 points
+above what is allowed. Decisions rest on ratios; the median of one setting is what tables give in seconds.
+
 A block's time is the setting's true time with noise of one of five kinds:
 
 independent: a standard deviation of 6% in each block
@@ -7,9 +10,6 @@ drift:       the machine's speed wanders from block to block (AR(1) of 0.9, 10%)
 outliers:    every tenth block takes half as long again, beside 6%
 launch:      each launch of the processes makes each setting 4% faster or slower, beside 6%
 steady:      the same beside 1%: launches make the difference
-
-A row misses where coverage is more than 3 points below nominal, or errors of a family more than 3 points
-above what is allowed. Decisions rest on ratios; the median of one setting is what tables give in seconds.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Ghost batch norm, of one episode at a time, against PyTorch's: time of a step, and accuracy after training.
 
-Steps of both are timed in turn, on all cores or one GPU; a step may take 1.05 times as long. Trainings are of
-this checkout's packed images: of synthetic ones as in the default study, but twice as long, over five seeds;
-of photographs as in the recipe miniimagenet, one pair, whose interval is over episodes (the one below was
-measured from random weights).
+Trainings are of this checkout's packed images: of synthetic ones as in the default study, but twice as long,
+over five seeds; of photographs as in the recipe miniimagenet, one pair, whose interval is over episodes (the
+one below was measured from random weights).
+
+Steps of both are timed in turn, on all cores or one GPU; a step may take 1.05 times as long.
 """
 
 from __future__ import annotations

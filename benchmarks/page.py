@@ -29,17 +29,16 @@ def page(results: Path) -> str:
     usual, _ = Counter(_machine(tree) for tree in trees.values()).most_common(1)[0]
     parts = [
         "# Benchmarks",
-        "`python -m benchmarks NAME` repeats one of them, and `python -m benchmarks.page` makes this page of "
-        "[results](../benchmarks/results), which also have every block, and "
-        f"those of {', '.join(sorted(LEFT_OUT))}. Sides run in processes of their own, "
-        "timed in turn; medians with 95% intervals. A `+` after a commit marks uncommitted changes.",
+        "`python -m benchmarks NAME` repeats one of them; `python -m benchmarks.page` makes this page.\n"
+        f"[Every block, and {', '.join(sorted(LEFT_OUT))}](../benchmarks/results). Sides run in processes of "
+        "their own,\ntimed in turn; medians with 95% intervals. A `+` after a commit: uncommitted changes.",
         f"*Where nothing else is said: {usual}.*",
     ]
     for name, file in files:
         tree = trees[file]
         if file == results / f"{name}.json":
-            about, *_ = (import_module(f"benchmarks.{name}").__doc__ or "").strip().partition("\n\n")
-            parts += [f"## {name}", f"{about} [How](../benchmarks/{name}.py)."]
+            about = (import_module(f"benchmarks.{name}").__doc__ or "").strip().split("\n\n")[:2]
+            parts += [f"## {name}", *about, f"[More](../benchmarks/{name}.py)."]
         machine = "" if _machine(tree) == usual else f"{_machine(tree)}; "
         parts.append(
             f"*{machine}commit {tree['commit']}, {tree['date']}; {tree['seconds'] / 60:.1f} minutes.*"

@@ -30,7 +30,7 @@ def main(folders: Sequence[str]) -> None:
     measured = f"{machine['cpu_model']}, {machine['threads']} hardware threads, torch {machine['torch']}"
     print(f"The default study, {len(studies)} times in fresh clones of commit {commits}, one after another")
     print(f"on one machine ({measured}).")
-    print("Written by `python tools/repeats.py STUDY ...`.\n")
+    print("Written by `python tools/repeats.py STUDY ...`. A question mark: not decided.\n")
     print(_table(["", *(str(number + 1) for number in range(len(studies)))], list(_rows(studies))))
     print("\nVerdicts that are the same in all:\n")
     same = {claim: verdicts[0] for claim, verdicts in _verdicts(studies).items() if len({*verdicts}) == 1}
@@ -39,9 +39,10 @@ def main(folders: Sequence[str]) -> None:
             print(f"- {verdict}: {', '.join(claims)}")
     contradictions = [*_contradictions(studies)]
     print(
-        "\nDecided in one and decided otherwise in another: " + ("; ".join(contradictions) or "nothing") + "."
+        "\nDecided in one study and decided otherwise in another: "
+        + ("; ".join(contradictions) or "nothing")
+        + "."
     )
-    print("A verdict or a choice that is not decided is marked with a question mark.")
 
 
 def _rows(studies: list[Any]) -> Iterator[list[str]]:

@@ -229,7 +229,7 @@ def advise_strategy(study: Study) -> Advice:
         gain = paired_ratio(steps[one], steps[row.variant], study.resampling)
         buys = f"{times(gain)} as fast as {ALONE[one]}"
     if one == ALL_CORES and row.variant != BASE and row.speedup:
-        buys += f"; {times(row.speedup)} as fast as {BASE}, with the threads of one replica"
+        buys += f"; {times(row.speedup)} as fast as with the threads of one replica ({BASE})"
     return Advice(
         topic="strategy",
         choice=row.variant,
