@@ -6,6 +6,7 @@ How often the intervals cover: `python -m benchmarks coverage`.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -192,6 +193,8 @@ def test_where_nothing_is_decided_the_usual_one_stays_unless_another_is_shown_to
     ranking = Ranking(behind, {**shown, usual: better}, even=1, margin=0.05)
     found = Choice.of(ranking, usual, ["b", "a"])
     assert (found.choice, found.decided) == (choice, False)
+    handed_in = Choice.of(replace(ranking, better=shown), usual, ["b", "a"], better)
+    assert handed_in.choice == choice, "shown to be better by other means than the ranking"
 
 
 NUMBERS = {
