@@ -21,7 +21,7 @@ class Advice:
 
     topic: str
     choice: str
-    phrase: str  # the choice as a part of the study's answer; empty where it is no part of that
+    phrase: str  # the choice as a sentence of the study's answer; empty where it is no part of that
     buys: str  # what it gains over what people do by default
     sure: str
     decided: bool  # whether the intervals separate it from every other choice
@@ -81,11 +81,6 @@ class Choice(Generic[T]):
     def gains_nothing(self) -> str:
         """Say that what people do by default is advised."""
         return f"nothing was shown to be more than {percent(self.ranking.margin, 0)} faster"
-
-    @property
-    def mark(self) -> str:
-        """Mark of a choice that is not decided, in a sentence."""
-        return "" if self.decided else " (undecided)"
 
     def open_until(self, more: str) -> str:
         """Say what would decide it; empty where it is decided."""

@@ -27,6 +27,7 @@ from parashot.questions.scaling.rows import CheckedRow, Predictor, ScalingRow, c
 from parashot.questions.statistics import Interval, Ranking, Resampling, Rounds
 from parashot.questions.step.rows import StepRow, step_rows
 from parashot.questions.strategies.rows import BASE, StrategyRow, strategy_rows
+from parashot.questions.text import listed
 from parashot.questions.ways.records import PLAIN_LOADER, EpisodeWay
 from parashot.questions.ways.rows import WayRow, way_rows
 from parashot.train.records import TrainResult
@@ -66,11 +67,14 @@ class Study:
 
     @property
     def answer(self) -> str:
-        """The study's answer in one sentence."""
-        phrases = [each.phrase for each in self.advice if each.phrase]
-        if not phrases:
+        """The study's answer in a few short sentences, the last of which names what is not decided."""
+        told = [each for each in self.advice if each.phrase]
+        if not told:
             return "Nothing was measured yet: run `dvc repro`."
-        return f"On this machine, {'; '.join(phrases)}."
+        phrases = [each.phrase for each in told]
+        if undecided := [each.topic for each in told if not each.decided]:
+            phrases.append(f"undecided: {listed(undecided)}")
+        return " ".join(f"{each[0].upper()}{each[1:]}." for each in phrases)
 
     @property
     def settings(self) -> dict[str, Value]:

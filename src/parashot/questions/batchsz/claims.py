@@ -116,17 +116,17 @@ def advise_batchsz(study: Study) -> Advice:
     if not choice.decided:
         sure = choice.doubt
         if best != ranking.best:
-            ahead = ranking.behind[best]
-            sure += f"; {ranking.best} reached {points(ahead)} more, too little to tell over all sizes"
+            sure += f"; accuracy with {ranking.best} minus with {best}: {points(ranking.behind[best])}"
     elif not choice.others and len(found) > 1:
         name, behind = choice.next_best
         sure = f"more accurate than every other size: {name} lacks {points(behind)}"
     if study.noise_scale:
-        sure += f"; gradient noise scale {within(study.noise_scale, 'episodes')}"
+        scale = within(study.noise_scale, "episodes")
+        sure += f"; far above the gradient noise scale, {scale}, larger sizes gain little"
     return Advice(
         topic="batch size",
         choice=str(best),
-        phrase=f"take {best} episodes per step{choice.mark}",
+        phrase=f"take {best} episodes per step",
         buys=said,
         sure=sure,
         decided=choice.decided,

@@ -11,7 +11,7 @@ from parashot.questions.loader.claims import choose_loading
 from parashot.questions.step.rows import seconds_by_way, usual_way
 from parashot.questions.strategies.claims import choose_strategy
 from parashot.questions.strategies.rows import BASE
-from parashot.questions.text import percent, ratio, seconds, times
+from parashot.questions.text import percent, seconds, times
 from parashot.questions.ways.records import PLAIN_LOADER, EpisodeWay
 
 if TYPE_CHECKING:
@@ -44,14 +44,14 @@ def advise_all(study: Study) -> Advice:
     default, advised = study.gain
     gain = advised.speedup
     assert gain is not None  # both are measured, or none
-    took = f"{advised.items} episodes took {seconds(advised.seconds)}, by default {seconds(default.seconds)}"
+    took = f"{advised.items} episodes took {seconds(advised.seconds)} instead of {seconds(default.seconds)}"
     default_words = f"one process that decodes JPEGs and computes in {default.way.computing}"
-    waits = f"a step waited {percent(advised.waiting.value)} of its time for data, by default"
+    waits = f"a step waited {percent(advised.waiting.value)} of its time for data instead of"
     return Advice(
         topic="all of it",
-        choice=f"{ratio(gain.value)}× as fast",
+        choice="the three together",
         phrase=f"together that is {times(gain)} as fast as {default_words}",
-        buys=f"{took}: {times(gain)}; the default is {default.way}",
+        buys=f"{times(gain)} as fast as {default.way}: {took}",
         sure=f"measured as {advised.way}, in {advised.blocks} blocks of each in turn; "
         f"{waits} {percent(default.waiting.value)}",
         decided=gain.side_of(1) != "around",

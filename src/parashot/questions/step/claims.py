@@ -68,7 +68,7 @@ def advise_step(study: Study) -> Advice:
     return Advice(
         topic="computing",
         choice=str(taken),
-        phrase=f"compute in {taken}{choice.mark}",
+        phrase=f"compute in {taken}",
         buys=buys,
         sure=choice.how_sure("way"),
         decided=choice.decided,

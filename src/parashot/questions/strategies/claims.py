@@ -233,7 +233,7 @@ def advise_strategy(study: Study) -> Advice:
     return Advice(
         topic="strategy",
         choice=row.variant,
-        phrase=f"train with {on}{choice.mark}",
+        phrase=f"train with {on}",
         buys=buys,
         sure=choice.how_sure("strategy") if _shared_out(study) else ONLY_ONE,
         decided=choice.decided,
