@@ -67,9 +67,9 @@ class Dp(Strategy):
 class CpuEngine:
     """DataParallel's mechanism on a CPU.
 
-    `replicas[0]` is the network itself. The methods carry the names of `torch.nn.DataParallel`'s, so that
-    both are counted alike. averages_buffers: running statistics become the mean over replicas, which
-    `torch.nn.DataParallel` cannot do: there those of all replicas but the first are lost.
+    `replicas[0]` is the network itself; the methods carry the names of `torch.nn.DataParallel`'s.
+    averages_buffers: running statistics become the mean over replicas, which `torch.nn.DataParallel` cannot
+    do: there those of all replicas but the first are lost.
     """
 
     def __init__(

@@ -124,7 +124,7 @@ def bench_rank(context: Context, bench: Benchmark) -> StrategyResults:
     looked_into = entries if bench.is_last else {}
     for variant, entry in looked_into.items():  # steps that are traced and profiled are not timed
         context.wait_for_all()
-        trace = trace_step(entry) if entry is not None else RankTrace(set(), {}, 0.0)
+        trace = trace_step(entry) if entry is not None else RankTrace(set(), 0, 0.0)
         traces.append(merge_traces(variant, trace, entry, context))
         context.wait_for_all()
         profiled = shares_of(profiled_events(entry))[1:] if entry is not None else []

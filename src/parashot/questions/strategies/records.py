@@ -42,14 +42,7 @@ class StepTrace:
     variant: str
     processes: int  # processes that ran a forward pass
     threads: int  # threads, over all processes, that ran a forward pass
-    all_reduces: int  # calls of each kind by one process in one step
-    broadcasts: int  # of parameters (dp: copied out) or running statistics (ddp)
-    scatters: int  # of inputs, by hand (dp)
-    gathers: int  # of outputs, by hand (dp)
-    reduces: int  # of gradients to the first replica, by hand (dp)
-    all_gathers: int
-    reduce_scatters: int
-    sends: int  # from one rank to another
+    all_reduces: int  # by one process in one step
     bytes_sent: int  # by one process in one step, the mean over processes (dp: between its replicas)
     gradient_bytes: int  # bytes of gradients one replica contributes
 

@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import Counter
-from contextlib import ExitStack
 from statistics import fmean
 from typing import Any, NamedTuple
-from unittest import mock
 
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
-from torch.nn.parallel import comm
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from parashot.parallel.context import Context
 from parashot.parallel.dp import Dp
 from parashot.parallel.exchange import from_all_ranks
-from parashot.parallel.strategy import Strategy
 from parashot.questions.strategies.records import StepTrace
 from parashot.questions.timed import TimedStrategy
 
 
 class RankTrace(NamedTuple):
-    """Threads, collectives and bytes of one step on one rank."""
+    """Threads, all-reduces and bytes of one step on one rank."""
 
     threads: set[tuple[int, int]]
-    calls: dict[str, int]
+    all_reduces: int
     bytes_sent: float
 
 
@@ -44,16 +39,13 @@ def trace_step(timed: TimedStrategy) -> RankTrace:
             threads.add((os.getpid(), threading.get_ident()))
 
     torch.set_num_threads(timed.threads)
-    with ExitStack() as counting:
-        counting.callback(register_module_forward_hook(note).remove)
-        sent = counting.enter_context(Collectives(timed.strategy.context.world_size))
-        moves = {
-            kind: counting.enter_context(mock.patch.object(target, name, wraps=getattr(target, name)))
-            for target, name, kind in _moves(timed.strategy)
-        }
-        timed.strategy.step(timed.batches[0])
-    calls = sent.calls | {kind: each.call_count for kind, each in moves.items()}
-    return RankTrace(threads, calls, sent.bytes + _bytes_between_replicas(timed))
+    hook = register_module_forward_hook(note)
+    try:
+        with Collectives(timed.strategy.context.world_size) as sent:
+            timed.strategy.step(timed.batches[0])
+    finally:
+        hook.remove()
+    return RankTrace(threads, sent.calls.get("allreduce_", 0), sent.bytes + _bytes_between_replicas(timed))
 
 
 def _bytes_between_replicas(timed: TimedStrategy) -> float:
@@ -66,16 +58,6 @@ def _bytes_between_replicas(timed: TimedStrategy) -> float:
     gradients = sum(each.nbytes for each in strategy.network.parameters())
     inputs = sum(each.nbytes for each in batch.tensors) / (others + 1)
     return float(others * (state + gradients + inputs))
-
-
-def _moves(strategy: Strategy) -> list[tuple[object, str, str]]:
-    """Methods by which DataParallel moves data: object, name, kind. On GPUs torch reduces within autograd."""
-    if not isinstance(strategy, Dp):
-        return []
-    transport = strategy.engine
-    on_cpu = hasattr(transport, "reduce")
-    reduce = (transport, "reduce", "reduce") if on_cpu else (comm, "reduce_add_coalesced", "reduce")
-    return [*((transport, kind, kind) for kind in ("scatter", "replicate", "gather")), reduce]
 
 
 class Collectives(TorchDispatchMode):
@@ -118,23 +100,15 @@ def merge_traces(
     timed: TimedStrategy | None,
     context: Context,
 ) -> StepTrace:
-    """Combine the traces of all ranks; calls are the main rank's."""
+    """Combine the traces of all ranks; all-reduces are the main rank's."""
     everyone = from_all_ranks(mine, context, patient=True)
     threads = set().union(*(each.threads for each in everyone))
-    calls = Counter(everyone[0].calls)
     whole = timed.strategy.whole_network() if timed else None
     return StepTrace(
         variant=variant,
         processes=len({process for process, _ in threads}),
         threads=len(threads),
-        all_reduces=calls["allreduce_"],
-        broadcasts=calls["broadcast_"] + calls["replicate"],
-        scatters=calls["scatter"],
-        gathers=calls["gather"],
-        reduces=calls["reduce"],
-        all_gathers=calls["allgather_"] + calls["_allgather_base_"],
-        reduce_scatters=calls["_reduce_scatter_base_"] + calls["reduce_scatter_"],
-        sends=calls["send"],
+        all_reduces=everyone[0].all_reduces,
         bytes_sent=round(fmean(each.bytes_sent for each in everyone if each.threads)),
         gradient_bytes=sum(each.nbytes for each in whole.parameters()) if whole else 0,
     )
