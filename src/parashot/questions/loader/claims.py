@@ -152,7 +152,7 @@ def advise_loader(study: Study) -> Advice:
     return Advice(
         topic="loader",
         choice=str(taken),
-        phrase=f"{str(taken).replace(taken.backend, LOADING[taken.backend])}",
+        phrase=str(taken).replace(taken.backend, LOADING[taken.backend]),
         buys=buys,
         sure=f"{choice.how_sure('way of loading')}; {waits}",
         decided=choice.decided,
