@@ -151,12 +151,13 @@ def test_check_keeps_its_rows_and_bounds(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_the_page_holds_the_results(tmp_path: Path) -> None:
     table = Table("T", ("bound", "measured", "n"), [("loader", interval(51.5), 1_234), ("step", None, 1)])
-    for name in ("pipeline", "check"):
+    for name in ("pipeline", "coverage", "check"):
         outcome = Outcome(name, [table], seconds=90)
         save(outcome, tmp_path / f"{name}.json")
     assert "51.5 (46.4 to 56.7)" in show(outcome)
     text = page(tmp_path)
-    assert text.index("## check") < text.index("## pipeline")
+    assert text.index("## check") < text.index("## coverage")
+    assert "## pipeline" not in text, "a benchmark whose figures few readers compare"
     assert text.count("51.5 (46.4 to 56.7)") == text.count("1,234") == 2
 
 
