@@ -2,9 +2,8 @@
 
 A row holds when its median reaches the bound; its interval is printed beside it.
 
-A kernel that soon drops
-what it has read of files reads the large set from the disk again: then the row of 640,000 images says nothing
-of the loader.
+A kernel that soon drops what it has read of files reads the large set from the disk again: then the row of
+640,000 images says nothing of the loader.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def main(folders: Sequence[str]) -> None:
     measured = f"{machine['cpu_model']}, {machine['threads']} hardware threads, torch {machine['torch']}"
     print(f"The default study, {len(studies)} times in fresh clones of commit {commits}, one after another")
     print(f"on one machine ({measured}).")
-    print("Written by `python tools/repeats.py STUDY ...`. A question mark: not decided.\n")
+    print("By `python tools/repeats.py STUDY ...`, but for remarks. A question mark: not decided.\n")
     print(_table(["", *(str(number + 1) for number in range(len(studies)))], list(_rows(studies))))
     print("\nVerdicts that are the same in all:\n")
     same = {claim: verdicts[0] for claim, verdicts in _verdicts(studies).items() if len({*verdicts}) == 1}

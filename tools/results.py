@@ -151,7 +151,7 @@ def page_figures(found: Sequence[Training]) -> str:
 def card_figures(training: Training, found: Sequence[Training]) -> str:
     """Return the tables of the model card of a training of `found`, with its machine and commit."""
     words = f"Trained on {_machine(training)}, commit {_commits(training)}, {training['date']}"
-    alike = [each for each in found if _group(each) == _group(training)]
+    alike = _groups(found)[_group(training)]
     return "\n\n".join([_accuracies([training]), *_over_seeds(alike), f"*{words}.*"])
 
 
@@ -186,7 +186,7 @@ def _over_seeds(found: Sequence[Training]) -> list[str]:
         accuracies = [[100 * each.accuracy for each in same] for same in tasks]
         rows.append(
             [
-                ", ".join(filter(None, group)),
+                _title(group),
                 ", ".join(str(each["seed"]) for each in alike),
                 *(f"**{fmean(each):.2f}** ({stdev(each):.2f})" for each in accuracies),
                 *(_mean_margin([100 * each.margin for each in same]) for same in tasks),
@@ -214,6 +214,11 @@ def _group(training: Training) -> tuple[str, str]:
     return training["recipe"], training.get("variant", "")
 
 
+def _title(group: tuple[str, str]) -> str:
+    """Recipe and variant in words."""
+    return ", ".join(filter(None, group))
+
+
 def _groups(found: Sequence[Training]) -> dict[tuple[str, str], list[Training]]:
     """Trainings that are alike but for their seeds."""
     groups: dict[tuple[str, str], list[Training]] = {}
@@ -235,7 +240,7 @@ def _circumstances(found: Sequence[Training]) -> list[str]:
         ]
         rows.append(
             [
-                ", ".join(filter(None, group)),
+                _title(group),
                 f"`{' '.join(words)}`" if words else "none",
                 "; ".join(map(_commits, alike)),
                 ", ".join(sorted({letters[_machine(each)] for each in alike})),
