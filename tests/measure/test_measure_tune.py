@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -41,14 +42,23 @@ def test_all_that_is_open_is_tried_the_plainest_first(monkeypatch: pytest.Monkey
 
 
 def test_a_way_is_chosen_only_where_it_is_faster_beyond_doubt() -> None:
-    slow, fast = ({number: each + 0.01 * number for number in range(9)} for each in (1.0, 0.5))
-    noisy = dict(enumerate([0.6, 1.5, 0.7, 1.4, 0.9, 1.2, 0.8, 1.3, 0.95]))
-    assert choose({FP32: slow, BF16: fast}, RESAMPLING) == BF16
-    assert choose({FP32: slow, BF16: noisy}, RESAMPLING) == FP32
-    assert choose({FP32: fast, BF16: slow}, RESAMPLING) == FP32
-    faster = {number: each / 2 for number, each in fast.items()}
-    assert choose({FP32: slow, CONCAT: fast, BF16: faster}, RESAMPLING) == BF16
-    assert choose({FP32: slow}, RESAMPLING) == FP32
+    slow, fast = [1 + number / 100 for number in range(9)], [0.5 + number / 100 for number in range(9)]
+    noisy, faster = [0.6, 1.5, 0.7, 1.4, 0.9, 1.2, 0.8, 1.3, 0.95], [each / 2 for each in fast]
+
+    def chosen(seconds: dict[Choices, list[float]]) -> set[Choices]:
+        """Every choice that an order of the blocks within a round leads to."""
+        blocks = [
+            TuneBlock(0, at, **asdict(way), seconds=each[at])
+            for at in range(9)
+            for way, each in seconds.items()
+        ]
+        return {choose([*seconds], each, RESAMPLING) for each in (blocks, blocks[::-1])}
+
+    assert chosen({FP32: slow, BF16: fast}) == {BF16}
+    assert chosen({FP32: slow, BF16: noisy}) == {FP32}
+    assert chosen({FP32: fast, BF16: slow}) == {FP32}
+    assert chosen({FP32: slow, CONCAT: fast, BF16: faster}) == {BF16}
+    assert chosen({FP32: slow}) == {FP32}
 
 
 def test_a_network_is_compiled_only_where_nothing_stands_against_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,7 +183,7 @@ class Ranking(Generic[T]):
     @property
     def contenders(self) -> list[T]:
         """Settings not shown to be worse than another."""
-        return [each for each, better in self.better.items() if not better]
+        return _unbeaten(self.better)
 
     @property
     def best(self) -> T:
@@ -232,9 +232,12 @@ class Ranking(Generic[T]):
         better = {
             each: [other for other, pair in pairs[each].items() if pair.low > even] for each in settings
         }
-        contenders = [each for each in settings if not better[each]]
-        behind = {each: _behind(pairs[each], contenders, even) for each in settings}
+        behind = {each: _behind(pairs[each], _unbeaten(better), even) for each in settings}
         return cls(behind, better, even, margin)
+
+
+def _unbeaten(better: Mapping[T, Sequence[T]]) -> list[T]:
+    return [each for each, those in better.items() if not those]
 
 
 def _behind(pairs: Mapping[T, Interval], contenders: Sequence[T], even: float) -> Interval:

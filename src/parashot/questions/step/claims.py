@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from parashot.questions.advice import Advice, Choice
+from parashot.questions.advice import MORE_BLOCKS, Advice, Choice
 from parashot.questions.claim import Finding, UntestableError, by_test, claim, needed, settled
 from parashot.questions.statistics import paired_ratio
 from parashot.questions.step.rows import base_way, seconds_by_way
@@ -77,4 +77,5 @@ def advise_step(study: Study) -> Advice:
             "model.pairing": taken.pairing,
             "train.compile": taken.compile,
         },
+        changes=choice.open_until(MORE_BLOCKS),
     )

@@ -9,7 +9,7 @@ full precision, to `split`, and to the network that is not compiled.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
@@ -24,7 +24,7 @@ from parashot.parallel.launch import launch_apart
 from parashot.parallel.registry import step_options
 from parashot.params import Compile, Params, StrategyBenchParams
 from parashot.questions.runs import Setting, Stage
-from parashot.questions.statistics import Resampling, Rounds, paired_ratio
+from parashot.questions.statistics import Resampling, paired_ratio
 from parashot.questions.step.records import TuneBlock, TuneResults
 from parashot.questions.step.rows import seconds_by_way, step_rows
 from parashot.questions.timed import TimedStrategy, rounds_of_launch, steps_of_block, timed_strategy
@@ -68,7 +68,7 @@ def tune_rank(
     blocks = (*earlier, *_in_turn(timed, bench, number))
     if number < bench.launches - 1:
         return TuneResults(ways[0], blocks)
-    chosen = choose(seconds_by_way(blocks), Resampling.of(params.claims))
+    chosen = choose(ways, blocks, Resampling.of(params.claims))
     steps = params.train.episodes / params.train.batchsz
     if modes and steps * median(seconds_by_way(blocks)[chosen].values()) > WORTH_COMPILING_SECONDS:
         compiled = {mode: _timed(context, params, packed, replace(chosen, compile=mode)) for mode in modes}
@@ -102,12 +102,13 @@ def open_modes(params: Params, device_type: str) -> list[Compile]:
     return [mode for mode in compile_modes(device_type) if mode not in refused]
 
 
-def choose(seconds: Mapping[Choices, Rounds], resampling: Resampling) -> Choices:
-    """The first way, unless a later one is faster by an interval that excludes 1; then the fastest of those.
+def choose(ways: Sequence[Choices], blocks: Iterable[TuneBlock], resampling: Resampling) -> Choices:
+    """The first of `ways`, unless another is faster by an interval that excludes 1; then the fastest of those.
 
     The intervals hold together (Bonferroni).
     """
-    first, *others = seconds
+    seconds = seconds_by_way(blocks)
+    first, *others = ways
     together = resampling.simultaneous(len(others))
     faster = [each for each in others if paired_ratio(seconds[first], seconds[each], together).low > 1]
     return min(faster, key=lambda each: median(seconds[each].values()), default=first)
@@ -128,7 +129,7 @@ def with_compiled(
     compiling = {way: each.seconds(bench.warmup_steps) for way, each in modes.items()}
     blocks = tuple(_in_turn({**timed, **modes}, replace(bench, launches=1), 0))
     seconds = seconds_by_way(blocks)
-    best = choose({way: seconds[way] for way in (plain, *modes)}, Resampling.of(params.claims))
+    best = choose([plain, *modes], blocks, Resampling.of(params.claims))
     steps = params.train.episodes / params.train.batchsz
     gain = median(seconds[plain].values()) - median(seconds[best].values())
     return TuneResults(best if steps * gain > compiling.get(best, 0) else plain, blocks)
