@@ -21,6 +21,9 @@ from parashot.train.loop import synchronise, train_steps
 MOST_STEPS = 200
 """Of a block, however fast they are."""
 
+LOADED_STEPS = 3
+"""Times as many steps of a block with a loader: it is made anew for each, and its batches come in bursts."""
+
 
 @dataclass
 class TimedStrategy:
@@ -47,9 +50,9 @@ class TimedStrategy:
         return time.perf_counter() - begin
 
     def step_seconds(self, bench: StrategyBenchParams) -> float:
-        """Warm up; return the seconds of a step, from a first block that belongs to no result."""
+        """Warm up; return the seconds of a step, from as many again, which belong to no result."""
         self.seconds(bench.warmup_steps)
-        return self.seconds(bench.steps) / bench.steps
+        return self.seconds(bench.warmup_steps) / bench.warmup_steps
 
 
 def timed_strategy(
@@ -106,6 +109,11 @@ def steps_with_loading(
 def steps_of_block(step_seconds: float, bench: StrategyBenchParams) -> int:
     """Steps of a block: as many as `bench` wants, and more where these would not last long enough."""
     return max(bench.steps, min(MOST_STEPS, math.ceil(bench.seconds / step_seconds)))
+
+
+def steps_of_loaded_block(step_seconds: float, bench: StrategyBenchParams) -> int:
+    """Steps of a block with a loader."""
+    return LOADED_STEPS * steps_of_block(step_seconds, bench)
 
 
 def rounds_of_launch(rounds: int, launch: int, launches: int) -> range:

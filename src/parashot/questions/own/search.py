@@ -20,7 +20,7 @@ from parashot.parallel.context import Context
 from parashot.parallel.exchange import from_all_ranks
 from parashot.progress import passing
 from parashot.questions.own.records import OwnWay
-from parashot.questions.timed import steps_of_block
+from parashot.questions.timed import steps_of_loaded_block
 from parashot.questions.ways.measure import ReadyWays, Trainings
 from parashot.questions.ways.records import WayBlock
 
@@ -72,7 +72,7 @@ def search_rank(
                 break
             for way in Random(passes).sample(left, len(left)):
                 bench = ready.trainings[way.way].parallel.bench
-                steps = steps_of_block(ready.step_seconds[way.way], bench)
+                steps = steps_of_loaded_block(ready.step_seconds[way.way], bench)
                 if (block := ready.block(way, steps, 0, passes)) is not None:
                     blocks.append(block)
                 if context.is_main:

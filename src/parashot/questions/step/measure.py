@@ -103,7 +103,7 @@ def open_modes(params: Params, device_type: str) -> list[Compile]:
 
 
 def choose(ways: Sequence[Choices], blocks: Iterable[TuneBlock], resampling: Resampling) -> Choices:
-    """The first of `ways`, unless another is faster by an interval that excludes 1; then the fastest of those.
+    """Choose the first of `ways`, or the fastest of those that are faster by an interval that excludes 1.
 
     The intervals hold together (Bonferroni).
     """

@@ -29,7 +29,7 @@ from parashot.parallel.registry import STRATEGIES, build_strategy
 from parashot.parallel.strategy import StepOptions, Strategy
 from parashot.params import ParallelParams, StrategyBenchParams
 from parashot.progress import Progress, passing
-from parashot.questions.timed import LoadedSteps, rounds_of_launch, steps_of_block, steps_with_loading
+from parashot.questions.timed import LoadedSteps, rounds_of_launch, steps_of_loaded_block, steps_with_loading
 from parashot.questions.ways.records import SkippedWay, Way, WayBlock
 from parashot.records import append_row
 from parashot.task import Task
@@ -303,7 +303,7 @@ def ways_rank(
     blocks, rounds = [], rounds_of_launch(bench.blocks, number, bench.launches)
     for done, round_number in enumerate(rounds):
         # as many steps of every way, and the same order on every rank
-        steps = steps_of_block(min(ready.step_seconds.values()), bench)
+        steps = steps_of_loaded_block(min(ready.step_seconds.values()), bench)
         for way in Random(round_number).sample(ways, len(ways)):
             if (block := ready.block(way, steps, number, round_number)) is not None:
                 blocks.append(block)
