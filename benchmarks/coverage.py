@@ -31,7 +31,7 @@ Noise = Callable[[int, np.random.Generator], Floats]
 
 NOISE, DRIFT, STICKY, OUTLIERS, OUTLIER, LAUNCH = 0.06, 0.1, 0.9, 0.1, 0.5, 0.04
 LITTLE_NOISE = 0.01
-ROUNDS, LAUNCHES, MARGIN = 16, 3, 0.05
+ROUNDS, LAUNCHES, MARGIN = 18, 6, 0.05
 """Rounds of all launches together, launches, and how much slower a setting may be to be as good."""
 
 LAUNCH_OF = [launch for launch in range(LAUNCHES) for _ in rounds_of_launch(ROUNDS, launch, LAUNCHES)]

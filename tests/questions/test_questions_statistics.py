@@ -197,6 +197,22 @@ def test_where_nothing_is_decided_the_usual_one_stays_unless_another_is_shown_to
     assert handed_in.choice == choice, "shown to be better by other means than the ranking"
 
 
+@pytest.mark.parametrize(("measured", "choice"), [(1.04, "b"), (1.06, "a")])
+def test_where_nothing_is_decided_a_simpler_one_within_the_margin_is_taken(
+    measured: float, choice: str
+) -> None:
+    """Of those that are shown to be better than the usual one."""
+    behind = {
+        "a": Interval(1 / measured, 0.8, 1.1),
+        "b": Interval(measured, 0.9, 1.2),
+        "c": Interval(1.4, 1.3, 1.6),
+        "d": Interval(1.0, 0.7, 1.5),  # as simple as can be, and not shown to be better than any
+    }
+    ranking = Ranking(behind, {"a": [], "b": [], "c": ["a", "b"], "d": []}, even=1, margin=0.05)
+    found = Choice.of(ranking, "c", ["d", "b", "a"])
+    assert (found.choice, found.decided) == (choice, False)
+
+
 NUMBERS = {
     0: "0",
     0.00044: "0.000440",

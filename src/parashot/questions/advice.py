@@ -51,21 +51,25 @@ class Choice(Generic[T]):
         """Take the simplest that may be as good as the best, if it is shown to be.
 
         While one that is simpler may still be as good nothing is decided, so that more blocks never turn a
-        decision. Then take the best of those that are shown to be better than the usual setting, or that one
-        if none is: no luck of a measurement turns a user away from what people do by default.
+        decision. Then take one that is shown to be better than the usual setting: the simplest of those that
+        were measured within the margin of the best, or the best. If none is, take the usual one: no luck of a
+        measurement turns a user away from what people do by default.
 
         simplest: settings in the order of preference; others come after them, the best first.
         better: those shown to be better than the usual one; None: by the ranking.
         """
         best_first = sorted(ranking.behind, key=lambda each: ranking.behind[each].value)
-        first = next(each for each in (*simplest, *best_first) if each in ranking.possible)
+        order = (*simplest, *best_first)
+        first = next(each for each in order if each in ranking.possible)
         if first in ranking.as_good:
             return cls(first, ranking, decided=True)
         if better is None:
             better = ranking.better.get(usual, ())
-        shown = (each for each in best_first if each in better and each in ranking.possible)
+        shown = [each for each in best_first if each in better and each in ranking.possible]
+        near = ranking.even + ranking.margin
+        simple = [each for each in order if each in shown and ranking.behind[each].value <= near]
         fallback = usual if usual in ranking.possible else ranking.best
-        return cls(next(shown, fallback), ranking, decided=False)
+        return cls((*simple, *shown, fallback)[0], ranking, decided=False)
 
     @property
     def others(self) -> list[T]:

@@ -22,7 +22,7 @@ MOST_STEPS = 200
 """Of a block, however fast they are."""
 
 LOADED_STEPS = 3
-"""Times as many steps of a block with a loader: it is made anew for each, and its batches come in bursts."""
+"""Of a block with a loader, at least: it is made anew for each, and its batches come in bursts."""
 
 
 @dataclass
@@ -113,7 +113,7 @@ def steps_of_block(step_seconds: float, bench: StrategyBenchParams) -> int:
 
 def steps_of_loaded_block(step_seconds: float, bench: StrategyBenchParams) -> int:
     """Steps of a block with a loader."""
-    return LOADED_STEPS * steps_of_block(step_seconds, bench)
+    return max(LOADED_STEPS, steps_of_block(step_seconds, bench))
 
 
 def rounds_of_launch(rounds: int, launch: int, launches: int) -> range:
