@@ -17,6 +17,7 @@ from checkouts import ROOT, Checkout, stages_run
 from tracked import refusing_address
 
 from parashot.questions.loader.records import LoaderBlock
+from parashot.questions.timed import LOADED_STEPS
 from parashot.questions.ways.records import EpisodeWay, WayBlock
 from parashot.records import read_json, read_result, read_rows, read_runs
 from parashot.train.records import Choices
@@ -96,7 +97,7 @@ def test_loading_is_timed_alone_and_in_training(studied: Checkout) -> None:
     assert sorted((each.round, each.way) for each in trained) == list(product(ROUNDS, sorted(ways)))
     orders = {tuple(each.way for each in trained if each.round == number) for number in ROUNDS}
     assert len(orders) > 1  # random within a round
-    assert all(0 <= each.waiting_seconds < each.seconds and each.steps == 1 for each in trained)
+    assert all(0 <= each.waiting_seconds < each.seconds and each.steps == LOADED_STEPS for each in trained)
     for memory in (
         [median(each.memory_bytes for each in blocks if each.workers == n) for n in WORKERS],
         [median(each.memory_bytes for each in trained if ways[each.way].workers == n) for n in WORKERS],
@@ -127,7 +128,7 @@ def test_both_ways_of_the_gain_train_as_many_episodes_in_every_round(studied: Ch
     assert default.batchsz == advised.batchsz == 4
     blocks = read_rows(WayBlock, gain / "blocks.csv")
     assert sorted((each.round, each.way) for each in blocks) == list(product(ROUNDS, ["advised", "default"]))
-    assert {(each.launch, each.steps) for each in blocks} == {(0, 1)}
+    assert {(each.launch, each.steps) for each in blocks} == {(0, LOADED_STEPS)}
     metrics = read_json(gain / "metrics.json")
     assert metrics["default"]["speedup"] == 1 and metrics["advised"]["speedup"] > 0
     _, *children = read_runs(gain / "records.jsonl")
