@@ -106,4 +106,5 @@ class Choice(Generic[T]):
         if not self.others and behind[self.choice].high <= 1:
             name, slower = self.next_best
             return f"faster than every other {noun}: the next, {name}, takes {times(slower)} its time"
-        return f"at most {margin} slower than the fastest {noun}: {times(behind[self.choice])} its time"
+        best = f"{times(behind[self.choice])} the time of the best of these"
+        return f"at most {margin} slower than any other {noun}: {best}"

@@ -161,7 +161,10 @@ def _time_rounds(
     bench: Benchmark,
     entries: Mapping[str, TimedStrategy | None],
 ) -> StrategyResults:
-    """Time a block of every variant in random order, then what the cost model is fitted to, in each round."""
+    """Time a block of every variant in random order in each round, and in every second one the cost model's.
+
+    The model is fitted to medians, which need fewer rounds than ratios.
+    """
     knobs = bench.parallel.bench
     sizes = ready_sizes(context, bench.task, bench.options, bench.parallel)
     messages = new_messages(context)
@@ -175,9 +178,10 @@ def _time_rounds(
             if (entry := entries[variant]) is not None:
                 seconds = entry.seconds(steps[variant])
                 blocks.append(StrategyBlock(bench.launch, number, variant, steps[variant], seconds))
-        of_sizes, of_messages = time_round(context, sizes, messages, number)
-        cost_steps += of_sizes
-        cost_messages += of_messages
+        if number % 2 == 0:
+            of_sizes, of_messages = time_round(context, sizes, messages, number)
+            cost_steps += of_sizes
+            cost_messages += of_messages
         if context.is_main:
             progress(number + 1)
     return StrategyResults(
