@@ -90,11 +90,11 @@ def test_every_strategy_is_timed_and_traced_beside_the_others(tiny_packed: Path,
     assert metrics["ddp"]["bytes_sent"] == traces["ddp"].bytes_sent
     costs = read_rows(CostStep, tmp_path / "cost_steps.csv")
     assert [(each.round, each.episodes, each.busy) for each in costs] == [
-        *product(range(7), local_sizes(4), (1, 2))
+        *product(range(0, 7, 2), local_sizes(4), (1, 2))
     ]
     messages = read_rows(CostMessage, tmp_path / "cost_messages.csv")
     assert [(each.round, each.bytes, each.ranks) for each in messages] == [
-        *product(range(7), MESSAGE_BYTES, [2])
+        *product(range(0, 7, 2), MESSAGE_BYTES, [2])
     ]
     assert all(each.seconds > 0 for each in costs) and all(each.seconds > 0 for each in messages)
 
