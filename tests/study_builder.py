@@ -164,9 +164,8 @@ def loader_results(
 
 def way_blocks(way: EpisodeWay, step: float, own: float = 0.01) -> list[WayBlock]:
     """Blocks of 4 steps, a 40th of their time without a batch."""
-    memory = 20 * MIB * (1 + way.workers)
     return [
-        WayBlock(number // 3, number, way.way, 4, 4 * each, each / 10, memory)
+        WayBlock(number // 3, number, way.way, 4, 4 * each, each / 10, 20 * MIB * (1 + way.workers))
         for number, each in timed(step, f"w{way}", own)
     ]
 
@@ -228,8 +227,7 @@ def _trace(variant: str, **counts: int) -> StepTrace:
 
 def _variant(name: str, replicas: int, reason: str) -> StrategyVariant:
     strategy = "serial" if name.startswith("serial") else name
-    replicas = 1 if strategy == "serial" else replicas
-    threads = 2 if name == "serial-all-cores" else 1
+    replicas, threads = 1 if strategy == "serial" else replicas, 2 if name == "serial-all-cores" else 1
     return StrategyVariant(name, strategy, "skipped" if reason else "ok", reason, replicas, threads, 16)
 
 
@@ -260,11 +258,12 @@ def batchsz_results(
     stopped: Sequence[int] = (2,),
     share: float | Mapping[int, float] = 0.2,
     reached: Mapping[int, float] = REACHED,
+    in_fp32: Sequence[float] = (0.001, 0.0, -0.001, 0.002, -0.002),
 ) -> BatchszResults:
     """Runs of 600 episodes and blocks of 60, at `per_episode` seconds; without the exchange `share` less.
 
     Trainings with 5 seeds have accuracies around `reached`; what a seed does to all sizes is 0.01, and a
-    tenth of that to one.
+    tenth of that to one. in_fp32: what the baseline's gain, by seed.
     """
     per_episode = per_episode or SIZES
     limit = 600 * per_episode[30]
@@ -300,14 +299,16 @@ def batchsz_results(
         for (size, accuracy), own_luck in zip(reached.items(), luck[1:], strict=True)
         for seed in range(5)
     ]
-    return BatchszResults(tuple(runs), tuple(blocks), tuple(trainings), gradients())
+    base = (each for each in trainings if each.batchsz == 30)
+    full = [replace(each, val_accuracy=each.val_accuracy + gain) for gain, each in zip(in_fp32, base)]  # noqa: B905
+    return BatchszResults(tuple(runs), tuple(blocks), tuple(trainings), tuple(full), gradients())
 
 
 def skipped_batchsz() -> BatchszResults:
     """The same where no size could run."""
     whole = batchsz_results()
-    runs = tuple(replace(run, status="skipped", reason="ddp is off") for run in whole.runs)
-    return replace(whole, runs=runs, blocks=())
+    skipped = (replace(run, status="skipped", reason="ddp is off") for run in whole.runs)
+    return replace(whole, runs=tuple(skipped), blocks=())
 
 
 def gradients(count: int = 40) -> tuple[GradientSample, ...]:

@@ -103,16 +103,12 @@ def test_whether_the_accuracy_survives(gains: tuple[float, ...], choice: str, ph
     assert (last == "Undecided: accuracy.") is (choice == "open"), "nothing else is undecided"
 
 
-IN_BF16 = "; what bf16 does to it is not measured"
-"""Of studies whose steps are computed in bf16, as they are here where nothing else is said."""
-
-
 def test_the_same_algorithm_does_not_affect_the_accuracy() -> None:
     """Whatever two trainings reach: rounding sets them apart."""
     strategies = build.strategy_results(gradient_difference=3e-15)
     found = advice("accuracy", build.study(training=trainings(-0.1), strategies=strategies))
     assert (found.choice, found.decided) == ("not affected", True)
-    assert found.phrase == f"the strategy does not change the accuracy: it is the same algorithm{IN_BF16}"
+    assert found.phrase == "the strategy does not change the accuracy: it is the same algorithm"
     assert "3e-15" in found.sure and "ddp minus serial: -10.0 points" in found.buys
 
 
@@ -130,16 +126,35 @@ def test_the_accuracy_of_one_replica_is_what_others_are_compared_with() -> None:
     alone = build.study(strategies=build.strategy_results({"serial": 0.2, "serial-all-cores": 0.1}))
     found = advice("accuracy", alone)
     assert (found.choice, found.decided) == ("not affected", True)
-    assert found.phrase == f"the accuracy is not affected: nothing is split over replicas{IN_BF16}"
+    assert found.phrase == "the accuracy is not affected: nothing is split over replicas"
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_what_a_precision_does_to_the_accuracy_is_not_told_by_the_strategy(precision: str) -> None:
-    tune = replace(build.tune_results(), choices=Choices("split", precision, "none"))
-    found = advice(
-        "accuracy", build.study(tune=tune, strategies=build.strategy_results(gradient_difference=0))
-    )
-    assert found.phrase.endswith(IN_BF16) is (precision == "bf16")
+@pytest.mark.parametrize(
+    ("in_fp32", "choice", "changes"),
+    [
+        ((0.001, 0.0, -0.001, 0.002, -0.002), "survives", ""),
+        ((0.03, 0.031, 0.032, 0.03, 0.029), "suffers", "train.precision=fp32"),
+        ((-0.03, -0.031, -0.032, -0.03, -0.029), "gains", "train.precision=fp32"),
+        ((0.04, -0.04, 0.04, -0.04, 0.0), "open", "more seeds"),
+    ],
+)
+def test_what_bf16_does_to_the_accuracy(in_fp32: tuple[float, ...], choice: str, changes: str) -> None:
+    """Over trainings in both precisions, paired by seed."""
+    results = build.study(batchsz=build.batchsz_results(in_fp32=in_fp32))
+    found = advice("accuracy in bf16", results)
+    assert (found.choice, found.decided) == (choice, choice != "open")
+    assert found.changes.startswith(changes) and bool(found.changes) is bool(changes)
+    lost = 100 * float(np.mean(in_fp32))
+    assert f"bf16 minus fp32: {-lost + 0.0:+.1f} points" in found.buys and "5 pairs" in found.sure
+    assert found.phrase[1:] in analyse(results, build.params()).answer
+
+
+def test_bf16_is_judged_only_where_it_is_used_and_was_repeated_in_fp32() -> None:
+    few = build.study(batchsz=build.batchsz_results(in_fp32=(0.0, 0.0)))
+    assert "fewer than 3" in advice("accuracy in bf16", few).sure
+    tune = replace(build.tune_results(), choices=Choices("split", "fp32", "none"))
+    found = advice("accuracy in bf16", build.study(tune=tune))
+    assert (found.choice, found.phrase) == ("not used", "")
 
 
 def test_one_replica_has_nothing_to_share_out() -> None:

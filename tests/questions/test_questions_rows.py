@@ -162,7 +162,8 @@ def test_accuracy_is_compared_episode_by_episode() -> None:
 
 
 def test_every_training_is_compared_with_serial_and_ddp_with_dp() -> None:
-    found = analyse(build.study(), build.params()).accuracy
+    *found, of_precision = analyse(build.study(), build.params()).accuracy
+    assert (of_precision.first, of_precision.second, of_precision.seeds) == ("bf16", "fp32", 5)
     assert [(row.first, row.second) for row in found] == [("dp", "serial"), ("ddp", "serial"), ("ddp", "dp")]
     assert all(row.verdict == "undecided" and row.episodes == 600 for row in found)
     trainings = {name: build.training(name) for name in ("serial", "dp", "ddp")}

@@ -52,6 +52,7 @@ TOPICS: Mapping[str, Callable[[Study], Advice]] = {
     "all of it": gain.advise_all,
     "batch size": batchsz.advise_batchsz,
     "accuracy": accuracy.advise_accuracy,
+    "accuracy in bf16": accuracy.advise_precision,
 }
 
 

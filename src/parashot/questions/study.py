@@ -12,12 +12,21 @@ from parashot.questions.accuracy.rows import (
     AccuracyComparison,
     TaskRow,
     TimeToAccuracy,
+    compare_precisions,
     comparisons,
     task_rows,
     time_to_accuracy,
 )
 from parashot.questions.advice import Advice
-from parashot.questions.batchsz.rows import BatchszRow, SizeRow, batchsz_rows, noise_scale, size_rows
+from parashot.questions.batchsz.records import BatchszResults
+from parashot.questions.batchsz.rows import (
+    BatchszRow,
+    SizeRow,
+    batchsz_rows,
+    noise_scale,
+    reached,
+    size_rows,
+)
 from parashot.questions.claim import Claim, UntestableError
 from parashot.questions.gain.records import USUAL
 from parashot.questions.ledger import CLAIMS, advise
@@ -124,6 +133,16 @@ class Study:
         return next((each for each in self.accuracy if (each.first, each.second) == pair), None)
 
 
+def _of_precisions(sizes: BatchszResults | None, params: Params) -> list[AccuracyComparison]:
+    """Compare bf16 with fp32, where the baseline's batches were trained in both."""
+    if sizes is None:
+        return []
+    half = reached(sizes.trainings).get(params.batchsz_study.baseline, {})
+    full = {each.seed: each.val_accuracy for each in sizes.in_fp32}
+    found = compare_precisions(half, full, params.train.val_episodes, params.claims)
+    return [found] if found else []
+
+
 def analyse(results: StudyResults, params: Params) -> Study:
     """Make every row, claim and piece of advice. Raises `RecordError` where a file holds too little."""
     resampling, knobs = Resampling.of(params.claims), params.batchsz_study
@@ -146,7 +165,7 @@ def analyse(results: StudyResults, params: Params) -> Study:
         sizes=tuple(size_rows(sizes.trainings, baseline, knobs.target, resampling)) if sizes else (),
         noise_scale=noise_scale(sizes.gradients, resampling) if sizes else None,
         step=tuple(step_rows(tune.blocks, tune.choices, resampling)) if tune else (),
-        accuracy=tuple(comparisons(results.training, BASE, params.claims, equal)),
+        accuracy=(*comparisons(results.training, BASE, params.claims, equal), *_of_precisions(sizes, params)),
         time_to_accuracy=tuple(time_to_accuracy(results.training.values(), results.pretraining, images)),
         tasks=tuple(task_rows(evaluation.tasks if evaluation else ())),
         predictor=predictor,

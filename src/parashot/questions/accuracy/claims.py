@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from parashot.questions.accuracy.records import WarmupRun
+from parashot.questions.accuracy.rows import PRECISIONS
 from parashot.questions.advice import Advice
 from parashot.questions.claim import Finding, UntestableError, Verdict, claim, needed
 from parashot.questions.statistics import Interval, by_round, differences, repeated_interval
@@ -95,15 +96,8 @@ def _same_algorithm(study: Study, row: StrategyRow) -> Advice:
             buys += f"; a rerun of {BASE}, first weights off by 1e-7: {100 * outcome.rounding:+.1f} points"
     equal = f"gradients in float64 differ by at most {row.gradient_difference:.0e}"
     sure = f"{equal}: only rounding sets the trainings apart"
-    phrase = f"the strategy does not change the accuracy: it is the same algorithm{_of_precision(study)}"
+    phrase = "the strategy does not change the accuracy: it is the same algorithm"
     return Advice("accuracy", "not affected", phrase, buys, sure, decided=True)
-
-
-def _of_precision(study: Study) -> str:
-    """Say that the strategy is one thing, and bf16, where it is taken, another."""
-    tune = study.results.tune
-    half = tune is not None and tune.choices.precision == "bf16"
-    return "; what bf16 does to it is not measured" if half else ""
 
 
 def advise_accuracy(study: Study) -> Advice:
@@ -122,7 +116,7 @@ def advise_accuracy(study: Study) -> Advice:
         row = study.strategies[min(equal, key=equal.__getitem__, default=row.variant)]
     strategy = row.strategy
     if strategy == BASE:
-        phrase = f"the accuracy is not affected: nothing is split over replicas{_of_precision(study)}"
+        phrase = "the accuracy is not affected: nothing is split over replicas"
         sure = "one replica's accuracy is what the others are compared with"
         return Advice("accuracy", "not affected", phrase, "nothing is split", sure, decided=True)
     if row.same_algorithm:
@@ -147,4 +141,36 @@ def advise_accuracy(study: Study) -> Advice:
         sure=f"the difference is {outcome.shown}",
         decided=choice != "open",
         changes="" if outcome.seeds > 1 else "several trainings of each (seeds_study.enabled) decide it",
+    )
+
+
+def advise_precision(study: Study) -> Advice:
+    """Say what bf16 does to accuracy, where steps are computed in it."""
+    tune = needed(study, "tune", study.results.tune)
+    topic, precision = "accuracy in bf16", tune.choices.precision
+    if precision != "bf16":
+        return Advice(topic, "not used", "", f"steps are computed in {precision}", "", decided=True)
+    needed(study, "batchsz", study.results.batchsz)
+    outcome = study.comparison(*PRECISIONS)
+    if outcome is None:
+        raise UntestableError("fewer than 3 trainings were repeated in fp32 (batchsz_study.seeds)")
+    difference, trainings = points(outcome.difference), f"{outcome.seeds} pairs of trainings"
+    margin, changes = f"{100 * outcome.margin:g} points", ""
+    if outcome.verdict == "equivalent":
+        choice, phrase = "survives", f"bf16 changes the accuracy by less than {margin}"
+    elif outcome.verdict == "different":
+        choice = "suffers" if outcome.difference.value < 0 else "gains"
+        phrase = f"with bf16 the accuracy {choice}: {difference}"
+        changes = "train.precision=fp32"
+    else:
+        choice, phrase = "open", f"{trainings} cannot tell whether bf16 changes the accuracy"
+        changes = "more seeds or seconds (batchsz_study) decide it"
+    return Advice(
+        topic=topic,
+        choice=choice,
+        phrase=phrase,
+        buys=f"bf16 minus fp32: {difference}",
+        sure=f"the difference is {outcome.shown}, {trainings} after one pretraining",
+        decided=choice != "open",
+        changes=changes,
     )

@@ -9,6 +9,7 @@ from parashot.params import ClaimsParams
 from parashot.questions.accuracy.records import Training
 from parashot.questions.statistics import (
     Interval,
+    Values,
     by_round,
     differences,
     equivalence,
@@ -19,6 +20,8 @@ from parashot.questions.study2020 import BEST_VALIDATION
 from parashot.train.records import EpisodeAccuracy, TaskAccuracy
 
 # --- do two trainings reach the same accuracy? ------------------------------------------------------------
+
+PRECISIONS = ("bf16", "fp32")
 
 
 @dataclass(frozen=True)
@@ -92,27 +95,36 @@ def compare(first: Training, second: Training, margin: float, confidence: float)
     ours, theirs = _by_seed(first), _by_seed(second)
     by_seed = [differences(ours[seed], theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
     shared = [each for each in by_seed if len(each)]
-    verdict = "undecided"
+    names = (first.result.strategy, second.result.strategy)
     if len(shared) > 2:
         means = [float(each.mean()) for each in shared]
-        difference, episodes = repeated_interval(means, confidence), len(shared[-1])
-        verdict = equivalence(means, margin, confidence)
+        found = compare_trainings(*names, means, len(shared[-1]), margin, confidence)
     else:
         lead = differences(_by_episode(first.val_episodes), _by_episode(second.val_episodes))
         if len(lead) < 2:
             return None
-        difference, episodes = mean_interval(lead, confidence), len(lead)
+        over_episodes = mean_interval(lead, confidence)
+        found = AccuracyComparison(*names, len(lead), over_episodes, margin, "undecided")
     rounding = differences(_by_episode(second.twin), _by_episode(second.val_episodes))
-    return AccuracyComparison(
-        first=first.result.strategy,
-        second=second.result.strategy,
-        episodes=episodes,
-        difference=difference,
-        margin=margin,
-        verdict=verdict,
-        seeds=len(shared) if len(shared) > 2 else 1,
-        rounding=float(rounding.mean()) if len(rounding) else None,
-    )
+    return replace(found, rounding=float(rounding.mean()) if len(rounding) else None)
+
+
+def compare_trainings(
+    first: str, second: str, paired: Values, episodes: int, margin: float, confidence: float
+) -> AccuracyComparison:
+    """Compare two ways of training by the differences of at least 3 pairs, each over so many `episodes`."""
+    difference, verdict = repeated_interval(paired, confidence), equivalence(paired, margin, confidence)
+    return AccuracyComparison(first, second, episodes, difference, margin, verdict, seeds=len(paired))
+
+
+def compare_precisions(
+    half: Mapping[int, float], full: Mapping[int, float], episodes: int, claims: ClaimsParams
+) -> AccuracyComparison | None:
+    """Compare accuracies in bf16 and in fp32, both by seed; None where they share fewer than 3 seeds."""
+    paired = differences(half, full)
+    if len(paired) < 3:
+        return None
+    return compare_trainings(*PRECISIONS, paired, episodes, claims.accuracy_margin, claims.confidence)
 
 
 def _by_seed(training: Training) -> dict[int, dict[int, float]]:

@@ -13,6 +13,7 @@ large batch has too few steps for them to settle. With a target (`batchsz_study.
 not reach it is done again from the start with a schedule of twice the time: what is found is the time in
 which a whole training reaches the target. Sizes are compared by what they learn, and replicas are one
 algorithm with one device, so each of these trainings runs on one replica: as many at a time as there are.
+Where steps are computed in bf16, the baseline's are repeated in fp32, which shows what bf16 does to accuracy.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from parashot.questions.batchsz.records import (
     BatchszTraining,
     GradientSample,
 )
-from parashot.questions.batchsz.rows import BatchszRow, batchsz_rows, episode_seconds
+from parashot.questions.batchsz.rows import BatchszRow, batchsz_rows, episode_seconds, in_equal_time
 from parashot.questions.runs import Setting, Stage
 from parashot.questions.statistics import Resampling
 from parashot.questions.timed import TimedStrategy, timed_strategy
@@ -112,10 +113,10 @@ def batchsz_rank(context: Context, task: RelationTask) -> BatchszResults:
     seconds = {size: median(episode_seconds(blocks, size).values()) for size in mine} if blocks else {}
     seconds = from_all_ranks(seconds, context, patient=True)[0]  # the main rank takes part in every size
     trainings = train_sizes(context, task, seconds)
+    in_fp32 = train_in_fp32(context, task, trainings)
     gradients = sample_gradients(context.alone(), task) if context.is_main else []
-    return BatchszResults(
-        tuple(sorted(runs, key=lambda run: run.batchsz)), tuple(blocks), tuple(trainings), tuple(gradients)
-    )
+    runs.sort(key=lambda run: run.batchsz)
+    return BatchszResults(tuple(runs), tuple(blocks), tuple(trainings), tuple(in_fp32), tuple(gradients))
 
 
 def _train(context: Context, task: RelationTask, limit: float | None) -> BatchszRun:
@@ -224,13 +225,41 @@ def train_sizes(
     study = task.params.batchsz_study
     seeds = range(task.params.seed, task.params.seed + study.seeds)
     trainings = list(itertools.product(seeds, seconds_per_episode.items()))
-    # beside the others, with which it shares the machine's loader workers
-    alone = replace(context.alone(), local_world_size=context.local_world_size)
+    alone = _beside_others(context)
     mine = [
         training
         for seed, (size, seconds) in trainings[context.rank :: context.world_size]
         for training in _towards_target(alone, task.with_seed(seed), size, seconds)
     ]
+    return _of_all_ranks(mine, context)
+
+
+def train_in_fp32(
+    context: Context, task: RelationTask, trainings: Sequence[BatchszTraining]
+) -> list[BatchszTraining]:
+    """Repeat the baseline's trainings in fp32, step for step; none where they are in fp32 themselves.
+
+    Every rank calls it, and gets all.
+    """
+    params = task.params
+    if params.train.precision == "fp32":
+        return []
+    full = task.with_params(train=replace(params.train, precision="fp32"))
+    again = [each for each in in_equal_time(trainings) if each.batchsz == params.batchsz_study.baseline]
+    alone = _beside_others(context)
+    mine = [
+        _train_steps(alone, full.with_seed(each.seed), each.batchsz, each.seconds, each.steps)
+        for each in again[context.rank :: context.world_size]
+    ]
+    return _of_all_ranks(mine, context)
+
+
+def _beside_others(context: Context) -> Context:
+    """This rank alone, which shares the machine's loader workers with the others."""
+    return replace(context.alone(), local_world_size=context.local_world_size)
+
+
+def _of_all_ranks(mine: list[BatchszTraining], context: Context) -> list[BatchszTraining]:
     everyone = [each for ranks in from_all_ranks(mine, context, patient=True) for each in ranks]
     return sorted(everyone, key=lambda each: (each.batchsz, each.seed, each.seconds))
 
@@ -242,19 +271,19 @@ def _towards_target(
     study = task.params.batchsz_study
     seconds = study.seconds
     while seconds <= MOST_TIME * study.seconds:
-        found = _train_for(context, task, size, seconds, seconds_per_episode)
+        steps = max(1, round(seconds / seconds_per_episode / size))
+        found = _train_steps(context, task, size, seconds, steps)
         yield found
         if study.target is None or found.val_accuracy >= study.target:
             return
         seconds *= 2
 
 
-def _train_for(
-    context: Context, task: RelationTask, size: int, seconds: float, seconds_per_episode: float
+def _train_steps(
+    context: Context, task: RelationTask, size: int, seconds: float, steps: int
 ) -> BatchszTraining:
-    """Train for about so many seconds: as many whole steps as they make, at least one."""
+    """Train so many steps, which take about `seconds` under DDP, and validate."""
     study = task.params.batchsz_study
-    steps = max(1, round(seconds / seconds_per_episode / size))
     own = _sized(task, size, steps * size, lr_scaling=study.lr_scaling, schedule="cosine")
     strategy = build_strategy("serial", own, step_options(own.params.train), context, own.params.parallel)
     plan = Plan(own.items, size)

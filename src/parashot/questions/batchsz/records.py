@@ -65,4 +65,5 @@ class BatchszResults:
     runs: tuple[BatchszRun, ...]
     blocks: tuple[BatchszBlock, ...]
     trainings: tuple[BatchszTraining, ...] = ()
+    in_fp32: tuple[BatchszTraining, ...] = ()  # the baseline's again, where steps are computed in bf16
     gradients: tuple[GradientSample, ...] = ()

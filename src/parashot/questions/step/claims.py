@@ -63,8 +63,6 @@ def advise_step(study: Study) -> Advice:
         buys = f"{times(paired_ratio(seconds[base], seconds[taken], study.resampling))} as fast as {base}"
     if (base.pairing, taken.pairing) == ("concat", "split"):
         buys += "; split gives the same scores without joining the maps of each pair"
-    if (base.precision, taken.precision) == ("fp32", "bf16"):
-        buys += "; what bf16 does to accuracy is not measured"
     return Advice(
         topic="computing",
         choice=str(taken),
