@@ -25,6 +25,7 @@ from parashot.questions.batchsz.measure import (
     _interleaved_blocks,
     batchsz_rank,
     study_batch_sizes,
+    train_in_fp32,
     train_sizes,
 )
 from parashot.questions.batchsz.records import BatchszBlock, BatchszRun, BatchszTraining, GradientSample
@@ -95,7 +96,9 @@ def test_the_baseline_sets_the_limit_at_which_others_are_stopped(studied: Path) 
     assert not dist.is_initialized()
 
     parent, *children = read_runs(studied / "records.jsonl")
-    assert {*parent.artifacts} == {"runs.csv", "blocks.csv", "trainings.csv", "gradients.csv"}
+    assert {*parent.artifacts} == {
+        f"{each}.csv" for each in ("runs", "blocks", "trainings", "in_fp32", "gradients")
+    }
     assert {each.name: each.status for each in children} == {
         f"batch sizes: batchsz{size}": run.status for size, run in runs.items()
     }
@@ -154,6 +157,19 @@ def test_what_lacks_the_target_is_trained_again_in_twice_the_time(
         (seed, 0.5 * time) for seed in seeds for time in times
     ]
     assert all(each.steps == round(each.seconds / 0.25 / 2) for each in trained)
+
+
+@pytest.mark.usefixtures("one_core")
+def test_the_baseline_is_repeated_in_fp32_step_for_step(tiny_packed: Path) -> None:
+    """What bf16 trainings are compared with is what fp32 would have trained from the start."""
+    changes = {"batchsz_study.sizes": [2, BASELINE], "batchsz_study.seconds": 0.5}
+    half, full = (
+        RelationTask(params({**changes, "train.precision": each}), tiny_packed) for each in ("bf16", "fp32")
+    )
+    in_full = train_sizes(alone(), full, {2: 0.25, BASELINE: 0.1})
+    repeated = train_in_fp32(alone(), half, in_full)
+    assert repeated == [each for each in in_full if each.batchsz == BASELINE]
+    assert train_in_fp32(alone(), full, in_full) == []
 
 
 def test_gradients_of_episodes_are_compared_with_their_mean(studied: Path) -> None:

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from parashot.data.archives import unpacked
-from parashot.data.episodes import SPLITS
 from parashot.data.images import Pixels, decode, resize_square
 from parashot.data.manifest import MANIFEST, PackManifest, SplitManifest, sha256
 from parashot.data.raw import open_images, read_manifest, write_raw
@@ -22,6 +21,7 @@ from parashot.data.sources.miniimagenet import miniimagenet
 from parashot.data.splits import read_split, write_split
 from parashot.errors import DataError
 from parashot.files import replacing_folder
+from parashot.params import SPLIT_CLASSES
 from parashot.progress import passing
 from parashot.records import write_result
 
@@ -49,7 +49,7 @@ def pack(raw: Path, split: Mapping[str, Classes], out: Path, *, pack_size: int) 
     side = read_manifest(raw).side or pack_size
     with replacing_folder(out) as folder, open_images(raw) as read:
         splits: dict[str, SplitManifest] = {
-            name: _pack_split(split[name], read, folder / name, side) for name in SPLITS
+            name: _pack_split(split[name], read, folder / name, side) for name in SPLIT_CLASSES
         }
         checksums = {path.name: sha256(path) for path in sorted(folder.iterdir())}
         write_result(folder / MANIFEST, PackManifest(splits, checksums))
