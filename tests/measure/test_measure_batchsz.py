@@ -162,7 +162,7 @@ def test_what_lacks_the_target_is_trained_again_in_twice_the_time(
 @pytest.mark.usefixtures("one_core")
 def test_the_baseline_is_repeated_in_fp32_step_for_step(tiny_packed: Path) -> None:
     """What bf16 trainings are compared with is what fp32 would have trained from the start."""
-    changes = {"batchsz_study.sizes": [2, BASELINE], "batchsz_study.seconds": 0.5}
+    changes: dict[str, Value] = {"batchsz_study.sizes": [2, BASELINE], "batchsz_study.seconds": 0.5}
     half, full = (
         RelationTask(params({**changes, "train.precision": each}), tiny_packed) for each in ("bf16", "fp32")
     )
