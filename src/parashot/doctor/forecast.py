@@ -57,7 +57,7 @@ def training_seconds(params: Params, pace: Pace) -> dict[str, float]:
     whole = train.episodes * pace.training_episode + evaluated
     seconds = {
         "trainings": sum(whole / (1 if name == "serial" else pace.replicas) for name in names),
-        "batchsz": len(sizes.sizes) * sizes.seeds * sizes.seconds,
+        "batchsz": (len(sizes.sizes) + 1) * sizes.seeds * sizes.seconds,  # one size in fp32 as well
         "evaluate": params.evaluate.test_episodes * pace.test_episode,
     }
     if params.pretrain.epochs:
