@@ -12,6 +12,7 @@ from tiny_data import tiny_params
 from parashot.errors import DeviceError
 from parashot.parallel import abilities
 from parashot.parallel.abilities import compile_modes, precisions
+from parashot.params import ClaimsParams
 from parashot.parsing import Value
 from parashot.questions.batchsz.measure import study_batch_sizes
 from parashot.questions.statistics import Resampling
@@ -27,6 +28,7 @@ from parashot.train.records import Choices, resolve_auto
 from parashot.train.run import train
 
 RESAMPLING = Resampling(resamples=300)
+CLAIMS = ClaimsParams(accuracy_margin=0.02, time_margin=0.05, confidence=0.95, resamples=300)
 FP32, BF16 = Choices("split", "fp32", "none"), Choices("split", "bf16", "none")
 CONCAT = Choices("concat", "fp32", "none")
 
@@ -52,13 +54,17 @@ def test_a_way_is_chosen_only_where_it_is_faster_beyond_doubt() -> None:
             for at in range(9)
             for way, each in seconds.items()
         ]
-        return {choose([*seconds], each, RESAMPLING) for each in (blocks, blocks[::-1])}
+        return {choose([*seconds], each, CLAIMS) for each in (blocks, blocks[::-1])}
 
     assert chosen({FP32: slow, BF16: fast}) == {BF16}
     assert chosen({FP32: slow, BF16: noisy}) == {FP32}
     assert chosen({FP32: fast, BF16: slow}) == {FP32}
     assert chosen({FP32: slow, CONCAT: fast, BF16: faster}) == {BF16}
     assert chosen({FP32: slow}) == {FP32}
+    near = [each * 0.99 for each in fast]
+    assert chosen({FP32: slow, CONCAT: fast, BF16: near}) == {CONCAT}, (
+        "of equals the first, whatever the luck"
+    )
 
 
 def test_a_network_is_compiled_only_where_nothing_stands_against_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from parashot.parsing import Value
 from parashot.questions.statistics import Interval, Ranking
-from parashot.questions.text import listed, percent, times
+from parashot.questions.text import listed, times
 
 T = TypeVar("T")
 
@@ -84,7 +84,7 @@ class Choice(Generic[T]):
     @property
     def gains_nothing(self) -> str:
         """Say that what people do by default is advised."""
-        return f"nothing was shown to be more than {percent(self.ranking.margin, 0)} faster"
+        return f"nothing was shown to be more than {100 * self.ranking.margin:g}% faster"
 
     def open_until(self, more: str) -> str:
         """Say what would decide it; empty where it is decided."""
@@ -98,7 +98,7 @@ class Choice(Generic[T]):
 
     def how_sure(self, noun: str) -> str:
         """Say how far the choice, taken by its time, is from the others."""
-        behind, margin = self.ranking.behind, percent(self.ranking.margin, 0)
+        behind, margin = self.ranking.behind, f"{100 * self.ranking.margin:g}%"
         if len(behind) == 1:
             return f"the only {noun} that was measured"
         if not self.decided:

@@ -223,8 +223,8 @@ def _levels(row: TimeToAccuracy) -> tuple[float | None, ...]:
 
 STEP = Table[StepRow](
     "step",
-    "Ways to compute a step, tried in turn on one replica: speedup is over fp32 with pairing concat, as in "
-    "the paper, or over the slowest where that was not tried",
+    "Ways to compute a step, tried in turn on one replica: speedup is over fp32, with pairing concat as in "
+    "the paper if that was tried, or over the slowest where fp32 was not tried",
     Column("pairing", lambda row: row.pairing, number=False),
     Column("precision", lambda row: row.precision, number=False),
     Column("compile", lambda row: row.compile, number=False),
@@ -335,7 +335,7 @@ CHECKED = Table[CheckedRow](
 SIZES = Table[SizeRow](
     "sizes",
     "Batch sizes in the same time of training: intervals are over trainings, differences paired by seed, "
-    "each interval by itself. The learning rate grows with the size and falls to 0",
+    "each interval by itself. The learning rate follows batchsz_study.lr_scaling and falls to 0",
     Column("batchsz", lambda row: row.batchsz),
     Column("validation accuracy", lambda row: row.val_accuracy, text.percent),
     Column("minus the baseline's, points", lambda row: row.difference, _points),

@@ -150,27 +150,28 @@ def advise_precision(study: Study) -> Advice:
     topic, precision = "accuracy in bf16", tune.choices.precision
     if precision != "bf16":
         return Advice(topic, "not used", "", f"steps are computed in {precision}", "", decided=True)
-    needed(study, "batchsz", study.results.batchsz)
+    trainings = needed(study, "batchsz", study.results.batchsz).trainings
     outcome = study.comparison(*PRECISIONS)
     if outcome is None:
-        raise UntestableError("fewer than 3 trainings were repeated in fp32 (batchsz_study.seeds)")
-    difference, trainings = points(outcome.difference), f"{outcome.seeds} pairs of trainings"
+        few = "fewer than 3 trainings were repeated in fp32 (batchsz_study.seeds)"
+        raise UntestableError(few if trainings else "batch sizes, whose trainings it takes, were skipped")
+    difference, pairs = points(outcome.difference), f"{outcome.seeds} pairs of trainings"
     margin, changes = f"{100 * outcome.margin:g} points", ""
     if outcome.verdict == "equivalent":
         choice, phrase = "survives", f"bf16 changes the accuracy by less than {margin}"
     elif outcome.verdict == "different":
         choice = "suffers" if outcome.difference.value < 0 else "gains"
         phrase = f"with bf16 the accuracy {choice}: {difference}"
-        changes = "train.precision=fp32"
     else:
-        choice, phrase = "open", f"{trainings} cannot tell whether bf16 changes the accuracy"
+        choice, phrase = "open", f"{pairs} cannot tell whether bf16 changes the accuracy"
         changes = "more seeds or seconds (batchsz_study) decide it"
     return Advice(
         topic=topic,
         choice=choice,
         phrase=phrase,
         buys=f"bf16 minus fp32: {difference}",
-        sure=f"the difference is {outcome.shown}, {trainings} after one pretraining",
+        sure=f"the difference is {outcome.shown}, {pairs} after one pretraining",
         decided=choice != "open",
+        settings={"train.precision": "fp32"} if choice == "suffers" else {},
         changes=changes,
     )

@@ -109,6 +109,8 @@ def advise_batchsz(study: Study) -> Advice:
     choice = Choice.of(ranking, (*usual, ranking.best)[0], usual, better=())
     best, rows = choice.choice, {row.batchsz: row for row in study.sizes}
     trained: dict[str, Value] = {"train.lr_scaling": knobs.lr_scaling, "train.schedule": "cosine"}
+    if study.params.train.accumulate > best:  # so was it trained
+        trained["train.accumulate"] = best
     accuracy = rows[best].val_accuracy
     in_time = f"in {seconds(knobs.seconds)} of training"
     said = f"{percent(accuracy.value)} {in_time}, the mean of {rows[best].seeds} seeds" if accuracy else ""

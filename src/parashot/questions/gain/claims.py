@@ -42,6 +42,8 @@ def advise_all(study: Study) -> Advice:
             "it needs the strategies, the loader and a step to be measured; run `dvc repro`"
         )
     default, advised = study.gain
+    if advised.way not in two_ways(study, default.way.threads_per_replica):
+        raise UntestableError(f"{advised.way} was measured, which is not what is advised now")
     gain = advised.speedup
     assert gain is not None  # both are measured, or none
     took = f"{advised.items} episodes took {seconds(advised.seconds)} instead of {seconds(default.seconds)}"

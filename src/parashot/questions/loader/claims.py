@@ -146,6 +146,8 @@ def advise_loader(study: Study) -> Advice:
     taken, rows = choice.choice, {row.way.loading: row for row in study.loading}
     row, plain = rows[taken], rows.get(PLAIN_LOADER)
     buys, waits = choice.gains_nothing, f"a step waits {percent(row.waiting.value)} of its time for data"
+    if not plain:
+        buys = f"nothing to compare it with: {PLAIN_LOADER} was not timed"
     if plain and row.speedup and taken != PLAIN_LOADER:
         buys = f"{times(row.speedup)} as fast as {PLAIN_LOADER}"
         waits += f", with {PLAIN_LOADER} {percent(plain.waiting.value)}"
@@ -162,12 +164,16 @@ def advise_loader(study: Study) -> Advice:
 
 
 def _step_seconds(study: Study) -> dict[Loading, Rounds]:
-    """Seconds of a training step with each way of loading. Raises `UntestableError`."""
+    """Seconds of a training step with each way of loading. Raises `UntestableError`.
+
+    Without decoding on request where images are augmented, which that cannot do.
+    """
     loader = needed(study, "loader", study.results.loader)
+    able = [way for way in loader.ways if way.backend != BACKEND or not study.params.augment.active]
     seconds = step_seconds_by_way(loader.training)
-    if not seconds:
+    if not (seconds and able):
         raise UntestableError("no way of loading was timed in training; run `dvc repro`")
-    return {way.loading: seconds[way.way] for way in loader.ways}
+    return {way.loading: seconds[way.way] for way in able}
 
 
 def _if_decoding(study: Study, taken: Loading) -> str:

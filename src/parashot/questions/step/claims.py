@@ -50,9 +50,13 @@ def copy_overlap(study: Study) -> Finding:
 
 
 def advise_step(study: Study) -> Advice:
-    """Advise the way that stage tune took: the first in its order, unless another is shown to be faster."""
+    """Advise the way that stage tune took: the first in its order, unless another is shown to be faster.
+
+    Compiled ones are no choice where it did not take them: a training as short does not repay compiling.
+    """
     tune = needed(study, "tune", study.results.tune)
-    seconds, taken = seconds_by_way(tune.blocks), tune.choices
+    taken, timed = tune.choices, seconds_by_way(tune.blocks)
+    seconds = {way: timed[way] for way in timed if taken.compile != "none" or way.compile == "none"}
     if taken not in seconds:
         raise UntestableError("params say how a step is computed; auto has it measured")
     base = base_way(taken, seconds)

@@ -3,7 +3,7 @@
 Steps of one replica with its share of a batch, computed in every way that is open, in turn, over several
 launches of the process (in one, where compiling is tried). The decisions are written apart from the times, so
 that trainings run again only where a decision changes, and all strategies compute in the same way. Ties go to
-full precision, to `split`, and to the network that is not compiled.
+full precision, to the pairing that computes less, and to the network that is not compiled.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from parashot.parallel.abilities import check_options, compile_modes, precisions
 from parashot.parallel.context import Context, resolve_placement
 from parashot.parallel.launch import launch_apart
 from parashot.parallel.registry import step_options
-from parashot.params import Compile, Params, StrategyBenchParams
+from parashot.params import ClaimsParams, Compile, Params, StrategyBenchParams
 from parashot.questions.runs import Setting, Stage
 from parashot.questions.statistics import Resampling, paired_ratio
 from parashot.questions.step.records import TuneBlock, TuneResults
@@ -68,7 +68,7 @@ def tune_rank(
     blocks = (*earlier, *_in_turn(timed, bench, number))
     if number < bench.launches - 1:
         return TuneResults(ways[0], blocks)
-    chosen = choose(ways, blocks, Resampling.of(params.claims))
+    chosen = choose(ways, blocks, params.claims)
     steps = params.train.episodes / params.train.batchsz
     if modes and steps * median(seconds_by_way(blocks)[chosen].values()) > WORTH_COMPILING_SECONDS:
         compiled = {mode: _timed(context, params, packed, replace(chosen, compile=mode)) for mode in modes}
@@ -102,16 +102,19 @@ def open_modes(params: Params, device_type: str) -> list[Compile]:
     return [mode for mode in compile_modes(device_type) if mode not in refused]
 
 
-def choose(ways: Sequence[Choices], blocks: Iterable[TuneBlock], resampling: Resampling) -> Choices:
-    """Choose the first of `ways`, or the fastest of those that are faster by an interval that excludes 1.
+def choose(ways: Sequence[Choices], blocks: Iterable[TuneBlock], claims: ClaimsParams) -> Choices:
+    """Choose the first of `ways`, unless others are faster by an interval that excludes 1.
 
-    The intervals hold together (Bonferroni).
+    Of those it is the first that was measured within `claims.time_margin` of the fastest: no luck decides
+    between equals. The intervals hold together (Bonferroni).
     """
     seconds = seconds_by_way(blocks)
     first, *others = ways
-    together = resampling.simultaneous(len(others))
-    faster = [each for each in others if paired_ratio(seconds[first], seconds[each], together).low > 1]
-    return min(faster, key=lambda each: median(seconds[each].values()), default=first)
+    together = Resampling.of(claims).simultaneous(len(others))
+    speedups = {each: paired_ratio(seconds[first], seconds[each], together) for each in others}
+    faster = {each: speedup.value for each, speedup in speedups.items() if speedup.low > 1}
+    enough = max(faster.values(), default=1) / (1 + claims.time_margin)
+    return next((each for each, speedup in faster.items() if speedup >= enough), first)
 
 
 def with_compiled(
@@ -129,7 +132,7 @@ def with_compiled(
     compiling = {way: each.seconds(bench.warmup_steps) for way, each in modes.items()}
     blocks = tuple(_in_turn({**timed, **modes}, replace(bench, launches=1), 0))
     seconds = seconds_by_way(blocks)
-    best = choose([plain, *modes], blocks, Resampling.of(params.claims))
+    best = choose([plain, *modes], blocks, params.claims)
     steps = params.train.episodes / params.train.batchsz
     gain = median(seconds[plain].values()) - median(seconds[best].values())
     return TuneResults(best if steps * gain > compiling.get(best, 0) else plain, blocks)

@@ -199,10 +199,11 @@ def choose_strategy(study: Study) -> Choice[str]:
     """The fastest variant whose accuracy several seeds do not show to be worse than serial's.
 
     Of those that are as good, the simplest; usual is one process. With one replica there is nothing to share
-    out: then only that is left.
+    out: then only that is left. One process has all cores, if it was timed with them: with those of one
+    replica it is what speedups are over.
     """
     steps = step_seconds(needed(study, "strategies", study.results.strategies).blocks)
-    shown_only = {PER_PARAMETER, SMALL_BUCKETS}
+    shown_only = {PER_PARAMETER, SMALL_BUCKETS, *([BASE] if ALL_CORES in steps else [])}
     sound = {
         name: steps[name]
         for name, row in study.strategies.items()
@@ -225,7 +226,7 @@ def advise_strategy(study: Study) -> Advice:
     alone = ALONE.get(row.variant, row.variant)
     on = f"{row.variant} on {row.replicas} replicas" if row.replicas > 1 else alone
     buys = choice.gains_nothing if one in steps else f"nothing to compare it with: {one} was not timed"
-    if row.variant not in {one, BASE} and one in steps:
+    if row.variant != one and one in steps:
         gain = paired_ratio(steps[one], steps[row.variant], study.resampling)
         buys = f"{times(gain)} as fast as {ALONE[one]}"
     if one == ALL_CORES and row.variant != BASE and row.speedup:
@@ -235,7 +236,7 @@ def advise_strategy(study: Study) -> Advice:
         choice=row.variant,
         phrase=f"train with {on}",
         buys=buys,
-        sure=choice.how_sure("strategy") if _shared_out(study) else ONLY_ONE,
+        sure=choice.how_sure("strategy") if _shared_out(study) or not choice.decided else ONLY_ONE,
         decided=choice.decided,
         settings=_settings(study, row),
         changes=choice.open_until(MORE_BLOCKS),

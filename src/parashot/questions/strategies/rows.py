@@ -57,6 +57,7 @@ class StrategyRow(StrategyVariant):
     efficiency: Interval | None  # S_p / p; p counts replicas, or the threads of one that has all cores
     training_status: str  # of the whole training; empty where the variant has none of its own
     training_reason: str
+    trained_batchsz: int | None
     training_seconds: float | None
     val_accuracy: float | None
     val_accuracy_ci95: float | None
@@ -71,8 +72,13 @@ class StrategyRow(StrategyVariant):
 
     @property
     def same_algorithm(self) -> bool:
-        """Whether its gradient is shown to be that of one replica."""
-        return self.gradient_difference is not None and self.gradient_difference <= SAME_GRADIENT
+        """Whether its gradient is shown to be that of one replica, and it trains on the same batches.
+
+        With `train.batch_per: rank` every rank has batches of its own.
+        """
+        same_batches = self.trained_batchsz in {None, self.batchsz}
+        difference = self.gradient_difference
+        return same_batches and difference is not None and difference <= SAME_GRADIENT
 
 
 def strategy_rows(
@@ -159,6 +165,7 @@ def _row(
         efficiency=speedup.scaled(_threads(base) / _threads(variant)) if speedup and base else None,
         training_status=result.status if result else "",
         training_reason=result.reason if result else "",
+        trained_batchsz=trained.batchsz if trained else None,
         training_seconds=trained.seconds if trained else None,
         val_accuracy=trained.val_accuracy if trained else None,
         val_accuracy_ci95=trained.val_accuracy_ci95 if trained else None,

@@ -17,7 +17,9 @@ from parashot.parallel.strategy import EXCHANGE
 from parashot.questions.timed import TimedStrategy
 from parashot.train.loop import synchronise
 
-STEPS = 3
+STEPS = 7
+"""As many blocks as a median needs for its interval (`questions/statistics.py`)."""
+
 _STEP = "parashot:step"
 
 Span = tuple[float, float]
