@@ -32,6 +32,10 @@ class UsageError(ParashotError):
 class TaskError(ParashotError):
     """The user's own training, a file for `parashot measure`, cannot be measured as it is."""
 
+    def __init__(self, message: str = "") -> None:
+        # PyTorch raises that of a worker anew, with the text of its traceback before the message
+        super().__init__(message.rpartition("TaskError: ")[2].strip())
+
 
 class DataError(ParashotError):
     """Images, archives or splits are not what they should be."""

@@ -16,10 +16,11 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from own_file import advised, blocks, way, write_own
+from own_file import advised, blocks, results, way, write_own
 from small_tasks import alone
 
 from parashot.allocator import why_nothing_is_kept
+from parashot.cli import main
 from parashot.errors import DeviceError, TaskError
 from parashot.hardware import inspect_hardware
 from parashot.parallel.context import Placement
@@ -43,7 +44,7 @@ from parashot.questions.own.search import Found, better_half, halvings
 from parashot.questions.timed import steps_of_block
 from parashot.questions.ways.measure import time_ways
 from parashot.questions.ways.records import SkippedWay, WayBlock
-from parashot.records import read_rows
+from parashot.records import append_row, read_rows
 from parashot.report.own import write_own_report
 from parashot.task import Batch
 from parashot.tasks.own import OwnTask, own_task
@@ -274,6 +275,43 @@ def test_a_size_that_fails_ends_the_search_for_larger_ones(
     trainings, sizes = OwnTrainings(OwnTask(tmp_path / "file.py", 6), own_parallel()), list[SizeRow]()
     found = measure_sizes(trainings, way("serial"), 100, alone().placement, math.inf, sizes.append)
     assert (found, sizes) == (reason, [])
+
+
+def test_what_was_measured_before_an_error_is_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the search by `measure_own`; the answer of the blocks of the finals by the command."""
+    file, gone = write_own(tmp_path, "own_failing"), DeviceError("rank 1 is gone")
+    timed = blocks(PLAIN, 0.1)
+
+    def searched(measurement: Measurement) -> None:
+        for each in timed:
+            append_row(measurement.folder / "search.csv", WayBlock, each)
+
+    monkeypatch.setattr(
+        "parashot.questions.own.measure.check_own", lambda *_: Checked((), (), (), own_parallel())
+    )
+    monkeypatch.setattr(Measurement, "search", searched)
+    monkeypatch.setattr(Measurement, "refine", Mock(side_effect=gone))
+    found = measure_own(file, 0)
+    assert (found.error, [*found.search]) == (gone, timed)
+    timed.clear()
+    with pytest.raises(DeviceError, match="rank 1 is gone"):
+        measure_own(file, 0)
+
+    sizes = (SizeRow(6, 0.1, 2**30, 3.0), SizeRow(12, 0.15, 2**31, 4.0))
+    found = replace(
+        results({way(PLAIN): 0.2}), error=gone, sizes=sizes, no_larger="no time was left for them"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("parashot.cli.measure.measure_own", lambda *_: found)
+    monkeypatch.setattr("parashot.cli.measure.publish_own", lambda *_: None)
+    assert main(["measure", str(file)]) == 1
+    printed = capsys.readouterr()
+    assert printed.err == "error: rank 1 is gone\n"
+    assert printed.out.startswith("Keep one process")
+    assert "batches larger than 12 were not tried: no time was left for them" in printed.out
+    assert (tmp_path / "parashot-report/index.html").exists()
 
 
 @pytest.mark.slow

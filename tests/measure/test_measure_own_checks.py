@@ -89,6 +89,39 @@ def test_a_mask_among_the_buffers_has_no_gradient(ranks: StandingRanks, tmp_path
     assert [each.difference < 1e-10 for each in found.gradients] == [True, True]
 
 
+UNUSUAL = {
+    "integers": "made.count = nn.Parameter(torch.arange(3), requires_grad=False)",
+    "empty": "made.none = nn.Parameter(torch.zeros(0, 4).double(), requires_grad=False)",
+    "wrapped": "made[0] = checkpoint_wrapper(made[0])",
+    "extra": "made.append(Extra())",
+}
+EXTRA = """\
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+
+class Extra(nn.Identity):
+    def get_extra_state(self):
+        return {"version": 1}
+
+    def set_extra_state(self, state):
+        pass
+"""
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_unusual_parameters_and_state_are_no_obstacle(
+    name: str, ranks: StandingRanks, tmp_path: Path
+) -> None:
+    changes = {
+        "    return nn.Sequential(": "    made = nn.Sequential(",
+        ").double()\n": f").double()\n    {UNUSUAL[name]}\n    return made\n",
+    }
+    found = compared(ranks, edited(tmp_path, f"own_unusual_{name}", changes, EXTRA))
+    assert found.comparable and not found.skipped
+    assert [each.difference < 1e-10 for each in found.gradients] == [True, True]
+
+
 def test_maps_stay_in_the_order_that_a_view_needs(tmp_path: Path) -> None:
     """Convolutions of weights that are channels last return maps that cannot be viewed as rows."""
     changes = {
@@ -149,10 +182,42 @@ def test_augmentation_that_repeats_in_workers_is_noticed(
     assert repeats_in_workers(own_task(edited(tmp_path, f"own_drawn_{name}", changes, top))) == repeats
 
 
-def test_an_error_in_workers_alone_is_the_users_own_line(tmp_path: Path) -> None:
-    failing = "x = (0 if torch.utils.data.get_worker_info() is None else no_such_name) + "
-    file = write_own(tmp_path, "own_in_workers", "x = ", failing)
-    with pytest.raises(TaskError, match=r"own_in_workers\.py:\d+, in __getitem__: NameError") as caught:
+WRAPPED = {
+    "object": ("types.SimpleNamespace(x=x.numpy())", "torch.as_tensor(each.x)"),
+    "sparse": ("x.to_sparse()", "each.to_dense()"),
+    "csr": ("x.view(2, 2).to_sparse_csr()", "each.to_dense().view(4)"),
+    "nested": ("torch.nested.nested_tensor([x], layout=torch.jagged)", "each.unbind()[0]"),
+}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_samples_are_compared_before_they_are_collated(name: str, tmp_path: Path) -> None:
+    """They may be of any class, and a function that collates may need more than one."""
+    wrapped, unwrapped = WRAPPED[name]
+    collate = (
+        "def collate(samples):\n    assert len(samples) > 1\n"
+        f"    x = torch.stack([{unwrapped} for each in (sample['x'] for sample in samples)])\n"
+        "    return {'x': x, 'y': torch.stack([sample['y'] for sample in samples])}\n\n\n"
+    )
+    changes = {"x = ": "x = rng.integers(2) + ", '"x": x,': f'"x": {wrapped},'}
+    changes |= {"def dataset": f"{collate}def dataset"}
+    top = "import types\n\nimport numpy as np\n\nrng = np.random.default_rng()\n"
+    assert repeats_in_workers(own_task(edited(tmp_path, f"own_wrapped_{name}", changes, top)))
+
+
+@pytest.mark.parametrize(
+    ("name", "fails", "said"),
+    [
+        ("short", "no_such_name", "NameError: name 'no_such_name' is not defined"),
+        ("long", "{}['k' * 900]", "KeyError: 'k{900}'"),
+    ],
+)
+def test_an_error_in_workers_alone_is_the_users_own_line(
+    name: str, fails: str, said: str, tmp_path: Path
+) -> None:
+    failing = f"x = (0 if torch.utils.data.get_worker_info() is None else {fails}) + "
+    file = write_own(tmp_path, f"own_in_workers_{name}", "x = ", failing)
+    with pytest.raises(TaskError, match=rf"^\S+{name}\.py:\d+, in __getitem__: {said}$") as caught:
         repeats_in_workers(own_task(file))
     assert "Traceback" not in str(caught.value)
 
@@ -170,7 +235,7 @@ def test_parameters_without_a_gradient_and_a_loss_that_is_no_number_are_named(tm
     assert "idle.weight" in said[0] and "find_unused_parameters" in said[0]
     assert "has to be called itself" in said[1]
     infinite = write_own(tmp_path, "own_infinite", "return F.cross", "return 1e400 * F.cross")
-    with pytest.raises(TaskError, match="NaN or infinity in the first step"):
+    with pytest.raises(TaskError, match=r"NaN or infinity in the first step.*look at the samples"):
         first_step(alone(), own_task(infinite), own_parallel())
 
 

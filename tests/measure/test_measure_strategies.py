@@ -111,8 +111,8 @@ def test_every_strategy_is_timed_and_traced_beside_the_others(tiny_packed: Path,
 def assert_shares_add_up(shares: list[StepShares], names: list[str]) -> None:
     steps = Counter((each.variant, each.rank) for each in shares)
     assert steps == {
-        **{(name, 0): 3 for name in names},
-        **{(name, 1): 3 for name in names if name not in {"serial", "dp"}},
+        **{(name, 0): 7 for name in names},
+        **{(name, 1): 7 for name in names if name not in {"serial", "dp"}},
     }
     for each in shares:
         assert each.seconds > 0

@@ -65,6 +65,12 @@ def fail_on_second(context: Context, folder: Path) -> None:
     dist.barrier()
 
 
+def end_on_second(context: Context) -> None:
+    if context.rank == 1:
+        sys.exit(0)
+    dist.barrier()
+
+
 def lose_a_peer_once(context: Context, folder: Path, how: str) -> tuple[int, bool, set[str]]:
     if attempts(folder, context) == 1 and context.rank == 1:
         if how == "killed":
@@ -84,6 +90,11 @@ def test_an_error_ends_all_in_one_line_and_is_not_tried_again(tmp_path: Path) ->
         launch(fail_on_second, TWO.with_rendezvous(max_restarts=1), 2, tmp_path)
     assert str(error.value) == "images.tar: cut short; run `dvc repro download`"
     assert_all_ended(tmp_path, 2)
+
+
+def test_a_rank_that_ends_the_program_has_not_succeeded() -> None:
+    with pytest.raises(DeviceError, match=r"^a rank ends by exit\(0\); raise an error instead$"):
+        launch(end_on_second, TWO, 2)
 
 
 @pytest.mark.parametrize("how", ["killed", pytest.param("PeerError", marks=pytest.mark.slow)])

@@ -100,8 +100,9 @@ WRONG = {
     "function": ("def loss(", "def los(", "no function loss"),
     "number": ("batchsz = 6", "batchsz = 0", "batchsz is 0"),
     "import": ("import torch\n", "import torch, no_such_package\n", "No module named 'no_such_package'"),
-    "short": ("return 10", "return 5", "5 samples and a batch 6"),
+    "short": ("return 10", "return 5", "5 samples and a batch 6; set a smaller batchsz"),
     "iterable": ("return Rows()", "return iter(Rows())", "__getitem__ and __len__"),
+    "none": ("return Rows()", "return None", r"dataset\(\) returns NoneType; return one with __getitem__"),
     "sample": ("x = torch", "x = torch.no_such", r"in __getitem__: AttributeError"),
     "lambda": (
         "return Rows()",
@@ -124,6 +125,30 @@ WRONG = {
         r"a batch\['way'\]: a lambda cannot be sent to a worker",
     ),
     "end": ("batchsz = 6", "raise SystemExit(3)\nbatchsz = 6", r"its top level ends the program \(3\)"),
+    "exit": ("return Rows()", "raise SystemExit", r"py:\d+, in dataset: it ends by exit\(\)"),
+    "back": (
+        "def dataset():\n    return Rows()",
+        "class Around(Rows):\n    def __init__(self):\n        self.inner = 3\n\n"
+        "    def __getattr__(self, name):\n        return getattr(self.inner, name)\n\n\n"
+        "def dataset():\n    return Around()",
+        r"dataset\(\): Around cannot be read back in a worker \(RecursionError",
+    ),
+    "nothing": ("return nn.", "nn.", r"network\(\) returns NoneType; return a torch.nn.Module"),
+    "lazy": (
+        "nn.Linear(4, 8)",
+        "nn.LazyLinear(8)",
+        r"network\(\) returns a LazyLinear that has no weights yet",
+    ),
+    "several": (
+        "torch.optim.RMSprop(parameters, lr=0.05)",
+        "[torch.optim.RMSprop(parameters, lr=0.05)]",
+        r"optimizer\(\) returns list; return one",
+    ),
+    "closure": (
+        "RMSprop(parameters, lr=0.05)",
+        "LBFGS(parameters)",
+        r"LBFGS, whose step\(\) needs a closure",
+    ),
     "shape": ("return F", "return network(batch['x']), F", "loss returns tuple for a batch of 6"),
     "memory": ("nn.Linear(4, 8)", "nn.Linear(4, 1 << 44)", "in network: the memory is full; set a smaller"),
 }
@@ -143,6 +168,19 @@ def test_a_file_that_is_not_there_or_hidden_by_another_is_named(tmp_path: Path) 
         own_task(tmp_path / "nowhere.py")
     with pytest.raises(TaskError, match="another module called random"):
         own_task(write_own(tmp_path, "random"))
+    with pytest.raises(TaskError, match=r"own\.v2\.py: .*another name, without a dot"):
+        own_task(write_own(tmp_path, "own.v2"))
+
+
+def test_a_file_of_this_folder_may_go_to_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `exec` compiles is no file of this folder."""
+    monkeypatch.chdir(tmp_path)
+    compiling = write_own(tmp_path, "wrong_exec", "return Rows()", "exec('1 / 0')")
+    with pytest.raises(TaskError, match=r"wrong_exec\.py:\d+, in dataset: ZeroDivisionError"):
+        own_task(Path(compiling.name))
+    going = write_own(tmp_path, "own_going", "batchsz = 6", "import os\nos.chdir('/')\nbatchsz = 6")
+    (batch,) = replace(own_task(Path(going.name)), workers=1).batches(Plan(6, 6), alone())
+    assert len(batch) == 6
 
 
 IN_A_CLASS = """

@@ -39,14 +39,19 @@ from parashot.tracking import Store, Study, mlflow_is_installed, publish
 
 
 def run(command: argparse.Namespace) -> None:
-    """Measure, write the report and tell MLflow, and print the answer; also of what Ctrl-C has cut short."""
+    """Measure, write the report and tell MLflow, and print the answer.
+
+    Also of what Ctrl-C or an error has cut short; the error is raised afterwards.
+    """
     if joined_by_torchrun():
         raise UsageError("`parashot measure` starts its own processes; run it without torchrun")
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[OneLine()])
     with TemporaryDirectory(prefix=".parashot-", dir=Path.cwd()):  # the report can be written here
         pass
+    here = Path.cwd()
     with printing_to_stderr():
         results = measure_own(command.file, 60 * command.budget)
+    os.chdir(here)  # the user's code may have gone to another folder
     end_line()
     advice, hardware = advise_own(results), inspect_hardware()
     if results.search or results.finals:
@@ -60,6 +65,8 @@ def run(command: argparse.Namespace) -> None:
         else:
             print(_text(results, advice, hardware), end="")
         publish_own(command.file, results, advice, hardware)
+    if results.error:
+        raise results.error
     if results.stopped:
         raise KeyboardInterrupt
     if advice and command.fail_below and advice.speedup < command.fail_below:
@@ -105,10 +112,11 @@ def publish_own(file: Path, results: OwnResults, advice: OwnAdvice, hardware: Ha
 def _text(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> str:
     """The sentence, a table of the finalists, lines to copy, and what was left out."""
     skipped = (f"{each.what} was not tried: {each.reason}" for each in results.skipped)
-    larger = [f"larger batches were not tried: {results.no_larger}"] if results.no_larger else []
+    tried = f"batches larger than {results.sizes[-1].batchsz}" if results.sizes else "larger batches"
+    larger = [f"{tried} were not tried: {results.no_larger}"] if results.no_larger else []
     workers = filter(None, [said_of_workers(results, advice)])
     noted = "".join(f"Note: {each}\n" for each in (*results.warnings, *workers, *larger, *skipped))
-    tried = f"{len(results.ways)} ways were tried; the page: {REPORT}/index.html\n"
+    ways = f"{len(results.ways)} ways were tried; the page: {REPORT}/index.html\n"
     lines = "".join(f"    {each}\n" for each in lines_to_copy(results, advice, hardware))
     tables = [
         FINALS.of(advice.rows).plain(),
@@ -117,5 +125,5 @@ def _text(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> str:
         SIZES.of(results.sizes).plain() if results.sizes else "",
     ]
     return "\n".join(
-        [recommendation(advice.sentence, advice.as_good), *filter(None, tables), f"{noted}{tried}"]
+        [recommendation(advice.sentence, advice.as_good), *filter(None, tables), f"{noted}{ways}"]
     )

@@ -196,8 +196,10 @@ def _rank(
         return _call_here(function, placement, *args, **kwargs)
     except PeerError:
         raise
-    except Exception as error:
-        final.write_text(described(error))
+    except (Exception, SystemExit) as error:  # without one torch takes the rank for one that has succeeded
+        ends = isinstance(error, SystemExit)
+        said = f"a rank ends by exit({error}); raise an error instead" if ends else described(error)
+        final.write_text(said, encoding="utf-8")
         raise DeviceError(final.read_text(encoding="utf-8")) from error
     finally:
         end_line()

@@ -180,7 +180,11 @@ class Strategy(ABC):
         It loads without this strategy. Every rank calls it, and gets it.
         """
         whole = self.gathered(self.network.state_dict())
-        return {name: value.detach().cpu().clone() for name, value in whole.items()}
+        return {
+            # a module's extra state may be of any class
+            name: value.detach().cpu().clone() if isinstance(value, torch.Tensor) else value
+            for name, value in whole.items()
+        }
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Load the whole network's plain state; the optimizer's stays as it is. Every rank calls it."""

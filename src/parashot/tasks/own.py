@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from inspect import signature
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
@@ -27,14 +28,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
+from parashot import lifetime
 from parashot.data.loaders import host_batches, workers_of_rank
 from parashot.errors import DeviceError, ParashotError, TaskError, one_line
 from parashot.parallel.context import Context
 from parashot.task import Batch, Plan, Task
 from parashot.tasks.packed import Joined, join, pack, separate, unpack
+from parashot.tasks.readback import cannot_be_read_back
 from parashot.tasks.sending import cannot_be_sent
 
 T = TypeVar("T")
@@ -83,6 +87,15 @@ class OwnTask(Task):
         with own_errors(self.file), torch.random.fork_rng(devices=[]):
             torch.manual_seed(SEED)
             network: nn.Module = load_file(self.file).network()
+        if not isinstance(network, nn.Module):
+            raise TaskError(
+                f"{self.file}: network() returns {type(network).__name__}; return a torch.nn.Module"
+            )
+        if lazy := next((each for each in network.modules() if _is_lazy(each)), None):
+            raise TaskError(
+                f"{self.file}: network() returns a {type(lazy).__name__} that has no weights yet; give it "
+                "its sizes, or call the network with a sample there"
+            )
         if not self.random:
             without_dropout(network)
         if not self.batch_statistics:
@@ -126,10 +139,27 @@ class OwnTask(Task):
     def optimizer(self, network: nn.Module) -> torch.optim.Optimizer:
         with own_errors(self.file):
             optimizer: torch.optim.Optimizer = load_file(self.file).optimizer([*network.parameters()])
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise TaskError(
+                f"{self.file}: optimizer() returns {type(optimizer).__name__}; "
+                "return one torch.optim.Optimizer"
+            )
+        try:
+            signature(optimizer.step).bind()
+        except TypeError as error:
+            raise TaskError(
+                f"{self.file}: optimizer() returns {type(optimizer).__name__}, whose step() needs a closure; "
+                "return one that steps without"
+            ) from error
         if self.fused:
             for group in optimizer.param_groups:
                 group["fused"] = True
         return optimizer
+
+
+def _is_lazy(module: nn.Module) -> bool:
+    """Whether a layer gets the shapes of its weights by its first input."""
+    return any(map(is_lazy, (*module.parameters(recurse=False), *module.buffers(recurse=False))))
 
 
 def without_dropout(network: nn.Module) -> None:
@@ -183,13 +213,17 @@ class StepsOfDataset(Dataset[Batch]):
 
     def collated(self, indices: Sequence[int]) -> Any:
         """Read samples, and collate them as the user does."""
+        return self.collate(self.samples(indices))
+
+    def samples(self, indices: Sequence[int]) -> Any:
+        """Read samples, each with random numbers of its own where they are not to be random."""
         if self.random:
-            return self.collate(self._read(indices))
+            return self._read(indices)
         samples = []
         for index in indices:
             with seeded(index):
                 samples += self._read([index])
-        return self.collate(samples)
+        return samples
 
     def _read(self, indices: Sequence[int]) -> Any:
         if hasattr(self.dataset, "__getitems__"):
@@ -252,16 +286,14 @@ def _import_file(file: Path) -> ModuleType:
     """Import the user's file under its own name, so that processes that are sent its classes find them."""
     if not file.is_file():
         raise TaskError(f"{file}: no such file; name a Python file with {_listed()}")
-    folder, name = str(file.resolve().parent), file.stem
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        with own_errors(file):
-            module = importlib.import_module(name)
-    except SystemExit as error:
-        said = f"its top level ends the program ({error}); put what does that into a function"
-        raise TaskError(f"{file}: {said}") from error
-    if Path(module.__file__ or "").resolve() != file.resolve():
+    if "." in file.stem:
+        raise TaskError(f"{file}: Python cannot import it; give the file another name, without a dot")
+    whole, name = file.resolve(), file.stem
+    if str(whole.parent) not in sys.path:
+        sys.path.insert(0, str(whole.parent))
+    with own_errors(file):
+        module = importlib.import_module(name)
+    if Path(module.__file__ or "").resolve() != whole:
         raise TaskError(f"{file}: Python has another module called {name}; give the file another name")
     return module
 
@@ -291,14 +323,23 @@ def forget_datasets() -> None:
 
 def own_task(file: Path) -> OwnTask:
     """The training of a file, looked at: one step's batch is read. Raises `TaskError`."""
+    file = file.absolute()  # the user's code may go to another folder
     task, dataset = OwnTask(file, load_file(file).batchsz), load_dataset(file)
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
-        raise TaskError(
-            f"{file}: dataset() returns an iterable one, whose own code has to share it out over workers and "
-            "ranks, so that ways would not see the same samples; return one with __getitem__ and __len__"
+        iterable = (
+            ", an iterable one, whose own code has to share it out over workers and ranks, so that ways "
+            "would not see the same samples"
         )
-    if len(dataset) < task.batchsz:
-        raise TaskError(f"{file}: the data set has {len(dataset)} samples and a batch {task.batchsz}")
+        raise TaskError(
+            f"{file}: dataset() returns {type(dataset).__name__}{iterable * hasattr(dataset, '__iter__')}; "
+            "return one with __getitem__ and __len__"
+        )
+    with own_errors(file):
+        count = len(dataset)
+    if count < task.batchsz:
+        raise TaskError(
+            f"{file}: the data set has {count} samples and a batch {task.batchsz}; set a smaller batchsz"
+        )
     steps = task.steps(Plan(task.batchsz, task.batchsz))
     _check_sent(file, steps.collate, "collate")
     with own_errors(file):
@@ -318,8 +359,10 @@ def own_task(file: Path) -> OwnTask:
         forget_datasets()
         sent = _joined(file)  # of another one, of which nothing was read
         _check_sent(file, sent, "dataset()")
+    if fault := cannot_be_read_back(sent, dataset):
+        raise TaskError(f"{file}: dataset(): {fault}")
     return replace(
-        task, cuttable=cuttable, reads_apart=reads_apart, joins=isinstance(sent, Joined), samples=len(dataset)
+        task, cuttable=cuttable, reads_apart=reads_apart, joins=isinstance(sent, Joined), samples=count
     )
 
 
@@ -364,16 +407,25 @@ def own_errors(file: Path) -> Iterator[None]:
         raise
     except SyntaxError as error:
         raise TaskError(f"{error.filename}:{error.lineno}: {error.msg}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
-        own = [each for each in frames if Path(each.filename).resolve().parent == file.resolve().parent]
+        if isinstance(error, SystemExit) and frames[-1].filename == lifetime.__file__:
+            raise  # a signal ends this process
+        folder = file.resolve().parent
+        files = (each for each in frames if not each.filename.startswith("<"))  # not <string> and the like
+        own = [each for each in files if Path(each.filename).resolve().parent == folder]
         place = f"{own[-1].filename}:{own[-1].lineno}, in {own[-1].name}" if own else str(file)
-        raise TaskError(f"{place}: {_in_words(error)}") from error
+        at_import = any(each.name == "<module>" for each in own)
+        raise TaskError(f"{place}: {_in_words(error, at_import)}") from error
 
 
-def _in_words(error: Exception) -> str:
+def _in_words(error: BaseException, at_import: bool) -> str:
     """Class and message of an error, or what to do."""
     message = one_line(error)
+    if isinstance(error, SystemExit) and at_import:
+        return f"its top level ends the program ({error}); put what does that into a function"
+    if isinstance(error, SystemExit):
+        return f"it ends by exit({error}); raise an error instead"
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error):
         return (
             "the memory is full; set a smaller batchsz or take a smaller network (one that a device cannot "
@@ -385,11 +437,9 @@ def _in_words(error: Exception) -> str:
 
 
 def as_raised(items: Iterator[T]) -> Iterator[T]:
-    """Yield the same; what a worker raised is raised without the worker's traceback."""
+    """Yield the same; that a worker was killed is said in words for the user's own training."""
     try:
         yield from items
-    except TaskError as error:
-        raise TaskError(str(error).rpartition("TaskError: ")[2]) from error
     except DeviceError as error:
         raise DeviceError(
             "a loader worker was killed: memory is short, or shared memory (a container's --shm-size)"

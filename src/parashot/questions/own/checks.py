@@ -10,8 +10,10 @@ from __future__ import annotations
 import gc
 import hashlib
 import math
+import multiprocessing
+import pickle
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from textwrap import shorten
@@ -37,7 +39,7 @@ from parashot.questions.ways.measure import for_ways
 from parashot.questions.ways.records import SkippedWay, Way
 from parashot.task import Plan
 from parashot.tasks.own import OwnTask, StepsOfDataset, as_raised, own_errors
-from parashot.tasks.packed import pack
+from parashot.tasks.packed import PLAIN, Packed, pack
 
 SAME = 1e-6
 """Largest relative difference of float64 gradients that is rounding: sums in another order."""
@@ -157,7 +159,8 @@ def first_step(context: Context, task: OwnTask, parallel: ParallelParams) -> Fir
             hook.remove()
         if nonfinite or not math.isfinite(loss):
             raise TaskError(
-                f"{task.file}: NaN or infinity in the first step, loss {loss / task.batchsz:g}; {task.remedy}"
+                f"{task.file}: NaN or infinity in the first step, loss {loss / task.batchsz:g}; "
+                "look at the samples, the first weights and the loss"
             )
         named = strategy.network.named_parameters()
         unused = tuple(name for name, each in named if each.requires_grad and each.grad is None)
@@ -206,7 +209,7 @@ class Readings(Dataset[list[bytes]]):
 
 
 def repeats_in_workers(task: OwnTask) -> bool:
-    """Whether a sample that is random is random alike in two workers, started as PyTorch does by default.
+    """Whether a sample that is random is random alike in two workers, started by the platform's default.
 
     PyTorch seeds itself, NumPy and Python in every worker. A generator of the data set's own, or of the
     file's, is copied into each as it is.
@@ -214,7 +217,14 @@ def repeats_in_workers(task: OwnTask) -> bool:
     steps = task.steps(Plan(task.batchsz, task.batchsz))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of fewer cores than workers, and of forking a process with threads
-        loader = DataLoader(Readings(steps), batch_size=None, sampler=range(2), num_workers=2)
+        loader = DataLoader(
+            Readings(steps),
+            batch_size=None,
+            sampler=range(2),
+            num_workers=2,
+            # in a rank multiprocessing's own default is what started the rank; the platform's is listed first
+            multiprocessing_context=multiprocessing.get_all_start_methods()[0],
+        )
         first, second = as_raised(iter(loader))
     return len(set(first)) > 1 and first == second
 
@@ -232,12 +242,31 @@ def _digests(task: OwnTask) -> list[bytes]:
 
 
 def _digest(steps: StepsOfDataset, index: int) -> bytes:
-    """Digest of the tensors of one sample, collated."""
+    """Digest of one sample as it is read: a function that collates may need more than one."""
     found = hashlib.sha256()
-    for leaf in tree_leaves(pack(steps.collated([index]))):
+    read = steps.samples([index])
+    try:
+        samples = pack(read)
+    except Exception:  # of any kind: batches are sent, samples need not be
+        samples = read
+    for leaf in (*tree_leaves(samples), samples.rest if isinstance(samples, Packed) else None):
         if isinstance(leaf, Tensor):
-            found.update(leaf.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+            for each in _strided(leaf):
+                found.update(each.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        elif isinstance(leaf, PLAIN):
+            found.update(pickle.dumps(leaf))
     return found.digest()
+
+
+def _strided(tensor: Tensor) -> Iterator[Tensor]:
+    """Tensors of one piece of memory each that hold what a nested or a sparse one does."""
+    if tensor.is_nested:
+        yield from tensor.unbind()
+    elif tensor.layout != torch.strided:
+        entries = tensor.to_sparse_coo().coalesce()
+        yield from (entries.indices(), entries.values())
+    else:
+        yield tensor
 
 
 # --- ranks --------------------------------------------------------------------------------------------
@@ -314,6 +343,8 @@ def _compared(
         if reason := next(filter(None, from_all_ranks(reason, context, patient=True)), ""):
             short = shorten(reason, LONGEST_REASON, placeholder=" …")
             found.skipped.append(SkippedWay(way.strategy, short))
+        elif context.is_main and not base.keys() & moved.keys():
+            found = replace(found, comparable=False)
         elif context.is_main:
             found.gradients.append(GradientCheck(way.strategy, difference(moved, base)))
     if not found.differing:
@@ -373,7 +404,10 @@ def in_words(first: FirstStep, compared: Compared) -> list[str]:
             f"up to {NEARLY:g} are rounding"
         )
     if not compared.comparable:
-        said.append("the gradient of the first step is 0 or not finite: strategies were not compared")
+        said.append(
+            "the gradient of the first step is 0 or not finite, or goes by other names: strategies were not "
+            "compared"
+        )
     if differing := ", ".join(compared.differing):
         said.append(f"the gradient by {differing} is not that of one process: {_cause(first, compared)}")
     return said

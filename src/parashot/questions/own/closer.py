@@ -6,6 +6,7 @@ no memory, data or time is left for more; each size is measured by a launch of i
 
 from __future__ import annotations
 
+import multiprocessing
 import resource
 import threading
 import time
@@ -68,13 +69,19 @@ def parts_rank(context: Context, trainings: Trainings[OwnWay], ways: Sequence[Ow
 def start_seconds(steps: Dataset[Batch], workers: int) -> float:
     """Seconds by which the first batch of a loader comes later than that of a pass whose workers run already.
 
-    Workers start as those of a script do, by PyTorch's default.
+    Workers start as those of a script do, by the platform's default.
     """
     taken = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of fewer cores than workers, and of forking a process with threads
         loader = DataLoader(
-            steps, batch_size=None, sampler=[0] * workers, num_workers=workers, persistent_workers=True
+            steps,
+            batch_size=None,
+            sampler=[0] * workers,
+            num_workers=workers,
+            persistent_workers=True,
+            # in a rank multiprocessing's own default is what started the rank; the platform's is listed first
+            multiprocessing_context=multiprocessing.get_all_start_methods()[0],
         )
         for _ in range(2):
             begin = time.perf_counter()

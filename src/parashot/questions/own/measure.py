@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 
 from parashot.allocator import why_nothing_is_kept
-from parashot.errors import DeviceError, TaskError
+from parashot.errors import DeviceError, ParashotError, TaskError
 from parashot.hardware import has_nvidia_driver
 from parashot.parallel.context import Placement, resolve_placement
 from parashot.parallel.launch import launch_apart
@@ -75,14 +75,15 @@ class OwnTrainings:
 def measure_own(file: Path, budget_seconds: float) -> OwnResults:
     """Find the fastest way to train what `file` describes, in about `budget_seconds`.
 
-    Where the user stops it, what has been measured is returned. Raises `TaskError` for a file that does not
-    describe a training, `DeviceError` where it fails in a rank.
+    Where the user stops it, or something was timed before it fails, what has been measured is returned.
+    Raises `TaskError` for a file that does not describe a training, `DeviceError` where it fails in a rank.
     """
     begin = monotonic()
     task, parallel = own_task(file), own_parallel()
     listed = candidates(task, parallel)
     log.info("%s: %d ways to train, which are checked first", file.name, len(listed.ways))
-    checked = check_own(task, parallel, listed.ways)
+    with full_memory_named(task):
+        checked = check_own(task, parallel, listed.ways)
     forget_datasets()  # ranks load it for themselves
     checked_seconds = monotonic() - begin
     left = max(0.0, budget_seconds - checked_seconds)
@@ -110,6 +111,10 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
             measurement.look_closer()
         except KeyboardInterrupt:
             measurement.stopped = True
+        except ParashotError as error:
+            if not measurement.results().search:
+                raise
+            measurement.stopped, measurement.error = True, error
         return replace(
             measurement.results(),
             skipped=(*listed.skipped, *checked.skipped, *measurement.failed()),
@@ -137,6 +142,7 @@ class Measurement:
     sizes: list[SizeRow] = field(default_factory=list)
     no_larger: str = ""
     stopped: bool = False
+    error: ParashotError | None = None
     warnings: list[str] = field(default_factory=list)
     launch_seconds: float = 0.0
 
@@ -261,6 +267,7 @@ class Measurement:
             no_larger=self.no_larger,
             samples=self.trainings.task.samples,
             stopped=self.stopped,
+            error=self.error,
         )
 
     def failed(self) -> list[SkippedWay]:

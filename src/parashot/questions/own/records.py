@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parashot.allocator import as_environment
+from parashot.errors import ParashotError
 from parashot.questions.text import counted
 from parashot.questions.ways.records import SkippedWay, Way, WayBlock
 from parashot.records import record
@@ -134,8 +135,8 @@ class OwnResults:
     and with one thing changed. finals: the default and the last ways, in interleaved blocks over several
     launches; the advice is of these. parts: of a step by default and as recommended. sizes: of a batch,
     and no_larger: why larger ones were not tried. samples: of the data set. unused: whether some
-    parameters get no gradient. stopped: by the user, before the end. warnings: what the checks mean, in
-    words.
+    parameters get no gradient. stopped: before the end, by the user or by `error`. warnings: what the checks
+    mean, in words.
     """
 
     ways: tuple[OwnWay, ...]
@@ -149,6 +150,7 @@ class OwnResults:
     samples: int = 0
     unused: bool = False
     stopped: bool = False
+    error: ParashotError | None = None
     checks: tuple[GradientCheck, ...] = ()
     warnings: tuple[str, ...] = ()
 

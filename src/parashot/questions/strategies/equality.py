@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 from torch.utils._pytree import tree_map_only
 
 from parashot.parallel.context import Context
@@ -53,7 +54,7 @@ def gradient(
 ) -> dict[str, Tensor]:
     """What the first step's items move in the whole state by a strategy: of a parameter, its gradient.
 
-    Of numbers that are no floats, nothing. Every rank of the strategy calls it, and gets it. exact: in
+    Of what is empty or no floats, nothing. Every rank of the strategy calls it, and gets it. exact: in
     float64, else as the task computes.
     """
     strategy = build_strategy(name, _probe(task, exact), options, context, parallel)
@@ -66,16 +67,26 @@ def gradient(
     return {
         name: value - after[name]
         for name, value in before.items()
-        if value.is_floating_point() or value.is_complex()
+        if isinstance(value, Tensor) and value.numel() and (value.is_floating_point() or value.is_complex())
     }
 
 
 def of_parameters(task: Task, moved: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The gradient of trained parameters alone: what others are compared with."""
-    return {name: moved[name] for name, _ in task.network().named_parameters()}
+    """The gradient of parameters alone: what others are compared with.
+
+    By their names in the state, which wrappers may have changed, not those in the network.
+    """
+    state = task.network().state_dict(keep_vars=True)
+    return {
+        name: moved[name] for name, each in state.items() if isinstance(each, Parameter) and name in moved
+    }
 
 
 def difference(gradient: Mapping[str, Tensor], base: Mapping[str, Tensor]) -> float:
-    """Largest difference of an entry to that of `base`, over the largest entry of `base`."""
+    """Largest difference of an entry to that of `base`, over the largest entry of `base`.
+
+    Of the tensors that both have, one at least.
+    """
     largest = max(float(each.abs().max()) for each in base.values())
-    return max(float((gradient[name] - each).abs().max()) for name, each in base.items()) / largest
+    common = base.keys() & gradient.keys()
+    return max(float((gradient[name] - base[name]).abs().max()) for name in common) / largest
