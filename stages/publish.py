@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from parashot.errors import TrackingError
+from parashot.errors import ParashotError, RecordError, TrackingError
 from parashot.params import Params
 from parashot.tracking import ModelLoader, Study, publish
 from stages.common import params, stage, store
-from stages.published import EVALUATED, is_reported, model, sweep, training, whole_study
+from stages.published import EVALUATED, is_current, is_reported, model, sweep, training, whole_study
 
 
 def main() -> None:
@@ -21,19 +21,29 @@ def main() -> None:
     try:
         publish_all(settings)
     except TrackingError as error:
-        if "DVC_STAGE" not in os.environ:
-            raise
-        logging.warning("warning: %s", error)  # no more than that: DVC keeps nothing of a study that fails
+        warn(error)
 
 
 def publish_all(settings: Params) -> None:
     """Publish what there is: runs of sweeps, and those of a study or of a network without a report."""
-    publish_runs(settings, *sweep(settings))
+    try:
+        publish_runs(settings, *sweep(settings))
+    except RecordError as error:  # no part of the study
+        warn(error)
     with_models = partial(model, settings)
-    if is_reported():
+    if is_reported() and not is_current(settings):
+        logging.info("publish: the report is of other params, and the study stays out; run `dvc repro`")
+    elif is_reported():
         publish_runs(settings, *whole_study(settings), with_models)
     elif EVALUATED.exists():
         publish_runs(settings, *training(settings), with_models)
+
+
+def warn(error: ParashotError) -> None:
+    """Under DVC only warn, for it keeps nothing of a study that fails; else raise."""
+    if "DVC_STAGE" not in os.environ:
+        raise error
+    logging.warning("warning: %s", error)
 
 
 def publish_runs(

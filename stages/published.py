@@ -1,5 +1,7 @@
 """What stage `publish` brings into MLflow: a study, a network of which there is no report, a sweep."""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,12 @@ def is_reported() -> bool:
         return True
     evaluated = read_json(EVALUATED / "result.json")["test_accuracy"]
     return bool(read_json(RESULTS / "metrics.json").get("test_accuracy") == evaluated)
+
+
+def is_current(settings: Params) -> bool:
+    """Whether the report is of these params, which may have been changed since."""
+    reported = read_json(RESULTS / "summary.json").get("params")
+    return bool(reported == json.loads(json.dumps(asdict(settings))))
 
 
 def whole_study(settings: Params) -> tuple[Study, list[Path]]:
@@ -59,7 +67,8 @@ def _trained(settings: Params) -> list[Path]:
 def sweep(settings: Params) -> tuple[Study, list[Path]]:
     """Return the run above those of `parashot sweep`, and their folders."""
     data = settings.data.source
-    folders = sorted(path.parent for path in (RESULTS / "sweep").glob("*/records.jsonl"))
+    # not .KEY.PID.tmp, which a sweep is writing, or was when it was killed
+    folders = sorted(path.parent for path in (RESULTS / "sweep").glob("[!.]*/records.jsonl"))
     return Study(f"sweep on {data} data", tags={**tags(), "data": data}), folders
 
 

@@ -38,6 +38,14 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.parametrize("name", ["summary", "predict", "sweep", "clean"])
+def test_a_folder_of_no_study_is_the_wrong_one(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Commands
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert command.refused(name, status=2).startswith(f"{tmp_path}: no study here")
+
+
 def test_nothing_measured_is_one_line(study: Path, command: Commands) -> None:
     shutil.rmtree(study / "results")
     for name in ("advise", "summary"):
@@ -90,6 +98,18 @@ def test_apply_writes_all_of_it_and_keeps_the_comments(study: Path, command: Com
     keys = {old.split()[0] for old, _ in changed}
     assert keys <= {"workers:", "precision:", "pairing:", "compile:", "backend:"}
     assert all(old.partition("#")[2] == new.partition("#")[2] for old, new in changed)
+
+
+def test_comments_above_and_between_sections_stay(study: Path) -> None:
+    file = study / "params.yaml"
+    text = file.read_text(encoding="utf-8").replace(
+        "\ntrain:", "\n# mine, between\ntrain:  # mine, beside", 1
+    )
+    file.write_text(f"# mine, above\n\n{text}", encoding="utf-8")
+    write_settings(file, {"loader.workers": 7})
+    written = file.read_text(encoding="utf-8")
+    assert written.startswith("# mine, above\n")
+    assert "# mine, between\n" in written and "# mine, beside\n" in written
 
 
 def test_a_setting_that_is_not_allowed_leaves_params_as_they_were(study: Path) -> None:

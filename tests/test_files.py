@@ -138,6 +138,17 @@ with replacing(Path(sys.argv[1])) as temporary:
     assert set(old.parent.iterdir()) == {old, *others}
 
 
+def test_what_was_left_under_this_pid_is_in_nobodys_way(old: Path, replacing: Replacing) -> None:
+    """In a container a killed process had the same one."""
+    for end in ("tmp", "old"):
+        (old.parent / f".out.{os.getpid()}.{end}").mkdir()
+        (old.parent / f".out.{os.getpid()}.{end}/file").write_text("half of the n")
+    with replacing(old) as temporary:
+        _fill(temporary, replacing, "new")
+    assert set(_content(old).values()) == {"new"}
+    assert list(old.parent.iterdir()) == [old]
+
+
 LINES = 5000
 WRITER = f"""
 import itertools, sys

@@ -21,6 +21,7 @@ from tiny_data import tiny_params
 from tracked import Checkout, a_run, tiny_model
 
 from parashot.errors import RecordError, TrackingError
+from parashot.questions.summary import _plain
 from parashot.records import Metric
 from parashot.tracking import Live, Published, Study, publish
 from parashot.tracking.experiment import NOTE_TAG, PARENT_TAG, PROCESS_TAG
@@ -101,6 +102,49 @@ def test_runs_of_a_sweep_are_published_once(checkout: Checkout, monkeypatch: pyt
         study = runs["sweep on synthetic data"].info.run_id
         above = {name: run.data.tags.get(PARENT_TAG) for name, run in runs.items()}
         assert above == {"sweep on synthetic data": None, "seed=0": study, "seed=1": study}
+
+
+def test_a_sweep_that_is_being_written_stops_nothing(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(stage, "store", lambda settings: checkout.store)
+    monkeypatch.setattr(stage, "params", tiny_params)
+    monkeypatch.chdir(checkout.root)
+    checkout.record("sweep/key0", a_run("seed=0"))
+    half = checkout.record("sweep/.key1.1.tmp", a_run("seed=1")) / "records.jsonl"
+    half.write_text("{")
+    stage.main()
+    assert checkout.runs().keys() == {"sweep on synthetic data", "seed=0"}
+    damaged = half.parent.replace(half.parent.with_name("key1")) / half.name
+    with pytest.raises(RecordError, match=str(damaged.relative_to(checkout.root))):
+        stage.main()
+    monkeypatch.setenv("DVC_STAGE", "publish")
+    stage.main()
+    assert [each.message for each in caplog.records if "warning: " in each.message and "key1" in each.message]
+
+
+def test_a_report_of_other_params_is_not_published(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(stage, "store", lambda settings: checkout.store)
+    monkeypatch.setattr(stage, "params", tiny_params)
+    monkeypatch.chdir(checkout.root)
+    parts = ("tune", "pretrain", "evaluate", "loader", "strategies", "gain", "batchsz", "warmup")
+    for name in (*parts, *(f"train/{each}" for each in tiny_params().parallel.strategies)):
+        checkout.record(name, a_run(name))
+    results = checkout.root / "results"
+    (results / "evaluate/result.json").write_text('{"test_accuracy": 0.5}')
+    (results / "metrics.json").write_text('{"test_accuracy": 0.5}')
+    (checkout.root / "reports").mkdir()
+    for seed in (1, tiny_params().seed):
+        params = _plain(tiny_params({"seed": seed}), "params")
+        (results / "summary.json").write_text(json.dumps({"params": params, "answer": "ddp"}))
+        caplog.clear()
+        with caplog.at_level("INFO"):
+            stage.main()
+        told = "the report is of other params" in caplog.text
+        assert (told, checkout.runs().keys() >= {"study on synthetic data"}) == (seed == 1, seed != 1)
+        assert bool(checkout.runs()) == (seed != 1)
 
 
 def test_a_network_without_a_report_is_published(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:

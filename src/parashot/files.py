@@ -23,7 +23,7 @@ def replacing_file(path: Path) -> Iterator[Path]:
     The new file is a new inode: what DVC linked from its cache is never written into. Raises `OSError` that
     names `path`, for example where the disk is full.
     """
-    with _temporary(path) as temporary:
+    with temporary_beside(path) as temporary:
         yield temporary
         _fsync(temporary)
         temporary.replace(path)
@@ -36,7 +36,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 
     Where a folder is there already, it is moved aside first, so `path` is missing for a moment.
     """
-    with _temporary(path) as temporary:
+    with temporary_beside(path) as temporary:
         temporary.mkdir()
         yield temporary
         for inner in [*temporary.rglob("*"), temporary]:
@@ -57,7 +57,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 @contextmanager
-def _temporary(path: Path) -> Iterator[Path]:
+def temporary_beside(path: Path) -> Iterator[Path]:
     """Yield an unused path beside `path`, removed at the end; the disk's errors name `path` instead."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -86,12 +86,15 @@ def _name(error: OSError, path: Path, temporary: Path) -> None:
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Remove what earlier writers of `path` left whose processes have ended."""
+    """Remove what earlier writers of `path` left whose processes have ended.
+
+    Also under the PID of this one: in containers the same PIDs come again.
+    """
     start = f".{path.name}."
     for each in path.parent.iterdir():
         pid, _, end = each.name.removeprefix(start).partition(".")
         is_ours = each.name.startswith(start) and pid.isdecimal() and end in {"tmp", "old"}
-        if is_ours and not psutil.pid_exists(int(pid)):
+        if is_ours and (int(pid) == os.getpid() or not psutil.pid_exists(int(pid))):
             _remove(each)
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from parashot.errors import ParamsError
 from parashot.files import replacing_file
@@ -51,7 +51,7 @@ def apply(tree: Mapping[str, Any], settings: Mapping[str, Value]) -> dict[str, A
 
     Raises `ParamsError` for a key that the tree does not have.
     """
-    changed = copy.deepcopy(dict(tree))
+    changed = cast("dict[str, Any]", copy.deepcopy(tree))  # not of dict(tree), which has lost its comments
     for dotted, value in settings.items():
         *sections, key = dotted.split(".")
         section: Any = changed

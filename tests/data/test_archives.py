@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
 from functools import partial
@@ -59,6 +63,35 @@ def test_links_in_a_folder_are_followed_but_not_in_circles(tmp_path: Path) -> No
     (tmp_path / "set" / "class").symlink_to(elsewhere)
     (elsewhere / "up").symlink_to(tmp_path / "set")
     assert list(files_in(tmp_path / "set")) == [tmp_path / "set/class/x.txt"]
+
+
+def test_a_folder_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.scandir  # root may read everything
+
+    def closed(path: str) -> object:
+        if str(path).endswith("closed"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path)
+
+    place = as_folder(tmp_path / "set", {"open/1.txt": b"one", "closed/2.txt": b"two"})
+    monkeypatch.setattr(os, "scandir", closed)
+    with pytest.raises(DataError, match="set/closed: cannot be read"):
+        list(files_in(place))
+
+
+def test_two_at_once_are_unpacked_apart(tmp_path: Path) -> None:
+    path, scratch = as_tar(tmp_path / "x", FILES), tmp_path / "scratch"
+    program = f"""
+import sys
+from pathlib import Path
+from parashot.data.archives import files_in, unpacked
+with unpacked(Path({str(path)!r}), Path({str(scratch)!r})) as folder:
+    print(len(list(files_in(folder))))
+"""
+    with unpacked(path, scratch) as folder:
+        other = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+        assert (int(other.stdout), len(list(files_in(folder)))) == (len(SEEN), len(SEEN))
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def _tar_with(path: Path, name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> None:

@@ -16,7 +16,7 @@ from copies import as_folder, as_tar, jpeg
 from PIL import Image
 from running import running
 
-from parashot.data import sources
+from parashot.data import images, sources
 from parashot.data.raw import RawManifest, write_raw
 from parashot.data.sources import download, fingerprint
 from parashot.data.sources.folder import folder
@@ -44,6 +44,19 @@ def test_a_folder_relative_to_the_root_whose_bad_images_are_skipped(tmp_path: Pa
     manifest = download(params, 0, tmp_path, tmp_path / "cache", tmp_path / "raw")
     assert (manifest.source, manifest.images) == ("folder", {"a": ("2.jpg",), "b": ("1.jpg",)})
     assert manifest.skipped == {"a/1.jpg": "the file is empty"}
+
+
+def test_an_image_whose_file_is_too_large_is_a_bad_one(
+    tmp_path: Path, birds: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "MAX_BYTES", (birds / "a/2.jpg").stat().st_size + 99)
+    (birds / "a/1.jpg").write_bytes(bytes(images.MAX_BYTES + 1))
+    params = _from("folder", "birds")
+    with pytest.raises(DataError, match=r"a/1\.jpg: .* bytes, more than .*; replace it"):
+        download(params, 0, tmp_path, tmp_path / "cache", tmp_path / "raw")
+    skipping = dataclasses.replace(params, on_bad_image="skip")
+    manifest = download(skipping, 0, tmp_path, tmp_path / "cache", tmp_path / "raw")
+    assert manifest.skipped.keys() == {"a/1.jpg"} and manifest.images["a"] == ("2.jpg",)
 
 
 def test_miniimagenet_from_the_first_mirror_that_has_all_of_it(

@@ -139,7 +139,9 @@ def test_a_forecast_counts_what_stages_do() -> None:
     assert changed("seeds_study", enabled=True, seeds=4)["trainings"] == 4 * quick["trainings"]
 
 
-def test_pace_and_room_are_of_this_machine_and_these_params(tmp_path: Path) -> None:
+def test_pace_and_room_are_of_this_machine_and_these_params(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     params = tiny_params()
     pace = measure_pace(params, resolve_placement(params.parallel))
     assert pace.replicas == 2
@@ -152,6 +154,13 @@ def test_pace_and_room_are_of_this_machine_and_these_params(tmp_path: Path) -> N
         Image.new("RGB", (200, 100)).save(tmp_path / f"mine/cats/same{number}.png")
     raw = sum(each.stat().st_size for each in (tmp_path / "mine/cats").iterdir())
     assert study_bytes(mine, tmp_path) == 2 * raw + 3 * 3 * 200 * 100, "packing keeps the one size there is"
+    archive = tmp_path / "mine.tar"
+    archive.write_bytes(bytes(10_000))
+    packed = replace(mine, data=replace(mine.data, archive="mine.tar"))
+    assert study_bytes(packed, tmp_path) >= 2 * 10_000
+    with monkeypatch.context() as patch:
+        patch.setattr(Image, "MAX_IMAGE_PIXELS", 100)  # Pillow refuses to open what has twice as many
+        assert study_bytes(mine, tmp_path) == 2 * raw + 3 * 3 * mine.data.pack_size**2
     assert study_bytes(of_recipe("miniimagenet"), tmp_path) > 1e9 > study_bytes(params, tmp_path)
 
 

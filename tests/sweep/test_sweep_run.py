@@ -117,7 +117,7 @@ def test_what_a_run_depends_on_makes_another(run: Run, monkeypatch: pytest.Monke
     assert states(run(points(train__batchsz=[2]))) == ["done"]
     assert states(run(points(seed=[0], parallel__dp__enabled=[False]), "dp")) == ["done"]
     assert states(run(points(seed=[0], claims__resamples=[300]))) == ["kept"]
-    monkeypatch.setattr(sweep_run, "_code", lambda: "other code")
+    monkeypatch.setattr(sweep_run, "code_digest", lambda: "other code")
     assert states(run(points(seed=[0]))) == ["done"]
 
 

@@ -110,6 +110,23 @@ def test_a_training_goes_on_only_from_its_own_state(tiny_packed: Path, tmp_path:
     assert len(different) == 5
 
 
+def test_other_code_goes_on_from_no_state_of_this(
+    tiny_packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def folders() -> list[Path | None]:
+        params, out = tiny_params({"pretrain.epochs": 1, "pretrain.batchsz": 8}), tmp_path / "out"
+        jobs = (
+            episode_job("serial", params, tiny_packed, out, scratch=tmp_path),
+            pretraining_job(params, tiny_packed, out, out, scratch=tmp_path),
+        )
+        return [each.checkpoint_folder(1) for each in jobs]
+
+    before = folders()
+    assert folders() == before
+    monkeypatch.setattr("parashot.train.job.code_digest", lambda: "other code")
+    assert not {*folders()} & {*before}
+
+
 @pytest.mark.parametrize(("kind", "killed_after"), [("serial", 2), ("dp", 7), ("pretrain", 7)])
 def test_a_killed_training_ends_with_the_same_bytes(
     tiny_packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, killed_after: int

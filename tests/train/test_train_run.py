@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from parashot.tasks.relation import RelationTask
 from parashot.train.job import Job, episode_job
 from parashot.train.records import EpisodeAccuracy, HistoryRow, SeedAccuracy, TrainResult
 from parashot.train.run import train
-from parashot.train.seeds import train_further_seeds, train_twin
+from parashot.train.seeds import first_training, train_further_seeds, train_twin
 
 pytestmark = pytest.mark.usefixtures("one_core")
 RECORDS = {"history.csv", "metrics.json", "records.jsonl", "result.json"}
@@ -191,6 +192,8 @@ def test_further_seeds_are_trained_each_once_though_one_was_killed(tiny_packed: 
     with pytest.raises(KeyboardInterrupt):
         train_further_seeds(job, study, killed_at_the_second)
     assert not (out / "seeds.csv").exists()
+    (unfinished,) = (scratch / "again").iterdir()
+    (unfinished / ".seed 9.1.tmp").mkdir()  # half written by a process whose PID is another's now
     train_further_seeds(job, study, counted)
     assert trained == [8, 9]
     assert list((scratch / "again").iterdir()) == []
@@ -223,3 +226,24 @@ def test_a_twin_is_the_same_training_but_for_rounding(tiny_packed: Path, tmp_pat
     assert len(read_rows(EpisodeAccuracy, job.out / "twin.csv")) == PACKED_EPISODES
     main, other = read_runs(job.out / "records.jsonl")
     assert (other.name, other.parent) == ("train serial, twin", main.uuid)
+
+
+def test_a_kill_while_it_is_trained_again_keeps_the_first_training(tiny_packed: Path, tmp_path: Path) -> None:
+    out, scratch, trained = tmp_path / "out", tmp_path / "scratch", list[str]()
+    job = episode_job("serial", tiny_params(), tiny_packed, out, scratch=scratch)
+
+    def noted(each: Job) -> TrainResult | None:
+        trained.append(each.out.name)
+        return train(each)
+
+    with pytest.raises(KeyboardInterrupt), first_training(job, noted):
+        raise KeyboardInterrupt
+    before = (out / "records.jsonl").read_bytes()
+    shutil.rmtree(out)  # as DVC does before it starts the stage again
+    with first_training(job, noted) as result:
+        assert (out / "records.jsonl").read_bytes() == before
+        assert read_result(TrainResult, out / "result.json") == result
+        train_twin(job, noted)
+    assert trained == ["first", "twin"]
+    assert names(out) == {*FILES, "twin.csv"}
+    assert list((scratch / "again").iterdir()) == []

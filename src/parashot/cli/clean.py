@@ -8,15 +8,14 @@ import shutil
 from pathlib import Path
 
 from parashot.cli import REMOVED
-from parashot.cli.shared import is_study
+from parashot.cli.shared import require_study
 from parashot.errors import UsageError
 
 
 def run(command: argparse.Namespace) -> None:
     """List what the kinds remove, and remove it where that was asked for."""
     root = Path.cwd()
-    if not is_study():
-        raise UsageError(f"{root}: no study here; run it in the folder of the study")
+    require_study()
     for kind in command.kinds:
         if kind not in REMOVED:
             raise UsageError(f"{kind}: not one of {', '.join(REMOVED)}")

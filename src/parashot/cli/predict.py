@@ -7,6 +7,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+from parashot.cli.shared import require_study
 from parashot.errors import RecordError
 from parashot.questions.results import load_results
 from parashot.questions.scaling.rows import Predictor, checked_rows, parse_devices
@@ -19,6 +20,8 @@ def run(command: argparse.Namespace) -> None:
     devices = parse_devices(command.gpus)
     results = load_results(Path(), (), partial=True)
     if results.strategies is None:
+        if not Path("results/strategies").exists():
+            require_study()
         raise RecordError(results.missing["strategies"])
     predictor = Predictor.of(results.strategies, Resampling())
     rows = predictor.rows(command.link, devices, command.per_node, command.within, command.batchsz)

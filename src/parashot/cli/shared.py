@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parashot.cli import PARAMS
-from parashot.errors import RecordError
+from parashot.errors import RecordError, UsageError
 
 if TYPE_CHECKING:
     from parashot.questions.study import Study
@@ -39,8 +39,18 @@ def is_study() -> bool:
     return isinstance(tree, dict) and "batchsz_study" in tree
 
 
+def require_study() -> None:
+    """Raise `UsageError` where this folder is not that of a study."""
+    if not is_study():
+        raise UsageError(f"{Path.cwd()}: no study here; run it in the folder of the study")
+
+
 def study_here() -> Study:
-    """Return the analysis of the study in this folder. Raises `RecordError` where nothing was measured."""
+    """Return the analysis of the study in this folder.
+
+    Raises `UsageError` where there is none, `RecordError` where nothing was measured.
+    """
+    require_study()
     from parashot.params import load_params
     from parashot.questions.results import load_results
     from parashot.questions.study import analyse

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from parashot.cli import PARAMS, SWEEPS
-from parashot.cli.shared import tell
+from parashot.cli.shared import require_study, tell
 from parashot.errors import DeviceError
 from parashot.parsing import read_yaml
 from parashot.plain import aligned
@@ -27,6 +27,7 @@ def run(command: argparse.Namespace) -> None:
     What params leave to auto is, on every node, what stage `tune` found best on this machine, where it has
     run.
     """
+    require_study()
     choices = read_choices(command.choices)
     recipe = load_recipe(command.recipe).settings if command.recipe else {}
     tree, measured = read_yaml(PARAMS), Path("results/choices.json")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from parashot.errors import DataError, one_line
+from parashot.files import temporary_beside
 
 MAX_BYTES = 256 * 2**30
 """Limit of all files of one archive together."""
@@ -22,7 +22,7 @@ SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
 
 @contextmanager
 def unpacked(path: Path, scratch: Path, *, nested: bool = False) -> Iterator[Path]:
-    """Yield a folder with the files of `path`: itself, or the archive unpacked into `scratch` for the block.
+    """Yield a folder with the files of `path`: itself, or the archive, unpacked beside `scratch` meanwhile.
 
     With `nested`, archives that lie in a folder are unpacked too. A `DataError` of the block is raised again
     with `path` in front. Raises `DataError` where `path` is no archive, or one that is damaged, unsafe or
@@ -32,24 +32,24 @@ def unpacked(path: Path, scratch: Path, *, nested: bool = False) -> Iterator[Pat
         archives = [each for each in files_in(path) if nested and each.name.lower().endswith(SUFFIXES)]
     else:
         archives = [path]
-    shutil.rmtree(scratch, ignore_errors=True)  # of an earlier run that was killed
-    try:
+    with temporary_beside(scratch) as place:  # its own: another process may unpack the same at this time
         for number, archive in enumerate(archives):
-            _unpack(archive, scratch / str(number))
+            _unpack(archive, place / str(number))
         if archives and path.is_dir():
-            (scratch / "folder").symlink_to(path.resolve())
+            (place / "folder").symlink_to(path.resolve())
         try:
-            yield scratch if archives else path
+            yield place if archives else path
         except DataError as error:
             raise DataError(f"{path}: {error}") from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def files_in(folder: Path) -> Iterator[Path]:
-    """Yield the regular files under `folder`, sorted; hidden ones are left out, links are followed."""
+    """Yield the regular files under `folder`, sorted; hidden ones are left out, links are followed.
+
+    Raises `DataError` where a folder cannot be read.
+    """
     seen: set[str] = set()
-    for root, folders, files in os.walk(folder, followlinks=True):
+    for root, folders, files in os.walk(folder, onerror=_refuse, followlinks=True):
         real = os.path.realpath(root)
         if real in seen:  # a link back up
             folders.clear()
@@ -58,6 +58,11 @@ def files_in(folder: Path) -> Iterator[Path]:
         folders[:] = sorted(name for name in folders if not _is_hidden(name))
         paths = (Path(root, name) for name in sorted(files) if not _is_hidden(name))
         yield from (path for path in paths if path.is_file())
+
+
+def _refuse(error: OSError) -> None:
+    """Of a folder that cannot be listed, `os.walk` says nothing by itself."""
+    raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from error
 
 
 def _unpack(archive: Path, folder: Path) -> None:

@@ -18,7 +18,7 @@ from typing import IO, Literal, cast
 
 from pydantic import PositiveInt
 
-from parashot.data.images import decode
+from parashot.data.images import decode, read_encoded
 from parashot.data.manifest import MANIFEST, read_json
 from parashot.errors import DataError
 from parashot.files import replacing_folder
@@ -39,11 +39,23 @@ _ADVICE = "run the stage `download` again"
 
 @dataclass(frozen=True)
 class RawImage:
-    """One encoded image of class `label`; `name` is a file name with its ending."""
+    """One encoded image of class `label`; `name` is a file name with its ending.
+
+    fault: why there is no `data`.
+    """
 
     label: str
     name: str
     data: bytes
+    fault: str = ""
+
+    @classmethod
+    def of_file(cls, label: str, name: str, path: Path) -> RawImage:
+        """Read an image's file; whether one that cannot be read is skipped, `write_raw` decides."""
+        try:
+            return cls(label, name, read_encoded(path))
+        except DataError as error:
+            return cls(label, name, b"", str(error).removeprefix(f"{path}: "))
 
 
 @dataclass(frozen=True)
@@ -114,6 +126,8 @@ def write_raw(out: Path, stream: ImageStream, source: str, on_bad_image: OnBadIm
                 if image.name in names[image.label]:
                     raise DataError(f"{member}: this image comes twice; keep one of the two")
                 try:
+                    if image.fault:
+                        raise DataError(image.fault)
                     shapes.add(decode(image.data).shape)
                 except DataError as error:
                     if on_bad_image == "fail":

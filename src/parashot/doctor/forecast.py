@@ -80,11 +80,11 @@ def study_bytes(params: Params, root: Path) -> int:
         encoded = images * pixels * _JPEG_BYTES_PER_PIXEL
     elif data.source == "folder" and data.archive:
         folder = root / Path(data.archive).expanduser()
-        files = [each for each in sorted(folder.rglob("*")) if each.is_file()]
+        files = [each for each in (folder, *sorted(folder.rglob("*"))) if each.is_file()]  # or one archive
         images, encoded = len(files), float(sum(each.stat().st_size for each in files))
         sizes = set()
         for file in files[:: max(1, len(files) // _SAMPLED_IMAGES)]:
-            with suppress(OSError), Image.open(file) as image:
+            with suppress(OSError, Image.DecompressionBombError), Image.open(file) as image:
                 sizes.add(image.size)
         if len(sizes) == 1:  # which packing then keeps
             pixels = math.prod(sizes.pop())

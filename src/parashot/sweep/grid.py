@@ -67,7 +67,7 @@ def read_choices(words: Sequence[str]) -> dict[str, list[Value]]:
             override = parser.parse_override(word)
             found: Any = override.sweep_iterator() if override.is_sweep_override() else [override.value()]
             values: list[Any] = [each.text if isinstance(each, QuotedString) else each for each in found]
-        except HydraException as error:
+        except (HydraException, ValueError) as error:  # range(0,1,0)
             reason = str(error).partition("\n")[0]
             raise UsageError(
                 f"-S {word}: write key=value, or key=value,value for a choice ({reason})"

@@ -20,10 +20,8 @@ from parashot.records import read_result
 from parashot.sweep.cluster import Nodes, connected, run_trials
 from parashot.sweep.grid import Point
 from parashot.sweep.trial import Trial, send
+from parashot.train.code import code_digest
 from parashot.train.records import TrainResult
-
-_CODE = ("data", "model", "parallel", "tasks", "train", "task.py", "hardware.py", "params", "records.py")
-"""Parts of parashot that a training's result depends on."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ def sweep(
     for point in points:
         _check(point, strategy, nodes)
     read_manifest(packed)  # its error says what to run
-    code, data = _code(), send(packed, None)
+    code, data = code_digest(), send(packed, None)
     trials = [
         Trial(point.name, strategy, point.params, validation_seed, data, nodes.cpus, code) for point in points
     ]
@@ -114,14 +112,3 @@ def _folders(trials: Sequence[Trial], out: Path) -> list[Path]:
             raise ParamsError(f"{owners[out / key]} and {each.name} are the same training; leave one out")
         owners[out / key] = each.name
     return list(owners)
-
-
-def _code() -> str:
-    """Name the code that trains."""
-    package = Path(__file__).parents[1]
-    digest = hashlib.sha256()
-    for file in sorted(package.rglob("*.py")):
-        name = file.relative_to(package)
-        if name.parts[0] in _CODE:
-            digest.update(f"{name.as_posix()}\0".encode() + file.read_bytes())
-    return digest.hexdigest()[:12]

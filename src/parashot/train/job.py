@@ -15,6 +15,7 @@ from parashot.records import Provenance, Run
 from parashot.task import Task
 from parashot.tasks.pretraining import PretrainingTask
 from parashot.tasks.relation import RelationTask
+from parashot.train.code import code_digest
 
 NO_PROVENANCE = Provenance()
 
@@ -89,7 +90,7 @@ def episode_job(
         live=live,
         live_seconds=params.tracking.live_seconds,
         scratch=scratch,
-        identity=(_settings(provenance), read_manifest(packed), digest),
+        identity=(*_identity(provenance, packed), digest),
     )
 
 
@@ -118,10 +119,11 @@ def pretraining_job(
         live=live,
         live_seconds=params.tracking.live_seconds,
         scratch=scratch,
-        identity=(_settings(provenance), read_manifest(packed)),
+        identity=_identity(provenance, packed),
     )
 
 
-def _settings(provenance: Provenance) -> dict[str, str]:
-    """Params of the training; one that was stopped by NaN goes on when told to skip such steps."""
-    return {key: value for key, value in provenance.params.items() if key != "train.on_nonfinite"}
+def _identity(provenance: Provenance, packed: Path) -> tuple[object, ...]:
+    """Params, data and code of the training; one that NaN stopped goes on when told to skip such steps."""
+    settings = {key: value for key, value in provenance.params.items() if key != "train.on_nonfinite"}
+    return settings, read_manifest(packed), code_digest()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from parashot.data.archives import files_in
-from parashot.data.images import is_image, read_encoded
+from parashot.data.images import is_image
 from parashot.data.raw import ImageStream, RawImage
 from parashot.data.splits import SPLIT_WORDS
 from parashot.errors import DataError
@@ -62,4 +62,4 @@ def _images(path: Path, files: list[Path], depth: int) -> Iterator[RawImage]:
         label, *inside = file.parts[depth:]
         if not inside:
             raise DataError(f"{file} lies in no class folder; move it into one")
-        yield RawImage(label, "_".join(inside), read_encoded(path / file))
+        yield RawImage.of_file(label, "_".join(inside), path / file)

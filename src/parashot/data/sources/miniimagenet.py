@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 
 from parashot.data.archives import files_in
-from parashot.data.images import is_image, read_encoded
+from parashot.data.images import is_image
 from parashot.data.raw import ImageStream, RawImage, Splits
 from parashot.data.sources.pickled import CACHE, CATEGORY, category_splits, pickled_images
 from parashot.data.splits import SPLIT_WORDS, read_rows
@@ -73,7 +73,7 @@ def _images(folder: Path, labelled: Iterable[tuple[Path, str]], listed: set[str]
     """Yield the images; of those outside class folders only the `listed` ones, if any are."""
     for file, label in labelled:
         if not listed or label in file.parts or file.name in listed:
-            yield RawImage(label, _name(file, label), read_encoded(folder / file))
+            yield RawImage.of_file(label, _name(file, label), folder / file)
 
 
 def _class_of(file: Path) -> str | None:

@@ -55,6 +55,8 @@ def pickled_images(path: Path) -> Iterator[RawImage]:
                 yield RawImage(str(label), f"{place:04d}.png", encode_png(images[index]))
     except DataError as error:
         raise DataError(f"{path.name}: {error}; get it again") from error
+    except (TypeError, ValueError, IndexError) as error:  # of contents that are neither indices nor arrays
+        raise DataError(f"{path.name}: odd contents ({one_line(error)}); get it again") from error
 
 
 def category_splits() -> dict[str, tuple[str, ...]]:
