@@ -299,8 +299,8 @@ def batchsz_results(
         for (size, accuracy), own_luck in zip(reached.items(), luck[1:], strict=True)
         for seed in range(5)
     ]
-    base = (each for each in trainings if each.batchsz == 30)
-    full = [replace(each, val_accuracy=each.val_accuracy + gain) for gain, each in zip(in_fp32, base)]  # noqa: B905
+    pairs = zip(in_fp32, (each for each in trainings if each.batchsz == 30), strict=False)
+    full = [replace(each, val_accuracy=each.val_accuracy + gain) for gain, each in pairs]
     return BatchszResults(tuple(runs), tuple(blocks), tuple(trainings), tuple(full), gradients())
 
 

@@ -74,6 +74,14 @@ def fork_server(*modules: str) -> ForkServerContext:
     return context
 
 
+def usual_start_method() -> str:
+    """Name the platform's own way to start processes, as a script has it: CPython lists that first.
+
+    In a rank `multiprocessing`'s default is what started the rank.
+    """
+    return multiprocessing.get_all_start_methods()[0]
+
+
 def is_folder_short() -> bool:
     """Whether a socket's path in the folder of temporary files has room for its name."""
     return len(get_temp_dir()) <= _LONGEST_FOLDER

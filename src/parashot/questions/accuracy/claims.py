@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from parashot.questions.accuracy.records import WarmupRun
-from parashot.questions.accuracy.rows import PRECISIONS
+from parashot.questions.accuracy.rows import PRECISIONS, AccuracyComparison
 from parashot.questions.advice import Advice
 from parashot.questions.claim import Finding, UntestableError, Verdict, claim, needed
 from parashot.questions.statistics import Interval, by_round, differences, repeated_interval
@@ -124,15 +124,11 @@ def advise_accuracy(study: Study) -> Advice:
     outcome = study.comparison(strategy, BASE)
     if outcome is None:
         raise UntestableError(f"{strategy} and {BASE} were not both trained; run `dvc repro`")
-    difference, trainings = points(outcome.difference), outcome.trainings
-    if outcome.verdict == "equivalent":
-        margin = f"± {100 * outcome.margin:g} points"
-        choice, phrase = "survives", f"the accuracy survives ({margin}, {trainings})"
-    elif outcome.verdict == "different":
-        choice = "suffers" if outcome.difference.value < 0 else "gains"
-        phrase = f"the accuracy {choice} ({difference}, {trainings})"
-    else:
-        choice, phrase = "open", f"{trainings} cannot tell whether the accuracy survives"
+    difference, trainings, choice = points(outcome.difference), outcome.trainings, _survival(outcome)
+    shown = f"± {100 * outcome.margin:g} points" if choice == "survives" else difference
+    phrase = f"the accuracy {choice} ({shown}, {trainings})"
+    if choice == "open":
+        phrase = f"{trainings} cannot tell whether the accuracy survives"
     return Advice(
         topic="accuracy",
         choice=choice,
@@ -156,15 +152,11 @@ def advise_precision(study: Study) -> Advice:
         few = "fewer than 3 trainings were repeated in fp32 (batchsz_study.seeds)"
         raise UntestableError(few if trainings else "batch sizes, whose trainings it takes, were skipped")
     difference, pairs = points(outcome.difference), f"{outcome.seeds} pairs of trainings"
-    margin, changes = f"{100 * outcome.margin:g} points", ""
-    if outcome.verdict == "equivalent":
-        choice, phrase = "survives", f"bf16 changes the accuracy by less than {margin}"
-    elif outcome.verdict == "different":
-        choice = "suffers" if outcome.difference.value < 0 else "gains"
+    choice, phrase = _survival(outcome), f"{pairs} cannot tell whether bf16 changes the accuracy"
+    if choice == "survives":
+        phrase = f"bf16 changes the accuracy by less than {100 * outcome.margin:g} points"
+    elif choice != "open":
         phrase = f"with bf16 the accuracy {choice}: {difference}"
-    else:
-        choice, phrase = "open", f"{pairs} cannot tell whether bf16 changes the accuracy"
-        changes = "more seeds or seconds (batchsz_study) decide it"
     return Advice(
         topic=topic,
         choice=choice,
@@ -173,5 +165,12 @@ def advise_precision(study: Study) -> Advice:
         sure=f"the difference is {outcome.shown}, {pairs} after one pretraining",
         decided=choice != "open",
         settings={"train.precision": "fp32"} if choice == "suffers" else {},
-        changes=changes,
+        changes="more seeds or seconds (batchsz_study) decide it" if choice == "open" else "",
     )
+
+
+def _survival(outcome: AccuracyComparison) -> str:
+    """Whether an accuracy survives, suffers or gains over seeds, or that is open."""
+    if outcome.verdict == "different":
+        return "suffers" if outcome.difference.value < 0 else "gains"
+    return "survives" if outcome.verdict == "equivalent" else "open"

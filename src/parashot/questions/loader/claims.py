@@ -148,7 +148,7 @@ def advise_loader(study: Study) -> Advice:
     buys, waits = choice.gains_nothing, f"a step waits {percent(row.waiting.value)} of its time for data"
     if not plain:
         buys = f"nothing to compare it with: {PLAIN_LOADER} was not timed"
-    if plain and row.speedup and taken != PLAIN_LOADER:
+    elif row.speedup and taken != PLAIN_LOADER:
         buys = f"{times(row.speedup)} as fast as {PLAIN_LOADER}"
         waits += f", with {PLAIN_LOADER} {percent(plain.waiting.value)}"
     return Advice(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import hashlib
 import math
-import multiprocessing
 import pickle
 import warnings
 from collections.abc import Iterator, Sequence
@@ -27,6 +26,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, Dataset
 
 from parashot.errors import PeerError, TaskError, one_line
+from parashot.lifetime import usual_start_method
 from parashot.parallel.context import Context, resolve_placement
 from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.launch import launch_apart
@@ -222,8 +222,7 @@ def repeats_in_workers(task: OwnTask) -> bool:
             batch_size=None,
             sampler=range(2),
             num_workers=2,
-            # in a rank multiprocessing's own default is what started the rank; the platform's is listed first
-            multiprocessing_context=multiprocessing.get_all_start_methods()[0],
+            multiprocessing_context=usual_start_method(),
         )
         first, second = as_raised(iter(loader))
     return len(set(first)) > 1 and first == second

@@ -6,7 +6,6 @@ no memory, data or time is left for more; each size is measured by a launch of i
 
 from __future__ import annotations
 
-import multiprocessing
 import resource
 import threading
 import time
@@ -26,6 +25,7 @@ from torch.utils.data import DataLoader, Dataset
 from parashot.data.loaders import workers_of_rank
 from parashot.errors import ParashotError
 from parashot.hardware import usable_memory_bytes
+from parashot.lifetime import usual_start_method
 from parashot.parallel.context import Context, Placement
 from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.launch import launch_apart
@@ -80,8 +80,7 @@ def start_seconds(steps: Dataset[Batch], workers: int) -> float:
             sampler=[0] * workers,
             num_workers=workers,
             persistent_workers=True,
-            # in a rank multiprocessing's own default is what started the rank; the platform's is listed first
-            multiprocessing_context=multiprocessing.get_all_start_methods()[0],
+            multiprocessing_context=usual_start_method(),
         )
         for _ in range(2):
             begin = time.perf_counter()
