@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from small_tasks import NOWHERE
 from tiny_data import tiny_params
-from torch.autograd import DeviceType  # type: ignore[attr-defined]
-from torch.autograd.profiler_util import FunctionEvent
 
 from parashot.parallel.context import Placement
 from parashot.parallel.registry import STRATEGIES
@@ -33,7 +31,7 @@ from parashot.questions.strategies.records import (
     StrategyVariant,
 )
 from parashot.questions.strategies.rows import ALL_CORES, PER_PARAMETER, SMALL_BUCKETS
-from parashot.questions.strategies.shares import length, merged, shares_of, within, without
+from parashot.questions.strategies.shares import Event, length, merged, shares_of, within, without
 from parashot.records import Provenance, read_json, read_rows, read_runs
 from parashot.tasks.relation import RelationTask
 
@@ -164,10 +162,6 @@ def test_with_nothing_to_time_every_row_says_why(tiny_packed: Path, tmp_path: Pa
     ]
 
 
-def event(name: str, begin: int, end: int, device: DeviceType, **more: int) -> FunctionEvent:
-    return FunctionEvent(0, name, 0, begin, end, device_type=device, **more)
-
-
 def test_spans_are_sets_of_moments() -> None:
     one, two = merged([(5, 9), (0, 2), (1, 4)]), merged([(3, 6), (8, 12)])
     assert one == [(0, 4), (5, 9)] and length(one) == 8
@@ -178,12 +172,12 @@ def test_spans_are_sets_of_moments() -> None:
 def test_what_the_host_annotated_is_no_work_of_a_gpu() -> None:
     """On the device an annotation reaches from its first kernel to its last, with all gaps between."""
     seen = [
-        event("parashot:step", 0, 100, DeviceType.CPU, is_user_annotation=True),
-        event("parashot:step", 10, 90, DeviceType.CUDA, is_user_annotation=True),
-        event("convolution", 10, 40, DeviceType.CUDA),
-        event("nccl:all_reduce", 30, 90, DeviceType.CUDA, is_user_annotation=True),
-        event("ncclDevKernel_AllReduce", 30, 70, DeviceType.CUDA),
-        event("multi_tensor_apply", 70, 90, DeviceType.CUDA),
+        Event("parashot:step", 0, 100, is_annotation=True),
+        Event("parashot:step", 10, 90, gpu=0, is_annotation=True),
+        Event("convolution", 10, 40, gpu=0),
+        Event("nccl:all_reduce", 30, 90, gpu=0, is_annotation=True),
+        Event("ncclDevKernel_AllReduce", 30, 70, gpu=0),
+        Event("multi_tensor_apply", 70, 90, gpu=0),
     ]
     (share,) = shares_of(seen)
     assert (share.hidden, share.exposed, share.idle) == pytest.approx((0.1, 0.3, 0.2))
@@ -192,10 +186,10 @@ def test_what_the_host_annotated_is_no_work_of_a_gpu() -> None:
 def test_gpus_of_one_process_are_looked_at_one_by_one() -> None:
     """What one of them waits for is not hidden behind what another computes."""
     seen = [
-        event("parashot:step", 0, 100, DeviceType.CPU),
-        event("convolution", 0, 100, DeviceType.CUDA, device_index=0),
-        event("convolution", 0, 20, DeviceType.CUDA, device_index=1),
-        event("Memcpy PtoP (Device -> Device)", 20, 60, DeviceType.CUDA, device_index=1),
+        Event("parashot:step", 0, 100),
+        Event("convolution", 0, 100, gpu=0),
+        Event("convolution", 0, 20, gpu=1),
+        Event("Memcpy PtoP (Device -> Device)", 20, 60, gpu=1),
     ]
     (share,) = shares_of(seen)
     assert (share.hidden, share.exposed, share.idle) == pytest.approx((0, 0.2, 0.2))

@@ -17,8 +17,6 @@ from statistics import fmean
 
 import torch
 from torch import nn
-from torch._C._autograd import DeviceType
-from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import record_function
 from torch.utils.data import DataLoader, Dataset
 
@@ -31,7 +29,15 @@ from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.launch import launch_apart
 from parashot.progress import passing
 from parashot.questions.own.records import OwnWay, SizeRow, StepParts
-from parashot.questions.strategies.shares import gpus_of, length, profiled_events, spans_of, timeline, within
+from parashot.questions.strategies.shares import (
+    Event,
+    gpus_of,
+    length,
+    profiled_events,
+    spans_of,
+    timeline,
+    within,
+)
 from parashot.questions.timed import TimedStrategy
 from parashot.questions.ways.measure import FULL, ReadyWays, Trainings, for_ways
 from parashot.task import Batch
@@ -92,7 +98,7 @@ def start_seconds(steps: Dataset[Batch], workers: int) -> float:
     return max(0.0, taken[0] - taken[1])
 
 
-def parts_of(way: str, events: Sequence[FunctionEvent], start_seconds: float) -> StepParts:
+def parts_of(way: str, events: Sequence[Event], start_seconds: float) -> StepParts:
     """Shares of the steps among `events` but the first, the mean over steps and the GPUs of the process.
 
     What is computed after the forward pass and before the optimizer's step counts as backward. What moves
@@ -101,8 +107,7 @@ def parts_of(way: str, events: Sequence[FunctionEvent], start_seconds: float) ->
     found = []
     for gpu in gpus_of(events):
         steps, messages, computing = timeline(events, gpu)
-        kind = DeviceType.CPU if gpu is None else DeviceType.CUDA
-        here = [each for each in events if each.device_type == kind and gpu in (None, each.device_index)]
+        here = [each for each in events if each.gpu == gpu]
         phases = {
             name: spans_of(each for each in here if each.name.startswith(name))
             for name in (_FORWARD, _OPTIMIZER)

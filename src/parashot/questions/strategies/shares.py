@@ -8,9 +8,8 @@ from statistics import fmean
 from typing import NamedTuple
 
 import torch
-from torch._C._autograd import DeviceType
+from torch._C._autograd import DeviceType, _KinetoEvent
 from torch._C._profiler import _ExperimentalConfig
-from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from parashot.parallel.strategy import EXCHANGE
@@ -26,6 +25,16 @@ Span = tuple[float, float]
 """Begin and end, in microseconds."""
 
 
+class Event(NamedTuple):
+    """What the profiler saw on the host (`gpu` is None) or on a GPU; `begin` and `end` in microseconds."""
+
+    name: str
+    begin: float
+    end: float
+    gpu: int | None = None
+    is_annotation: bool = False
+
+
 class Shares(NamedTuple):
     """Seconds of one step on one process, and the shares of them."""
 
@@ -35,10 +44,11 @@ class Shares(NamedTuple):
     idle: float
 
 
-def profiled_events(timed: TimedStrategy) -> list[FunctionEvent]:
+def profiled_events(timed: TimedStrategy) -> list[Event]:
     """Do a few steps under the profiler, the first of which is to be left out.
 
-    Every rank of the strategy calls it.
+    Every rank of the strategy calls it. What kineto recorded is read as it is: the profiler's own `events()`
+    builds a tree of them, which takes longer than the steps.
     """
     torch.set_num_threads(timed.threads)
     context = timed.strategy.context
@@ -53,16 +63,24 @@ def profiled_events(timed: TimedStrategy) -> list[FunctionEvent]:
                 with record_function(_STEP):
                     timed.strategy.step(timed.batches[number % len(timed.batches)])
                     synchronise(context)
-        return list(profiled.events() or [])
+    assert profiled.profiler is not None and profiled.profiler.kineto_results is not None
+    recorded = profiled.profiler.kineto_results
+    return [_event(each, recorded.trace_start_ns()) for each in recorded.events()]
 
 
-def shares_of(events: Sequence[FunctionEvent]) -> list[Shares]:
+def _event(recorded: _KinetoEvent, start_ns: int) -> Event:
+    gpu = recorded.device_index() if recorded.device_type() == DeviceType.CUDA else None
+    begin, end = ((each - start_ns) / 1e3 for each in (recorded.start_ns(), recorded.end_ns()))
+    return Event(recorded.name(), begin, end, gpu, recorded.is_user_annotation())
+
+
+def shares_of(events: Sequence[Event]) -> list[Shares]:
     """Shares of each step among `events`, in the order of the steps; the mean over the GPUs of a process."""
     per_device = [_shares_on(events, gpu) for gpu in gpus_of(events)]
     return [Shares(*map(fmean, zip(*each, strict=True))) for each in zip(*per_device, strict=True)]
 
 
-def _shares_on(events: Sequence[FunctionEvent], gpu: int | None) -> list[Shares]:
+def _shares_on(events: Sequence[Event], gpu: int | None) -> list[Shares]:
     found = []
     all_steps, all_messages, all_computing = timeline(events, gpu)
     for step in all_steps:
@@ -75,20 +93,21 @@ def _shares_on(events: Sequence[FunctionEvent], gpu: int | None) -> list[Shares]
     return found
 
 
-def gpus_of(events: Sequence[FunctionEvent]) -> list[int | None]:
+def gpus_of(events: Sequence[Event]) -> list[int | None]:
     """GPUs that the process worked on: several only under DataParallel. [None] on a CPU."""
-    found = {each.device_index for each in events if _is_work(each)}
+    found = {each.gpu for each in events if each.gpu is not None and not each.is_annotation}
     return [*sorted(found)] or [None]
 
 
-def timeline(events: Sequence[FunctionEvent], gpu: int | None) -> tuple[list[Span], list[Span], list[Span]]:
+def timeline(events: Sequence[Event], gpu: int | None) -> tuple[list[Span], list[Span], list[Span]]:
     """When steps ran, messages were under way on a GPU, and something was computed there.
 
     On GPUs messages are NCCL's kernels and copies from one to another, and computing is all else; on a CPU
     messages are what gloo's threads do, or DataParallel's copies, and computing is every other operator.
     """
-    host = [each for each in events if each.device_type == DeviceType.CPU]
-    device = [each for each in events if _is_work(each) and each.device_index == gpu]
+    host = [each for each in events if each.gpu is None]
+    # what the host annotated stands on the device too, but is no work
+    device = [each for each in events if each.gpu is not None and each.gpu == gpu and not each.is_annotation]
     steps = spans_of(each for each in host if each.name == _STEP)
     if device:
         messages = spans_of(each for each in device if _is_message(each))
@@ -100,17 +119,12 @@ def timeline(events: Sequence[FunctionEvent], gpu: int | None) -> tuple[list[Spa
     return steps, messages, without(computing, by_hand)
 
 
-def _is_work(event: FunctionEvent) -> bool:
-    """Whether a GPU did it: what the host annotated stands on the device too, but is no work."""
-    return event.device_type == DeviceType.CUDA and not event.is_user_annotation
-
-
-def _is_message(event: FunctionEvent) -> bool:
+def _is_message(event: Event) -> bool:
     return "nccl" in event.name.lower() or event.name.startswith("Memcpy PtoP")
 
 
-def spans_of(events: Iterable[FunctionEvent]) -> list[Span]:
-    return merged((float(each.time_range.start), float(each.time_range.end)) for each in events)
+def spans_of(events: Iterable[Event]) -> list[Span]:
+    return merged((each.begin, each.end) for each in events)
 
 
 # --- spans: sorted, apart from each other -----------------------------------------------------------------
