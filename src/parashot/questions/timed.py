@@ -22,7 +22,7 @@ MOST_STEPS = 200
 """Of a block, however fast they are."""
 
 LOADED_STEPS = 3
-"""Of a block with a loader, at least: it is made anew for each, and its batches come in bursts."""
+"""Of a block with loader workers, at least: they are started for each, and their batches come in bursts."""
 
 
 @dataclass
@@ -50,9 +50,9 @@ class TimedStrategy:
         return time.perf_counter() - begin
 
     def step_seconds(self, bench: StrategyBenchParams) -> float:
-        """Warm up; return the seconds of a step, from as many again, which belong to no result."""
+        """Warm up; return the seconds of one more step, which belongs to no result."""
         self.seconds(bench.warmup_steps)
-        return self.seconds(bench.warmup_steps) / bench.warmup_steps
+        return self.seconds(1)
 
 
 def timed_strategy(
@@ -97,7 +97,7 @@ def steps_with_loading(
     before, batchsz, context = tree_memory_bytes(os.getpid()), task.batchsz, strategy.context
     whole = strategy.plan((2 + steps + 2 * in_advance) * batchsz, batchsz, context)
     batches = task.batches(whole, context)
-    for _ in range(1 + in_advance):
+    for _ in range(1 + in_advance if in_advance else 0):
         next(batches)
     strategy.step(next(batches))
     timed = train_steps(strategy, islice(batches, steps), Plan(steps * batchsz, batchsz))
@@ -111,9 +111,9 @@ def steps_of_block(step_seconds: float, bench: StrategyBenchParams) -> int:
     return max(bench.steps, min(MOST_STEPS, math.ceil(bench.seconds / step_seconds)))
 
 
-def steps_of_loaded_block(step_seconds: float, bench: StrategyBenchParams) -> int:
-    """Steps of a block with a loader."""
-    return max(LOADED_STEPS, steps_of_block(step_seconds, bench))
+def steps_of_loaded_block(step_seconds: float, bench: StrategyBenchParams, *, workers: bool) -> int:
+    """Steps of a block with a loader, which has workers or none."""
+    return max(LOADED_STEPS if workers else 1, steps_of_block(step_seconds, bench))
 
 
 def rounds_of_launch(rounds: int, launch: int, launches: int) -> range:

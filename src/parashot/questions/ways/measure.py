@@ -303,7 +303,8 @@ def ways_rank(
     blocks, rounds = [], rounds_of_launch(bench.blocks, number, bench.launches)
     for done, round_number in enumerate(rounds):
         # as many steps of every way, and the same order on every rank
-        steps = steps_of_loaded_block(min(ready.step_seconds.values()), bench)
+        fastest = min(ready.step_seconds.values())
+        steps = steps_of_loaded_block(fastest, bench, workers=any(way.workers for way in ways))
         for way in Random(round_number).sample(ways, len(ways)):
             if (block := ready.block(way, steps, number, round_number)) is not None:
                 blocks.append(block)
