@@ -35,7 +35,7 @@ def whole_study(settings: Params) -> tuple[Study, list[Path]]:
     """Return the run of the study, and the folders whose runs are below it."""
     numbers = read_json(RESULTS / "metrics.json").items()
     study = Study(
-        name=f"study on {settings.data.source} data",
+        name=_name("study", settings),
         params=flatten(settings),
         tags={**tags(), "data": settings.data.source},
         metrics={key: value for key, value in numbers if not isinstance(value, str)},
@@ -54,8 +54,14 @@ def training(settings: Params) -> tuple[Study, list[Path]]:
         for task, values in read_json(EVALUATED / "metrics.json").items()
         for key, value in values.items()
     }
-    study = Study(f"training on {data} data", flatten(settings), {**tags(), "data": data}, numbers)
-    return study, _trained(settings)
+    above = Study(_name("training", settings), flatten(settings), {**tags(), "data": data}, numbers)
+    return above, _trained(settings)
+
+
+def _name(what: str, settings: Params) -> str:
+    """Name a run after its data, and after the experiment of DVC that made it."""
+    experiment = tags()["dvc.experiment"]
+    return f"{what} on {settings.data.source} data{f', {experiment}' if experiment else ''}"
 
 
 def _trained(settings: Params) -> list[Path]:
@@ -69,7 +75,7 @@ def sweep(settings: Params) -> tuple[Study, list[Path]]:
     data = settings.data.source
     # not .KEY.PID.tmp, which a sweep is writing, or was when it was killed
     folders = sorted(path.parent for path in (RESULTS / "sweep").glob("[!.]*/records.jsonl"))
-    return Study(f"sweep on {data} data", tags={**tags(), "data": data}), folders
+    return Study(_name("sweep", settings), tags={**tags(), "data": data}), folders
 
 
 def model(settings: Params, path: Path) -> LoggableModel:

@@ -148,7 +148,8 @@ def test_a_report_of_other_params_is_not_published(
 
 
 def test_a_network_without_a_report_is_published(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After `dvc exp run ... evaluate`, beside no report or one of another network."""
+    """After `dvc exp run ... evaluate`, beside no report or one of another network; with its name."""
+    monkeypatch.setattr("stages.published.tags", lambda: {"dvc.experiment": "keen-name"})
     monkeypatch.setattr(stage, "store", lambda settings: checkout.store)
     monkeypatch.setattr(stage, "params", tiny_params)
     monkeypatch.chdir(checkout.root)
@@ -162,7 +163,7 @@ def test_a_network_without_a_report_is_published(checkout: Checkout, monkeypatch
             (results / "metrics.json").write_text(json.dumps(report))
         stage.main()
         runs = checkout.runs()
-        study = runs["training on synthetic data"]
+        study = runs["training on synthetic data, keen-name"]
         assert study.data.metrics == {"test_1_shot.accuracy": 0.5}
         assert runs["evaluate"].data.tags[PARENT_TAG] == study.info.run_id
 
@@ -181,6 +182,9 @@ def test_live_then_final(checkout: Checkout, caplog: pytest.LogCaptureFixture) -
     other = checkout.record("loader", a_run("loader"))
     assert checkout.publish(other) == Published(published=2)  # a run that goes on is left alone
     assert checkout.runs()["ddp"].info.status == "RUNNING"
+    live(dataclasses.replace(final, status="unpublished"))
+    assert checkout.runs()["ddp"].info.status == "FINISHED"
+    assert checkout.files("ddp") == []
 
     assert checkout.publish(checkout.record("train", final), study=Study("two")) == Published(published=2)
     found, study = checkout.runs()["ddp"], checkout.runs()["two"]

@@ -140,7 +140,7 @@ def test_what_only_the_user_can_mend_is_told(checkout: Checkout, monkeypatch: py
     checkout.client.delete_experiment(
         checkout.client.create_experiment(checkout.store.experiment, checkout.store.artifacts)
     )
-    with pytest.raises(TrackingError, match="deleted"):
+    with pytest.raises(TrackingError, match="deleted in MLflow; run `mlflow experiments restore -x "):
         checkout.publish(folder)
 
 

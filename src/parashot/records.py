@@ -61,12 +61,13 @@ class Run:
 
     `artifacts` are paths relative to the folder of records.jsonl; `model` is one to a network, which MLflow
     keeps in its own format as well. `parent` is the uuid of another run of the same file, or None: then it
-    belongs directly under the study. `skipped` and `stopped` runs say why in the tag `reason`.
+    belongs directly under the study. `skipped` and `stopped` runs say why in the tag `reason`. One that was
+    shown while it was made is `running`, then `unpublished` until its files are in MLflow, too.
     """
 
     name: str
     stage: str
-    status: Literal["ok", "skipped", "stopped", "running", "failed"]
+    status: Literal["ok", "skipped", "stopped", "running", "unpublished", "failed"]
     start_ms: int
     end_ms: int | None
     params: dict[str, str] = field(default_factory=dict)

@@ -111,9 +111,9 @@ def test_the_same_algorithm_does_not_affect_the_accuracy() -> None:
     """Whatever two trainings reach: rounding sets them apart."""
     strategies = build.strategy_results(gradient_difference=3e-15)
     found = advice("accuracy", build.study(training=trainings(-0.1), strategies=strategies))
-    assert (found.choice, found.decided) == ("not affected", True)
-    assert found.phrase == "the strategy does not change the accuracy: it is the same algorithm"
-    assert "3e-15" in found.sure and "ddp minus serial: -10.0 points" in found.buys
+    assert (found.choice, found.decided) == ("same algorithm", True)
+    assert found.phrase == "ddp and serial are the same algorithm: only rounding can change the accuracy"
+    assert "3e-15" in found.sure and "ddp minus serial, one training each: -10.0 points" in found.buys
     per_rank = {
         "serial": build.training("serial"),
         "ddp": build.training("ddp", batchsz=32, batch_per="rank"),
@@ -128,8 +128,8 @@ def test_where_one_process_is_advised_the_fastest_other_strategy_shows_what_it_w
     results = build.study(strategies=strategies)
     assert advice("strategy", results).choice == "serial"
     found = advice("accuracy", results)
-    assert (found.choice, found.decided) == ("not affected", True)
-    assert "3e-15" in found.sure and found.buys.startswith("ddp minus serial: ")
+    assert (found.choice, found.decided) == ("same algorithm", True)
+    assert "3e-15" in found.sure and found.buys.startswith("ddp minus serial, one training each: ")
 
 
 def test_the_accuracy_of_one_replica_is_what_others_are_compared_with() -> None:
@@ -156,6 +156,7 @@ def test_what_bf16_does_to_the_accuracy(in_fp32: tuple[float, ...], choice: str,
     assert found.changes.startswith(changes) and bool(found.changes) is bool(changes)
     lost = 100 * float(np.mean(in_fp32))
     assert f"bf16 minus fp32: {-lost + 0.0:+.1f} points" in found.buys and "5 pairs" in found.sure
+    assert ("90% interval" in found.sure) is (choice == "survives"), "the one that the verdict rests on"
     study = analyse(results, build.params())
     assert found.phrase[1:] in study.answer
     assert study.settings["train.precision"] == ("fp32" if choice == "suffers" else "bf16")

@@ -372,6 +372,7 @@ ACCURACY = Table[AccuracyComparison](
     "Validation accuracy of two trainings; rounding: of a training against itself, first weights off by 1e-7",
     Column("compared", lambda row: f"{row.first} minus {row.second}", number=False),
     Column("difference, points", lambda row: row.difference, _small_points),
+    Column("interval", lambda row: row.confidence, lambda share: f"{share:.0%}"),
     Column("the same?", lambda row: Cell(row.verdict, badge=True), number=False),
     Column("margin, points", lambda row: row.margin, lambda share: f"± {100 * share:g}"),
     Column("rounding alone, points", lambda row: row.rounding, _small_points),

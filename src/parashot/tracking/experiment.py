@@ -63,8 +63,10 @@ class Experiment:
 
     def is_done(self, uuid: str) -> bool:
         """Whether all of the run is there, or nothing of it is wanted."""
-        closed = uuid in self.runs and self.runs[uuid].info.status in {"FINISHED", "FAILED"}
-        return closed or self.is_deleted(uuid)
+        if uuid not in self.runs:
+            return False
+        closed = self.runs[uuid].info.status in {"FINISHED", "FAILED"}
+        return self.is_deleted(uuid) or (closed and self.runs[uuid].data.tags.get("status") != "unpublished")
 
     def is_under(self, uuid: str, parent: str) -> bool:
         """Whether the run was first published under `parent`."""

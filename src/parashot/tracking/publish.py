@@ -95,8 +95,8 @@ def publish(
 class Live:
     """Show a run in MLflow while it is made: call it with the run so far, as often as there is news.
 
-    Publishing the final record of the same uuid completes the run. A failed one gets no record, and is closed
-    here. A store that fails is left alone from then on, with one warning.
+    Publishing the final record of the same uuid completes the run, which is closed here when it has ended or
+    failed. A store that fails is left alone from then on, with one warning.
     """
 
     def __init__(self, store: Store) -> None:

@@ -95,6 +95,11 @@ def opened(store: Store, *, wait: bool = True) -> Iterator[Experiment]:
                     f"{database} belongs to another place ({found.artifact_location}); move mlflow.db and "
                     f"mlruns away. No result is lost, {store.kept}"
                 )
+            if found is not None and found.lifecycle_stage == "deleted":
+                raise TrackingError(
+                    f"the experiment {store.experiment} was deleted in MLflow; run `mlflow experiments restore "
+                    f"-x {found.experiment_id}`, or choose another name. No result is lost, {store.kept}"
+                )
             number = (
                 found.experiment_id if found else client.create_experiment(store.experiment, store.artifacts)
             )

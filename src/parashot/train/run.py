@@ -101,6 +101,8 @@ class _Training:
                 history = history_rows(trace, self.plan, self.progress.validations)
                 run = self._run(trace, result)
                 write_training(self.job, result, history, self.val_accuracies, state, run)
+                if self.job.live and self.is_shown:  # its stage may be the last one that is wanted
+                    self.job.live(dataclasses.replace(run, status="unpublished"))
             self.context.wait_for_all()
             self.checkpoints.clear()
             return result

@@ -87,17 +87,17 @@ def _gain(runs: Iterable[WarmupRun], size: int, confidence: float) -> Interval:
 
 
 def _same_algorithm(study: Study, row: StrategyRow) -> Advice:
-    """Advice on a strategy whose gradients are those of one replica: only rounding sets accuracies apart."""
+    """Advice on a strategy whose gradients are those of one replica."""
     outcome = study.comparison(row.strategy, BASE)
     buys = "not both were trained"
     if outcome is not None:
-        buys = f"{row.strategy} minus {BASE}: {points(outcome.difference)}"
+        buys = f"{row.strategy} minus {BASE}, one training each: {points(outcome.difference)}"
         if outcome.rounding is not None:
             buys += f"; a rerun of {BASE}, first weights off by 1e-7: {100 * outcome.rounding:+.1f} points"
     equal = f"gradients in float64 differ by at most {row.gradient_difference:.0e}"
-    sure = f"{equal}: only rounding sets the trainings apart"
-    phrase = "the strategy does not change the accuracy: it is the same algorithm"
-    return Advice("accuracy", "not affected", phrase, buys, sure, decided=True)
+    sure = f"{equal}; the interval is over episodes, and leaves out the luck of single trainings"
+    phrase = f"{row.strategy} and {BASE} are the same algorithm: only rounding can change the accuracy"
+    return Advice("accuracy", "same algorithm", phrase, buys, sure, decided=True)
 
 
 def advise_accuracy(study: Study) -> Advice:
@@ -146,15 +146,17 @@ def advise_precision(study: Study) -> Advice:
     topic, precision = "accuracy in bf16", tune.choices.precision
     if precision != "bf16":
         return Advice(topic, "not used", "", f"steps are computed in {precision}", "", decided=True)
-    trainings = needed(study, "batchsz", study.results.batchsz).trainings
+    sizes = needed(study, "batchsz", study.results.batchsz)
     outcome = study.comparison(*PRECISIONS)
     if outcome is None:
         few = "fewer than 3 trainings were repeated in fp32 (batchsz_study.seeds)"
-        raise UntestableError(few if trainings else "batch sizes, whose trainings it takes, were skipped")
+        none = "batch sizes, whose trainings it takes, were skipped"
+        raise UntestableError(few if sizes.trainings else none)
+    steps = max(each.steps for each in sizes.in_fp32)
     difference, pairs = points(outcome.difference), f"{outcome.seeds} pairs of trainings"
     choice, phrase = _survival(outcome), f"{pairs} cannot tell whether bf16 changes the accuracy"
     if choice == "survives":
-        phrase = f"bf16 changes the accuracy by less than {100 * outcome.margin:g} points"
+        phrase = f"in {pairs}, bf16 changes the accuracy by less than {100 * outcome.margin:g} points"
     elif choice != "open":
         phrase = f"with bf16 the accuracy {choice}: {difference}"
     return Advice(
@@ -162,7 +164,7 @@ def advise_precision(study: Study) -> Advice:
         choice=choice,
         phrase=phrase,
         buys=f"bf16 minus fp32: {difference}",
-        sure=f"the difference is {outcome.shown}, {pairs} after one pretraining",
+        sure=f"the difference is {outcome.shown}; {pairs} of {steps} steps after one pretraining in bf16",
         decided=choice != "open",
         settings={"train.precision": "fp32"} if choice == "suffers" else {},
         changes="more seeds or seconds (batchsz_study) decide it" if choice == "open" else "",

@@ -124,11 +124,11 @@ def advise_batchsz(study: Study) -> Advice:
         sure = f"more accurate than every other size: {name} lacks {points(behind)}"
     if study.noise_scale:
         scale = within(study.noise_scale, "episodes")
-        sure += f"; far above the gradient noise scale, {scale}, larger sizes gain little"
+        sure += f"; sizes far above the gradient noise scale, {scale}, gain little"
     return Advice(
         topic="batch size",
         choice=str(best),
-        phrase=f"take {best} episodes per step",
+        phrase=f"{'keep' if best in usual[:1] else 'take'} {best} episodes per step",
         buys=said,
         sure=sure,
         decided=choice.decided,
