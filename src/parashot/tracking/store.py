@@ -97,8 +97,9 @@ def opened(store: Store, *, wait: bool = True) -> Iterator[Experiment]:
                 )
             if found is not None and found.lifecycle_stage == "deleted":
                 raise TrackingError(
-                    f"the experiment {store.experiment} was deleted in MLflow; run `mlflow experiments restore "
-                    f"-x {found.experiment_id}`, or choose another name. No result is lost, {store.kept}"
+                    f"the experiment {store.experiment} was deleted in MLflow; run "
+                    f"`mlflow experiments restore -x {found.experiment_id}`, or choose another name. "
+                    f"No result is lost, {store.kept}"
                 )
             number = (
                 found.experiment_id if found else client.create_experiment(store.experiment, store.artifacts)
