@@ -12,9 +12,13 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from parashot.errors import TrackingError, one_line
 from parashot.tracking.experiment import Experiment
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 
 def mlflow_is_installed() -> bool:
@@ -54,6 +58,11 @@ class Store:
         return cls(root, experiment, os.environ.get("MLFLOW_TRACKING_URI"), kept)
 
     @property
+    def database(self) -> Path:
+        """File of the store in `root`."""
+        return self.root.resolve() / "mlflow.db"
+
+    @property
     def artifacts(self) -> str | None:
         """Address of the experiment's artifacts; None where a server keeps them."""
         if self.uri is not None and self.uri.startswith(("http", "databricks")):
@@ -80,31 +89,16 @@ def opened(store: Store, *, wait: bool = True) -> Iterator[Experiment]:
         ) from error
     for name in ("mlflow", "alembic", "urllib3"):  # they tell of tables made, and of errors that they raise
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    database = store.root.resolve() / "mlflow.db"
-    uri = store.uri or f"sqlite:///{database}"
+    uri = store.uri or f"sqlite:///{store.database}"
     try:
         with _locked(store.root / "mlruns" / ".lock", wait):
-            if store.uri is None and database.exists():  # locked or damaged, MLflow would try for minutes
-                connected = sqlite3.connect(database, timeout=_LOCKED_SECONDS, isolation_level=None)
+            if store.uri is None and store.database.exists():
+                # locked or damaged, MLflow would try for minutes
+                connected = sqlite3.connect(store.database, timeout=_LOCKED_SECONDS, isolation_level=None)
                 with closing(connected) as connection:
                     connection.execute("BEGIN IMMEDIATE")
             client = MlflowClient(tracking_uri=uri)
-            found = client.get_experiment_by_name(store.experiment)
-            if found is not None and store.uri is None and found.artifact_location != store.artifacts:
-                raise TrackingError(
-                    f"{database} belongs to another place ({found.artifact_location}); move mlflow.db and "
-                    f"mlruns away. No result is lost, {store.kept}"
-                )
-            if found is not None and found.lifecycle_stage == "deleted":
-                raise TrackingError(
-                    f"the experiment {store.experiment} was deleted in MLflow; run "
-                    f"`mlflow experiments restore -x {found.experiment_id}`, or choose another name. "
-                    f"No result is lost, {store.kept}"
-                )
-            number = (
-                found.experiment_id if found else client.create_experiment(store.experiment, store.artifacts)
-            )
-            yield Experiment(client, number)
+            yield Experiment(client, _experiment_id(client, store))
     except BlockingIOError:
         raise
     except (MlflowException, SQLAlchemyError, sqlite3.Error, OSError) as error:
@@ -115,6 +109,25 @@ def opened(store: Store, *, wait: bool = True) -> Iterator[Experiment]:
         raise TrackingError(
             f"MLflow at {uri} failed: {reason}; {advice}. No result is lost, {store.kept}"
         ) from error
+
+
+def _experiment_id(client: MlflowClient, store: Store) -> str:
+    """Find or make the experiment. Raises `TrackingError` where it was deleted, or is of another place."""
+    found = client.get_experiment_by_name(store.experiment)
+    if found is None:
+        return str(client.create_experiment(store.experiment, store.artifacts))
+    if store.uri is None and found.artifact_location != store.artifacts:
+        raise TrackingError(
+            f"{store.database} belongs to another place ({found.artifact_location}); move mlflow.db and "
+            f"mlruns away. No result is lost, {store.kept}"
+        )
+    if found.lifecycle_stage == "deleted":
+        raise TrackingError(
+            f"the experiment {store.experiment} was deleted in MLflow; run "
+            f"`mlflow experiments restore -x {found.experiment_id}`, or choose another name. "
+            f"No result is lost, {store.kept}"
+        )
+    return str(found.experiment_id)
 
 
 @contextmanager
