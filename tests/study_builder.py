@@ -325,11 +325,7 @@ def gradients(count: int = 40) -> tuple[GradientSample, ...]:
 
 
 def training(
-    strategy: str,
-    *,
-    shift: npt.ArrayLike = 0.0,
-    seconds: float = 21.0,
-    **changes: object,
+    strategy: str, *, shift: npt.ArrayLike = 0.0, seconds: float = 21.0, **changes: object
 ) -> Training:
     """One finished training. Episode accuracies are the same for all strategies, plus `shift` per episode."""
     base = np.random.default_rng(7).normal(0.45, 0.1, 600).round(3)

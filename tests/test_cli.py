@@ -155,7 +155,7 @@ def test_a_recipe_reaches_params_by_dvc_and_by_the_shell(name: str, tmp_path: Pa
     assert done.stdout.splitlines() == words
 
 
-def test_quick_is_the_default_study() -> None:
+def test_quick_is_the_default_study_and_a_recipe_may_be_like_another() -> None:
     """It leads back from any recipe to the study of docs/studies/synthetic, whatever params.yaml says."""
     tree = read_yaml(PARAMS.parent / "docs/studies/synthetic/params.yaml")
     quick = load_recipe(DEFAULT).settings
@@ -168,9 +168,6 @@ def test_quick_is_the_default_study() -> None:
         # the user's copy of the images outlives other recipes
         kept = None if name == DEFAULT else "/somewhere/mini"
         assert apply(owned, settings)["data"]["archive"] == kept
-
-
-def test_a_recipe_may_be_like_another() -> None:
     fast, best = load_recipe("fast-conv4").settings, load_recipe("best-conv4").settings
     assert {key for key in fast if fast[key] != best[key]} == {
         "pretrain.epochs",

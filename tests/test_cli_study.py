@@ -56,7 +56,12 @@ def test_nothing_measured_is_one_line(study: Path, command: Commands) -> None:
 # --- advise -------------------------------------------------------------------------------------------
 
 
-def test_json_has_every_topic_and_tells_of_another_machine(study: Path, command: Commands) -> None:
+def test_advice_has_every_topic_and_tells_of_another_machine(study: Path, command: Commands) -> None:
+    """What each choice buys, and what is missing, as text and as JSON."""
+    text = command("advise")
+    assert "\ncomputing: bf16 with pairing split\n  buys     3.00×" in text
+    assert "-S loader.workers=0 -S train.precision=bf16" in text
+    assert "\nstrategy: not known\n  missing  results/strategies" in text
     tree = json.loads(command("advise", "--json"))
     found = {each["topic"]: each for each in tree["advice"]}
     assert found["loader"]["choice"] == "packed with no workers"
@@ -79,17 +84,15 @@ def test_json_has_every_topic_and_tells_of_another_machine(study: Path, command:
     assert "cores 128 then" in tree["notes"][0] and "dvc repro" in tree["notes"][0]
 
 
-def test_text_says_what_each_choice_buys_and_what_is_missing(study: Path, command: Commands) -> None:
-    text = command("advise")
-    assert "\ncomputing: bf16 with pairing split\n  buys     3.00×" in text
-    assert "-S loader.workers=0 -S train.precision=bf16" in text
-    assert "\nstrategy: not known\n  missing  results/strategies" in text
-
-
 def test_apply_writes_all_of_it_and_keeps_the_comments(study: Path, command: Commands) -> None:
+    """The file's own, and those that a user adds above, between and beside sections."""
     file = study / "params.yaml"
+    text, mine = file.read_text(encoding="utf-8"), "\n# mine, between\ntrain:  # mine, beside"
+    file.write_text("# mine, above\n\n" + text.replace("\ntrain:", mine, 1), encoding="utf-8")
     write_settings(file, {"loader.workers": 7, "train.precision": "fp32"})
     before = file.read_text(encoding="utf-8")
+    assert before.startswith("# mine, above\n")
+    assert "# mine, between\n" in before and "# mine, beside\n" in before
     assert "written into params.yaml" in command("advise", "--apply")
     params = load_params(file)
     assert (params.loader.workers, params.train.precision, params.model.pairing) == (0, "bf16", "split")
@@ -98,18 +101,6 @@ def test_apply_writes_all_of_it_and_keeps_the_comments(study: Path, command: Com
     keys = {old.split()[0] for old, _ in changed}
     assert keys <= {"workers:", "precision:", "pairing:", "compile:", "backend:"}
     assert all(old.partition("#")[2] == new.partition("#")[2] for old, new in changed)
-
-
-def test_comments_above_and_between_sections_stay(study: Path) -> None:
-    file = study / "params.yaml"
-    text = file.read_text(encoding="utf-8").replace(
-        "\ntrain:", "\n# mine, between\ntrain:  # mine, beside", 1
-    )
-    file.write_text(f"# mine, above\n\n{text}", encoding="utf-8")
-    write_settings(file, {"loader.workers": 7})
-    written = file.read_text(encoding="utf-8")
-    assert written.startswith("# mine, above\n")
-    assert "# mine, between\n" in written and "# mine, beside\n" in written
 
 
 def test_a_setting_that_is_not_allowed_leaves_params_as_they_were(study: Path) -> None:
@@ -129,13 +120,12 @@ def test_a_setting_that_is_not_allowed_leaves_params_as_they_were(study: Path) -
 # --- summary ------------------------------------------------------------------------------------------
 
 
-def test_tables_are_printed_and_what_is_missing_is_told(study: Path, command: Commands) -> None:
+def test_the_study_is_printed_as_tables_or_json_and_what_is_missing_is_told(
+    study: Path, command: Commands
+) -> None:
     page = command("summary", "--title", "Mine")
     assert page.startswith("# Mine\n") and "| packed | 2 |" in page and "| 2.00× " in page
     assert "*Missing: strategies. " in page
-
-
-def test_json_is_the_summary_of_the_study(study: Path, command: Commands) -> None:
     assert json.loads(command("summary", "--json")) == json.loads(json.dumps(export(study_here())))
 
 
@@ -219,37 +209,30 @@ KEPT = {"results/a.json", "data/raw/a.jpg", "mlruns/.gitkeep", ".dvc/cache/x", "
 OF_MLFLOW = {"mlflow.db", "mlflow.db-wal", "mlruns/parashot/1/artifacts/a.txt"}
 
 
-@pytest.fixture
-def full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with all that a study leaves."""
-    for name in (*KEPT, *OF_MLFLOW, ".scratch/abc/step_100.pt"):
+def test_nothing_goes_without_yes_then_one_kind_and_then_all_and_elsewhere_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Commands
+) -> None:
+    """In a folder with all that a study leaves, and in a project of the user's own."""
+
+    def there() -> set[str]:
+        return {each.relative_to(tmp_path).as_posix() for each in tmp_path.rglob("*") if each.is_file()}
+
+    before = KEPT | OF_MLFLOW | {".scratch/abc/step_100.pt"}
+    for name in before:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("batchsz_study: {}")
     monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def there(folder: Path) -> set[str]:
-    return {each.relative_to(folder).as_posix() for each in folder.rglob("*") if each.is_file()}
-
-
-def test_nothing_goes_without_yes_then_one_kind_and_then_all(full: Path, command: Commands) -> None:
-    before = there(full)
     listed = command("clean")
     assert "would remove .scratch\n" in listed and "mlflow" not in listed
     command("clean", "mlflow")
     found = json.loads(command("clean", "checkpoints", "--json"))
     assert found == {"removed": False, "files": [".scratch"]}
-    assert there(full) == before
-    command("clean", "--yes")
-    assert there(full) == KEPT | OF_MLFLOW
-    command("clean", "mlflow", "--yes")
-    assert there(full) == KEPT
-
-
-def test_elsewhere_and_of_another_kind_it_touches_nothing(full: Path, command: Commands) -> None:
-    before = there(full)
     command.refused("clean", "everything", "--yes", status=2)
-    (full / "params.yaml").write_text("training: {}")  # a project of the user's own
+    (tmp_path / "params.yaml").write_text("training: {}")  # of another project
     assert "no study here" in command.refused("clean", "--yes", status=2)
-    assert there(full) == before
+    assert there() == before
+    (tmp_path / "params.yaml").write_text("batchsz_study: {}")
+    command("clean", "--yes")
+    assert there() == KEPT | OF_MLFLOW
+    command("clean", "mlflow", "--yes")
+    assert there() == KEPT

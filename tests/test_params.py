@@ -87,16 +87,13 @@ def test_values_keep_their_types() -> None:
     assert parse(Params, apply(TREE, {"loader.bench.workers": [0, 4]})).loader.bench.workers == (0, 4)
 
 
-def test_flattened_params_are_every_knob_as_text() -> None:
+def test_flattened_params_are_every_knob_as_text_and_knobs_say_what_they_may_be() -> None:
     params = load_params(FILE)
     flat = flatten(params)
     assert set(flat) == set(KNOBS)
     assert flat["train.batchsz"] == str(params.train.batchsz)
     chosen = select(params, ["seed", "parallel.ddp"])
     assert "seed" in chosen and "parallel.ddp.bucket_mb" in chosen and "parallel.dp.enabled" not in chosen
-
-
-def test_knobs_say_what_they_may_be() -> None:
     assert KNOBS["parallel.replicas"] == "a whole number at least 1 or auto"
     assert KNOBS["loader.bench.backends"] == "a list of different values, each jpeg | packed | resident"
 

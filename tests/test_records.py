@@ -6,8 +6,8 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -19,7 +19,6 @@ from parashot.errors import RecordError
 from parashot.questions.accuracy.records import EvaluateResult
 from parashot.questions.strategies.records import StrategyBlock, StrategyVariant
 from parashot.records import (
-    Hardware,
     Metric,
     Run,
     read_result,
@@ -100,11 +99,12 @@ def test_records_are_checked_when_they_are_made() -> None:
 # --- files that are not what they should be -----------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "read",
-    [lambda path: read_rows(StrategyBlock, path), lambda path: read_result(Hardware, path), read_runs],
-    ids=["rows", "result", "runs"],
-)
+ROWS, RESULT = partial(read_rows, StrategyBlock), partial(read_result, EvaluateResult)
+COLUMNS = "launch,round,variant,steps,seconds\n"
+RUN = dataclasses.asdict(Run("ddp", "train", "ok", 0, 1))
+
+
+@pytest.mark.parametrize("read", [ROWS, RESULT, read_runs], ids=["rows", "result", "runs"])
 @pytest.mark.parametrize("content", [None, b"\xff\xfe", b'{\x00"\n', b"[" * 100_000])
 def test_unreadable_files(read: Callable[[Path], object], content: bytes | None, tmp_path: Path) -> None:
     if content is not None:
@@ -113,39 +113,25 @@ def test_unreadable_files(read: Callable[[Path], object], content: bytes | None,
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("read", "lines", "says"),
     [
-        ("", "cannot be read"),
-        ("launch,round,variant,steps,seconds\n0,0,ddp,4\n", "cannot be read"),
-        ("round,variant,steps\n0,ddp,4\n", "its columns are ['round', 'variant', 'steps']"),
-        ("launch,round,variant,steps,seconds\n0,0,ddp,4,fast\n", "not a StrategyBlock (seconds: "),
-        ("launch,round,variant,steps,seconds\n0,0,ddp,,0.5\n", "not a StrategyBlock (steps: "),
+        (ROWS, "", "cannot be read"),
+        (ROWS, f"{COLUMNS}0,0,ddp,4\n", "cannot be read"),
+        (ROWS, "round,variant,steps\n0,ddp,4\n", "its columns are ['round', 'variant', 'steps']"),
+        (ROWS, f"{COLUMNS}0,0,ddp,4,fast\n", "not a StrategyBlock (seconds: "),
+        (ROWS, f"{COLUMNS}0,0,ddp,,0.5\n", "not a StrategyBlock (steps: "),
+        (read_runs, [RUN, {**RUN, "start_ms": 0.5}], "not a Run (start_ms"),
+        (read_runs, [RUN, {**RUN, "metrics": [{"key": "loss", "value": 0.5, "unit": "nats"}]}], "(metrics"),
+        (RESULT, [[]], "found []"),
+        (RESULT, [{"strategy": "ddp"}], "not a EvaluateResult (chosen_by: Field required"),
+        (RESULT, [{**vars(GOOD), "\x1b[2J\u202e": 1}], r"(\x1b[2J\u202e: Unexpected keyword argument"),
+        (RESULT, [{**vars(GOOD), "n_way": "9" * 5_000}], "not a EvaluateResult (n_way"),
     ],
 )
-def test_rows_that_are_none(text: str, says: str, tmp_path: Path) -> None:
-    (tmp_path / "blocks.csv").write_text(text)
-    assert says in _refused(lambda path: read_rows(StrategyBlock, path), tmp_path / "blocks.csv")
-
-
-@pytest.mark.parametrize(
-    "changes", [{"start_ms": 0.5}, {"metrics": [{"key": "loss", "value": 0.5, "unit": "nats"}]}]
-)
-def test_runs_that_are_none(changes: dict[str, Any], tmp_path: Path) -> None:
-    tree = dataclasses.asdict(Run("ddp", "train", "ok", 0, 1))
-    (tmp_path / "records.jsonl").write_text(f"{json.dumps(tree)}\n{json.dumps({**tree, **changes})}\n")
-    assert f"not a Run ({next(iter(changes))}" in _refused(read_runs, tmp_path / "records.jsonl")
-
-
-@pytest.mark.parametrize(
-    ("tree", "says"),
-    [
-        ([], "found []"),
-        ({"strategy": "ddp"}, "chosen_by: Field required"),
-        ({**vars(GOOD), "\x1b[2J\u202e": 1}, r"\x1b[2J\u202e: Unexpected keyword argument"),
-        ({**vars(GOOD), "n_way": "9" * 5_000}, "n_way"),
-    ],
-)
-def test_results_that_are_none(tree: object, says: str, tmp_path: Path) -> None:
-    (tmp_path / "result.json").write_text(json.dumps(tree), encoding="utf-8")
-    message = _refused(lambda path: read_result(EvaluateResult, path), tmp_path / "result.json")
-    assert "not a EvaluateResult (" in message and says in message
+def test_files_that_hold_something_else(
+    read: Callable[[Path], object], lines: str | list[object], says: str, tmp_path: Path
+) -> None:
+    """`lines`: text, or trees of JSON."""
+    text = lines if isinstance(lines, str) else "\n".join(map(json.dumps, lines))
+    (tmp_path / "file").write_text(text, encoding="utf-8")
+    assert says in _refused(read, tmp_path / "file")

@@ -18,7 +18,7 @@ from benchmarks.check import Row
 from benchmarks.outcome import Outcome, Table, save, show
 from benchmarks.page import PAGE, RESULTS, page
 from benchmarks.step import ClockedSteps, Comparison
-from benchmarks.turns import Turns, fitting, in_turn
+from benchmarks.turns import Turns, fitting
 from benchmarks.workload import Workload
 from parashot.errors import DeviceError
 from parashot.questions.statistics import Interval
@@ -32,14 +32,15 @@ def interval(value: float) -> Interval:
 
 
 def make_writing(name: str, journal: Path) -> Callable[[], float]:
-    """A block that writes down its turn; side b has no third."""
+    """A block that writes down its turn and its process, and returns the turn; side b has no third."""
 
     def block() -> float:
+        journal.with_name(str(os.getpid())).touch()
         with journal.open("a") as file:
             file.write(name)
         if name == "b" and journal.read_text().count(name) == 3:
             raise ValueError("no disk\nleft")
-        return float(os.getpid())
+        return float(len(journal.read_text()))
 
     return block
 
@@ -55,9 +56,10 @@ def test_sides_take_turns_and_one_that_fails_is_one_line(
         pytest.raises(DeviceError, match=r"^benchmark side 'b': ValueError: no disk.*left$"),
         Turns(sides) as run,
     ):
-        seconds = run.seconds(1)
-        assert len({os.getpid(), *seconds["a"], *seconds["b"]}) == 3  # in processes of their own
-        assert journal.read_text() == "abab"  # the first round warms up
+        assert run.seconds(1) == {"a": [3.0], "b": [4.0]}  # the first round warms up
+        assert journal.read_text() == "abab"
+        pids = {each.name for each in tmp_path.iterdir()} - {"journal"}
+        assert len(pids - {str(os.getpid())}) == 2  # in processes of their own
         run.seconds(1)
 
 
@@ -164,15 +166,3 @@ def test_the_page_holds_the_results(tmp_path: Path) -> None:
 def test_the_committed_pages_are_those_of_the_committed_results() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(RESULTS)
     assert {path.stem.partition("-")[0] for path in RESULTS.glob("*.json")} == set(BENCHMARKS)
-
-
-def test_blocks_are_interleaved_and_warm_ups_are_left_out() -> None:
-    order: list[str] = []
-
-    def block(name: str) -> float:
-        order.append(name)
-        return float(len(order))
-
-    measured = in_turn({"a": lambda: block("a"), "b": lambda: block("b")}, rounds=3)
-    assert order == ["a", "b"] * 4
-    assert measured == {"a": [3.0, 5.0, 7.0], "b": [4.0, 6.0, 8.0]}

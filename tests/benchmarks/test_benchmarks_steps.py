@@ -85,10 +85,8 @@ def test_the_study_embeds_support_and_query_with_statistics_of_their_own() -> No
 
 
 def test_a_batch_is_shared_out_over_the_ranks() -> None:
-    whole, shares = (
-        replace(TINY, batchsz=3).batch(),
-        [replace(TINY, batchsz=3).batch(rank, 2) for rank in (0, 1)],
-    )
+    work = replace(TINY, batchsz=3)
+    whole, shares = work.batch(), [work.batch(rank, 2) for rank in (0, 1)]
     assert [each.shape for each in whole.tensors[:2]] == [(3, 5, 1, 3, 16, 16), (3, 5, 3, 16, 16)]
     assert [each.tensors[2].tolist() for each in shares] == [[0, 1], [2]]
 

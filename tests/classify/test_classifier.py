@@ -63,16 +63,6 @@ def test_scores_of_a_calibrated_network_are_probabilities(network: RelationNetwo
     np.testing.assert_allclose(found, odds / odds.sum(1, keepdims=True))
 
 
-def test_classes_may_have_unequal_numbers_of_examples_where_their_mean_counts(
-    network: RelationNetwork,
-) -> None:
-    one, two = squares(2)
-    pictures = squares(3, 50)
-    unequal = Classifier(network, {"a": [one, one, one], "b": [two]}, "cpu")
-    equal = Classifier(network, {"a": [one], "b": [two]}, "cpu")
-    np.testing.assert_allclose(unequal.scores(pictures), equal.scores(pictures), atol=1e-6)
-
-
 @pytest.mark.parametrize("network", ["relation", "bdc"], indirect=True)
 def test_every_class_is_compared_by_all_of_its_own_examples(network: RelationNetwork) -> None:
     examples = {"a": squares(2), "b": squares(1, 20), "c": squares(2, 40), "d": squares(3, 60)}

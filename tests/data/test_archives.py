@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
 import tarfile
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -80,17 +80,10 @@ def test_a_folder_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytes
 
 
 def test_two_at_once_are_unpacked_apart(tmp_path: Path) -> None:
-    path, scratch = as_tar(tmp_path / "x", FILES), tmp_path / "scratch"
-    program = f"""
-import sys
-from pathlib import Path
-from parashot.data.archives import files_in, unpacked
-with unpacked(Path({str(path)!r}), Path({str(scratch)!r})) as folder:
-    print(len(list(files_in(folder))))
-"""
-    with unpacked(path, scratch) as folder:
-        other = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-        assert (int(other.stdout), len(list(files_in(folder)))) == (len(SEEN), len(SEEN))
+    path, another = as_tar(tmp_path / "x", FILES), ProcessPoolExecutor(1, get_context("spawn"))
+    with unpacked(path, tmp_path / "scratch") as folder, another:
+        assert another.submit(_read, path).result() == SEEN
+        assert len(list(files_in(folder))) == len(SEEN)
     assert list(tmp_path.iterdir()) == [path]
 
 

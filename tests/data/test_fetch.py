@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from copies import as_folder
 from running import running
 
 from parashot.data import fetch as fetch_module
@@ -72,34 +73,30 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield address
 
 
-@pytest.mark.parametrize(("name", "last"), [("good", "3 of 3 MiB"), ("chunked", "3 MiB")])
+THIRD = len(DATA) // 3
+ARRIVING: dict[str, tuple[str, bytes, list[int]]] = {
+    "at once": ("good", b"", [0]),
+    "in chunks": ("chunked", b"", [0]),
+    "on from where it broke": ("cut", b"", [0, THIRD, 2 * THIRD, 3 * THIRD]),
+    "the rest alone in a later run": ("good", DATA[:1000], [1000]),
+    "all again from a host without ranges": ("forgetful", b"something else", [14]),
+    "anew where the part is longer": ("good", DATA + b"more", [len(DATA) + 4, 0]),
+}
+
+
+@pytest.mark.parametrize(("name", "part", "starts"), ARRIVING.values(), ids=ARRIVING)
 def test_whole_files_arrive(
-    tmp_path: Path, host: str, caplog: pytest.LogCaptureFixture, name: str, last: str
+    tmp_path: Path, host: str, caplog: pytest.LogCaptureFixture, name: str, part: bytes, starts: list[int]
 ) -> None:
     caplog.set_level(logging.INFO)
-    fetch(f"{host}/{name}", tmp_path / "cache" / "x")
-    assert (tmp_path / "cache" / "x").read_bytes() == DATA
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["x"]
-    assert caplog.messages[-1] == f"x: {last}"
-
-
-def test_a_cut_connection_goes_on_where_it_broke(tmp_path: Path, host: str) -> None:
-    fetch(f"{host}/cut", tmp_path / "x")
-    assert (tmp_path / "x").read_bytes() == DATA
-    third = len(DATA) // 3
-    assert [wanted for _, wanted in _Host.asked[:3]] == [None, f"bytes={third}-", f"bytes={2 * third}-"]
-
-
-@pytest.mark.parametrize(
-    ("part", "name"),
-    [(DATA[:1000], "good"), (b"something else", "forgetful"), (DATA + b"more", "good")],
-    ids=["the rest alone", "all again from a host without ranges", "anew where the part is longer"],
-)
-def test_a_later_run_goes_on(tmp_path: Path, host: str, part: bytes, name: str) -> None:
-    (tmp_path / "x.part").write_bytes(part)
-    fetch(f"{host}/{name}", tmp_path / "x")
-    assert (tmp_path / "x").read_bytes() == DATA
-    assert _Host.asked[0] == (f"/{name}", f"bytes={len(part)}-")
+    path = tmp_path / "cache" / "x"
+    if part:
+        as_folder(path.parent, {"x.part": part})
+    fetch(f"{host}/{name}", path)
+    assert path.read_bytes() == DATA
+    assert list(path.parent.iterdir()) == [path]
+    assert _Host.asked == [(f"/{name}", f"bytes={start}-" if start else None) for start in starts]
+    assert caplog.messages[-1] == ("x: 3 MiB" if name == "chunked" else "x: 3 of 3 MiB")
 
 
 @pytest.mark.parametrize("name", ["dead", "brokenchunks"])

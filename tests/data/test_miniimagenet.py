@@ -9,7 +9,7 @@ import io
 import os
 import pickle
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,31 +30,26 @@ Row = tuple[str, str, str, int]
 PER_CLASS = 2
 
 
-def _rows() -> Iterator[Row]:
-    """(split, class, file name as in Ravi and Larochelle's CSVs, number) of each image of the stand-in."""
-    number = 0
-    for split, labels in class_splits().items():
-        for label in labels:
-            for place in range(PER_CLASS):
-                yield split, label, f"{label}{place * 7 + 1:08d}.jpg", number
-                number += 1
-
-
-def _csv(split: str, rows: list[Row]) -> bytes:
-    lines = [f"{name},{label}" for home, label, name, _ in rows if home == split]
-    return "\n".join(["filename,label", *lines, ""]).encode()
+HOMES = [(split, label) for split, labels in class_splits().items() for label in labels] * PER_CLASS
+ROWS: list[Row] = [
+    (split, label, f"{label}{number:08d}.jpg", number) for number, (split, label) in enumerate(HOMES)
+]
+"""(split, class, file name as in Ravi and Larochelle's CSVs, number) of each image of the stand-in."""
 
 
 @pytest.fixture(scope="module")
 def flat() -> Files:
     """`images/` and the three CSVs."""
-    rows = list(_rows())
-    images = {f"images/{name}": jpeg(number) for _, _, name, number in rows}
-    return images | {f"{split}.csv": _csv(split, rows) for split in class_splits()}
+    files = {f"images/{name}": jpeg(number) for _, _, name, number in ROWS}
+    for split in class_splits():
+        lines = [f"{name},{label}\n" for home, label, name, _ in ROWS if home == split]
+        files[f"{split}.csv"] = "".join(["filename,label\n", *lines]).encode()
+    return files
 
 
-def _foldered(path: Path, files: Files, top: Callable[[Row], str], name: Callable[[Row], str]) -> Path:
-    tree = {f"{top(row)}/{row[1]}/{name(row)}": files[f"images/{row[2]}"] for row in _rows()}
+def _foldered(path: Path, files: Files, form: str) -> Path:
+    """Name each image by the parts of its row, and by train or val, where its class has both."""
+    tree = {form.format(*row, ("train", "val")[row[3] // 100]): files[f"images/{row[2]}"] for row in ROWS}
     return as_folder(path, tree | {"README.md": b"# images", "data.csv": b"a,b"})
 
 
@@ -66,12 +61,8 @@ LAYOUTS: dict[str, Callable[[Path, Files], Path]] = {
     "images and CSVs": as_folder,
     "without CSVs": lambda path, files: as_folder(path, _no_csv(files)),
     "zip with a folder around": lambda path, files: as_zip(path, {f"mini/{k}": v for k, v in files.items()}),
-    "class folders, other names": partial(
-        _foldered, top=lambda row: row[0], name=lambda row: f"{row[1]}_{row[3]}.JPEG"
-    ),
-    "class folders by image, equal names": partial(
-        _foldered, top=lambda row: ("train", "val")[row[3] % PER_CLASS], name=lambda _: "0.jpg"
-    ),
+    "class folders, other names": partial(_foldered, form="{0}/{1}/{1}_{3}.JPEG"),
+    "class folders by image, equal names": partial(_foldered, form="{4}/{1}/0.jpg"),
 }
 
 
@@ -91,13 +82,13 @@ def test_every_layout_gives_the_same_classes_and_bytes(tmp_path: Path, flat: Fil
     manifest = _store(LAYOUTS[layout](tmp_path / "copy", flat), tmp_path / "raw")
     assert manifest.splits == class_splits()
     assert manifest.encoding == "as found"
-    expected = sorted((label, flat[f"images/{name}"]) for _, label, name, _ in _rows())
+    expected = sorted((label, flat[f"images/{name}"]) for _, label, name, _ in ROWS)
     assert _stored(tmp_path / "raw", manifest) == expected
 
 
 def test_what_is_no_part_of_it_is_left_out(tmp_path: Path, flat: Files) -> None:
     """Images that no CSV lists, and the hidden doubles of macOS."""
-    unlisted, hidden = f"images/{FIRST}00000999.jpg", f"images/._{FIRST}00000001.jpg"
+    unlisted, hidden = f"images/{FIRST}00000999.jpg", f"images/._{FIRST}00000000.jpg"
     files = flat | {unlisted: jpeg(0), hidden: b"x", f"__MACOSX/{hidden}": b"x"}
     manifest = _store(as_zip(tmp_path / "copy.zip", files), tmp_path / "raw")
     assert {len(names) for names in manifest.images.values()} == {PER_CLASS}
@@ -111,9 +102,8 @@ def test_the_split_is_the_published_one() -> None:
 
 
 def _arrays(split: str) -> tuple[np.ndarray, list[str]]:
-    rows = [row for row in _rows() if row[0] == split]
-    pixels = np.stack([np.full((8, 8, 3), number % 256, np.uint8) for *_, number in rows])
-    return pixels, [row[1] for row in rows]
+    rows = [row for row in ROWS if row[0] == split]
+    return np.stack([np.full((8, 8, 3), number, np.uint8) for *_, number in rows]), [row[1] for row in rows]
 
 
 def _cache(split: str) -> bytes:
@@ -134,7 +124,7 @@ def test_learn2learn_pickles(tmp_path: Path) -> None:
     assert manifest.splits == class_splits()
     assert manifest.encoding == "png, from arrays"
     found = {(label, int(decode(data).mean())) for label, data in _stored(tmp_path / "raw", manifest)}
-    assert found == {(label, number) for _, label, _, number in _rows()}
+    assert found == {(label, number) for _, label, _, number in ROWS}
 
 
 def test_meta_baseline_pickles_get_names_by_split_and_label(tmp_path: Path) -> None:
@@ -153,7 +143,7 @@ def test_meta_baseline_pickles_get_names_by_split_and_label(tmp_path: Path) -> N
 
 
 FIRST = "n01532829"
-IMAGE = f"images/{FIRST}00000001.jpg"
+IMAGE = f"images/{FIRST}00000000.jpg"
 
 FAULTS: dict[str, tuple[Callable[[Files], Files], str]] = {
     "an image missing": (
@@ -162,7 +152,7 @@ FAULTS: dict[str, tuple[Callable[[Files], Files], str]] = {
     ),
     "a foreign class": (
         lambda files: {name.replace(FIRST, "n99999999"): data for name, data in _no_csv(files).items()},
-        "n99999999/n9999999900000001.jpg: this class is none of the 100",
+        "n99999999/n9999999900000000.jpg: this class is none of the 100",
     ),
     "nothing of miniImageNet": (
         lambda _: {"cat/1.jpg": b"", "notes.txt": b""},

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from copies import as_folder, as_tar, jpeg
-from PIL import Image
+from copies import Files, as_folder, as_tar, jpeg
 from running import running
 
 from parashot.data import images, sources
@@ -38,25 +37,23 @@ def birds(tmp_path: Path) -> Path:
     return as_folder(tmp_path / "birds", {name: jpeg(number) for number, name in enumerate(names)})
 
 
-def test_a_folder_relative_to_the_root_whose_bad_images_are_skipped(tmp_path: Path, birds: Path) -> None:
-    (birds / "a" / "1.jpg").write_bytes(b"")
-    params = dataclasses.replace(_from("folder", "birds"), on_bad_image="skip")
-    manifest = download(params, 0, tmp_path, tmp_path / "cache", tmp_path / "raw")
-    assert (manifest.source, manifest.images) == ("folder", {"a": ("2.jpg",), "b": ("1.jpg",)})
-    assert manifest.skipped == {"a/1.jpg": "the file is empty"}
+def _download(params: DataParams, root: Path) -> RawManifest:
+    return download(params, 0, root, root / "cache", root / "raw")
 
 
-def test_an_image_whose_file_is_too_large_is_a_bad_one(
+def test_a_folder_relative_to_the_root_whose_bad_images_are_skipped(
     tmp_path: Path, birds: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(images, "MAX_BYTES", (birds / "a/2.jpg").stat().st_size + 99)
     (birds / "a/1.jpg").write_bytes(bytes(images.MAX_BYTES + 1))
+    (birds / "b/2.jpg").write_bytes(b"")
     params = _from("folder", "birds")
     with pytest.raises(DataError, match=r"a/1\.jpg: .* bytes, more than .*; replace it"):
-        download(params, 0, tmp_path, tmp_path / "cache", tmp_path / "raw")
-    skipping = dataclasses.replace(params, on_bad_image="skip")
-    manifest = download(skipping, 0, tmp_path, tmp_path / "cache", tmp_path / "raw")
-    assert manifest.skipped.keys() == {"a/1.jpg"} and manifest.images["a"] == ("2.jpg",)
+        _download(params, tmp_path)
+    manifest = _download(dataclasses.replace(params, on_bad_image="skip"), tmp_path)
+    assert (manifest.source, manifest.images) == ("folder", {"a": ("2.jpg",), "b": ("1.jpg",)})
+    assert manifest.skipped.keys() == {"a/1.jpg", "b/2.jpg"}
+    assert manifest.skipped["b/2.jpg"] == "the file is empty"
 
 
 def test_miniimagenet_from_the_first_mirror_that_has_all_of_it(
@@ -71,13 +68,12 @@ def test_miniimagenet_from_the_first_mirror_that_has_all_of_it(
     names = ("page", "nowhere", "short", "lacking", "whole")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setattr(sources, "miniimagenet", partial(miniimagenet, per_class=1))
-    params = _from("miniimagenet", None)
     caplog.set_level(logging.INFO)
     handler = partial(SimpleHTTPRequestHandler, directory=str(place))
     with running(ThreadingHTTPServer(("127.0.0.1", 0), handler)) as address:
         mirrors = {name: [RemoteFile(f"{address}/{name}", "mini.tar.gz")] for name in names}
         monkeypatch.setattr(sources, "MIRRORS", mirrors)
-        manifest = download(params, 0, tmp_path, tmp_path / "cache", tmp_path / "raw")
+        manifest = _download(_from("miniimagenet", None), tmp_path)
     assert {len(names) for names in manifest.images.values()} == {1}
     assert len(manifest.images) == 100
     assert [line.split(":")[0] for line in caplog.messages if line.startswith("mirror")] == [
@@ -88,9 +84,8 @@ def test_miniimagenet_from_the_first_mirror_that_has_all_of_it(
 
 @pytest.mark.parametrize(("archive", "message"), [("nowhere", "nowhere is neither"), (None, "null")])
 def test_an_archive_that_is_none(tmp_path: Path, archive: str | None, message: str) -> None:
-    params = _from("folder", archive)
     with pytest.raises(DataError, match=rf"data\.archive: .*{message}"):
-        download(params, 0, tmp_path, tmp_path / "cache", tmp_path / "raw")
+        _download(_from("folder", archive), tmp_path)
 
 
 def test_fingerprint_is_of_contents_not_of_place_or_time(tmp_path: Path, birds: Path) -> None:
@@ -102,78 +97,54 @@ def test_fingerprint_is_of_contents_not_of_place_or_time(tmp_path: Path, birds: 
     assert before["archive"] is not None
 
 
-def test_fingerprint_sees_every_change(tmp_path: Path, birds: Path) -> None:
-    seen = [fingerprint(_from("folder", "birds"), tmp_path)]
-
-    def changed() -> None:
-        seen.append(fingerprint(_from("folder", "birds"), tmp_path))
-        assert seen[-1] not in seen[:-1]
-
-    one, other = birds / "a/1.jpg", birds / "b/1.jpg"
-    first, second = one.read_bytes(), other.read_bytes()
-    one.write_bytes(second)
-    other.write_bytes(first)
-    changed()
-    one.write_bytes(second + b"x")
-    changed()
-    one.rename(birds / "a/3.jpg")
-    changed()
+def test_fingerprint_sees_every_change(tmp_path: Path) -> None:
+    sets: list[Files] = [
+        {"a/1.jpg": b"one", "b/1.jpg": b"two"},
+        {"a/1.jpg": b"two", "b/1.jpg": b"one"},
+        {"a/1.jpg": b"twox", "b/1.jpg": b"one"},
+        {"a/3.jpg": b"twox", "b/1.jpg": b"one"},
+    ]
+    places = [as_folder(tmp_path / str(number), files) for number, files in enumerate(sets)]
+    seen = {str(fingerprint(_from("folder", place.name), tmp_path)) for place in places}
+    assert len(seen) == len(sets)
 
 
 def test_fingerprint_of_a_file_and_of_none(tmp_path: Path) -> None:
-    (tmp_path / "x.tar").write_bytes(b"one")
-    (tmp_path / "y.tar").write_bytes(b"one")
-    one, same = (fingerprint(_from("miniimagenet", name), tmp_path) for name in ("x.tar", "y.tar"))
-    assert one == same
-    (tmp_path / "y.tar").write_bytes(b"two")
-    assert fingerprint(_from("miniimagenet", "y.tar"), tmp_path) != one
+    files = {"x.tar": b"one", "y.tar": b"one", "z.tar": b"two"}
+    as_folder(tmp_path, files)
+    one, same, other = (fingerprint(_from("miniimagenet", name), tmp_path) for name in files)
+    assert one == same != other
     assert fingerprint(SYNTHETIC, tmp_path) == {"source": "synthetic", "archive": None}
 
 
-# --- folders of a user's own images: any sizes and modes, with or without train, val and test ---------------
+# --- folders of a user's own images, with or without train, val and test ------------------------------------
 
 
-def _save(root: Path, *names: str, mode: str = "RGB") -> None:
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.new(mode, (6, 4)).save(root / name)
-
-
-def _store(path: Path, out: Path) -> RawManifest:
-    return write_raw(out, folder(path), "folder", "fail")
-
-
-def _members(manifest: RawManifest) -> list[str]:
-    return [f"{label}/{name}" for label, names in manifest.images.items() for name in names]
+def _stored(root: Path, *names: str) -> RawManifest:
+    (root / "set").mkdir()
+    as_folder(root / "set", dict.fromkeys(names, jpeg(0)))
+    return write_raw(root / "raw", folder(root / "set"), "folder", "fail")
 
 
 def test_class_folders_of_anything(tmp_path: Path) -> None:
-    root = tmp_path / "set"
-    _save(root, "cat/a.png", mode="L")
-    _save(root, "cat/deep/er/a.png", mode="RGBA")
-    _save(root, "dog/b.jpg", mode="CMYK")
-    _save(root, "dog/c.GIF", mode="P")
-    _save(root, ".hidden/d.png")
-    (root / "dog/notes.txt").write_text("not an image")
-    manifest = _store(root, tmp_path / "raw")
-    assert _members(manifest) == ["cat/a.png", "cat/deep_er_a.png", "dog/b.jpg", "dog/c.GIF"]
+    names = ("cat/a.png", "cat/deep/er/a.png", "dog/b.jpg", "dog/c.GIF", ".hidden/d.png", "dog/notes.txt")
+    manifest = _stored(tmp_path, *names)
+    assert manifest.images == {"cat": ("a.png", "deep_er_a.png"), "dog": ("b.jpg", "c.GIF")}
     assert (manifest.splits, manifest.encoding) == (None, "as found")
 
 
 @pytest.mark.parametrize(("val", "wrapping"), [("valid", ""), ("Validation", "birds/images/")])
 def test_split_folders_give_the_split(tmp_path: Path, val: str, wrapping: str) -> None:
     places = ("train/a", "train/b", f"{val}/c", "test/d")
-    _save(tmp_path / "set", *(f"{wrapping}{place}/1.png" for place in places))
-    manifest = _store(tmp_path / "set", tmp_path / "raw")
+    manifest = _stored(tmp_path, *(f"{wrapping}{place}/1.png" for place in places))
     assert manifest.splits == {"train": ("a", "b"), "val": ("c",), "test": ("d",)}
-    assert _members(manifest) == ["a/1.png", "b/1.png", "c/1.png", "d/1.png"]
+    assert manifest.images == dict.fromkeys("abcd", ("1.png",))
 
 
 def test_a_class_may_be_called_train(tmp_path: Path) -> None:
-    _save(tmp_path / "set", *(f"town/{label}/1.png" for label in ("train", "bus", "tram")))
-    manifest = _store(tmp_path / "set", tmp_path / "raw")
-    assert manifest.splits is None
-    assert _members(manifest) == ["bus/1.png", "train/1.png", "tram/1.png"]
+    labels = ("train", "bus", "tram")
+    manifest = _stored(tmp_path, *(f"town/{label}/1.png" for label in labels))
+    assert (manifest.splits, manifest.images) == (None, dict.fromkeys(labels, ("1.png",)))
 
 
 FAULTS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -189,8 +160,6 @@ FAULTS: dict[str, tuple[tuple[str, ...], str]] = {
 
 @pytest.mark.parametrize(("names", "message"), FAULTS.values(), ids=FAULTS)
 def test_faults_are_named_in_one_line(tmp_path: Path, names: tuple[str, ...], message: str) -> None:
-    (tmp_path / "set").mkdir()
-    _save(tmp_path / "set", *names)
     with pytest.raises(DataError, match=message):
-        _store(tmp_path / "set", tmp_path / "raw")
+        _stored(tmp_path, *names)
     assert not (tmp_path / "raw").exists()

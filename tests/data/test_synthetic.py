@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
@@ -17,11 +18,7 @@ from parashot.params import SPLIT_CLASSES, SyntheticParams
 Vectors = NDArray[np.float32]
 
 
-@pytest.fixture(scope="module")
-def test_classes() -> NDArray[np.uint8]:
-    return _images_of("test")
-
-
+@cache
 def _images_of(split: str, count: int = 60) -> NDArray[np.uint8]:
     """Images of one split of the default set, [classes, count, s, s, 3]."""
     looks = draw_looks(np.random.default_rng((0, 0)), CLASSES)
@@ -84,16 +81,19 @@ Features = Callable[[NDArray[np.uint8]], Vectors]
 
 
 @pytest.mark.parametrize("features", [_pixels, _colour_histogram])
-def test_no_shortcut_by_pixels_or_colours(test_classes: NDArray[np.uint8], features: Features) -> None:
-    assert _nearest_neighbour_accuracy(features(test_classes)) <= 0.30
+def test_no_shortcut_by_pixels_or_colours(features: Features) -> None:
+    assert _nearest_neighbour_accuracy(features(_images_of("test"))) <= 0.30
 
 
 @pytest.mark.slow
-def test_a_network_learns_what_carries_over_to_new_classes(test_classes: NDArray[np.uint8]) -> None:
+def test_a_network_learns_what_carries_over_to_new_classes() -> None:
     """A small prototypical network, 1,500 episodes of 5-way 1-shot from the train classes."""
     torch.manual_seed(0)
     train = _tensor(_images_of("train"))
-    network = nn.Sequential(*[layer for width in (3, 64, 64, 64) for layer in _block(width)], nn.Flatten())
+    layers: list[nn.Module] = []
+    for width in (3, 64, 64, 64):
+        layers += [nn.Conv2d(width, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2)]
+    network = nn.Sequential(*layers, nn.Flatten())
     optimizer = torch.optim.Adam(network.parameters(), 1e-3)
     rng = np.random.default_rng(0)
     labels = torch.arange(5).repeat_interleave(5)
@@ -107,12 +107,8 @@ def test_a_network_learns_what_carries_over_to_new_classes(test_classes: NDArray
         nn.functional.cross_entropy(scores, labels).backward()
         optimizer.step()
     with torch.no_grad():
-        vectors = network.eval()(_tensor(test_classes).flatten(0, 1)).unflatten(0, (20, 60))
+        vectors = network.eval()(_tensor(_images_of("test")).flatten(0, 1)).unflatten(0, (20, 60))
     assert _nearest_neighbour_accuracy(vectors.numpy()) >= 0.45
-
-
-def _block(width: int) -> list[nn.Module]:
-    return [nn.Conv2d(width, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2)]
 
 
 def _tensor(images: NDArray[np.uint8]) -> torch.Tensor:

@@ -54,16 +54,8 @@ BAD: dict[str, tuple[Callable[[Path], machine.Check], str, str]] = {
     "no DVC": (lambda _: checkout.cache(""), "problem", "make setup"),
     "no links": (lambda _: checkout.cache(COPIES), "warning", "dvc cache dir"),
     "no room": (lambda folder: checkout.disk(folder, 2**60), "problem", "parashot clean"),
-    "too many replicas": (
-        lambda _: machine.replicas(Placement("cpu", replicas=4, threads_per_replica=1, cores=2), 0),
-        "warning",
-        "take turns on a core",
-    ),
-    "too many for GPUs": (
-        lambda _: machine.replicas(Placement("cuda", replicas=4, threads_per_replica=1, cores=8), 2),
-        "warning",
-        "left out",
-    ),
+    "too many replicas": (lambda _: machine.replicas(Placement("cpu", 4, 1, 2), 0), "warning", "take turns"),
+    "too many for GPUs": (lambda _: machine.replicas(Placement("cuda", 4, 1, 8), 2), "warning", "left out"),
     "no images": (lambda folder: checkout.images(folder, NOWHERE.data), "problem", "data.archive"),
 }
 
@@ -204,17 +196,7 @@ def test_elsewhere_the_machine_alone_is_checked(
 
 @pytest.mark.skipif(bool(HARDWARE.gpus), reason="there is a CUDA device here")
 def test_params_that_cannot_run_here_are_a_problem_among_others(here: Path, capsys: Shown) -> None:
-    text = (here / "params.yaml").read_text()
-    (here / "params.yaml").write_text(text.replace("device: cpu", "device: cuda"))
-    assert main(["doctor"]) == 1
-    printed = capsys.readouterr()
-    assert "PROBLEM params" in printed.out and "no CUDA device" in printed.out
-    assert "ok      cores" in printed.out and "takes about" not in printed.out
-    assert printed.err.startswith("error: a study would stop here: git, params")
-
-
-@pytest.mark.skipif(bool(HARDWARE.gpus), reason="there is a CUDA device here")
-def test_pretraining_that_cannot_be_compiled_here_is_a_problem(here: Path, capsys: Shown) -> None:
+    """Nor can a pretraining that cannot be compiled here."""
     settings: dict[str, Value] = {"pretrain.epochs": 1, "pretrain.compile": "reduce-overhead"}
     write_settings(here / "params.yaml", settings)
     assert main(["doctor"]) == 1
@@ -222,3 +204,9 @@ def test_pretraining_that_cannot_be_compiled_here_is_a_problem(here: Path, capsy
     write_settings(here / "params.yaml", {**settings, "pretrain.epochs": 0})
     main(["doctor"])
     assert "pretrain.compile" not in capsys.readouterr().out
+    write_settings(here / "params.yaml", {"parallel.device": "cuda"})
+    assert main(["doctor"]) == 1
+    printed = capsys.readouterr()
+    assert "PROBLEM params" in printed.out and "no CUDA device" in printed.out
+    assert "ok      cores" in printed.out and "takes about" not in printed.out
+    assert printed.err.startswith("error: a study would stop here: git, params")

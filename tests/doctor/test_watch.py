@@ -35,21 +35,15 @@ def test_it_tells_a_slow_loader_from_slow_computing() -> None:
     assert "computing is the bottleneck" in told[3]
 
 
-def test_it_reports_every_so_often_and_at_the_end() -> None:
+@pytest.mark.parametrize(("every", "last", "steps"), [(2, 6, [2, 4, 6]), (4, 6, [4, 6]), (0, 4, [4])])
+def test_it_reports_every_so_often_and_at_the_end(every: int, last: int, steps: list[int]) -> None:
+    """Also where the loop is left early."""
     told: list[str] = []
     loader: DataLoader[int] = DataLoader(range(7), batch_size=None)  # type: ignore[arg-type]
-    list(watch(loader, every=2, tell=told.append))
-    assert [each.partition("(")[2] for each in told[::2]] == ["2 steps)", "4 steps)", "6 steps)"]
-    list(watch(loader, every=4, tell=told.append))
-    assert [each.partition("(")[2] for each in told[6::2]] == ["4 steps)", "6 steps)"]
-
-
-def test_a_loop_that_is_left_early_is_reported() -> None:
-    told: list[str] = []
-    for each in watch(range(9), every=0, tell=told.append):
-        if each == 4:
+    for each in watch(loader, every=every, tell=told.append):
+        if each == last < 6:
             break
-    assert "(4 steps)" in told[0]
+    assert [each.partition("(")[2] for each in told[::2]] == [f"{count} steps)" for count in steps]
 
 
 def test_what_to_try_depends_on_the_loader() -> None:

@@ -183,9 +183,8 @@ def test_without_ddp_every_size_is_skipped_with_the_reason(tiny_packed: Path, tm
     out, reason = tmp_path / "out", "parallel.ddp.enabled is false"
     study_batch_sizes(params({"parallel.ddp.enabled": False}), tiny_packed, None, out, Provenance())
     runs = read_rows(BatchszRun, out / "runs.csv")
-    assert [(each.batchsz, each.status, each.reason) for each in runs] == [
-        (size, "skipped", reason) for size in SIZES
-    ]
+    told = [(each.batchsz, each.status, each.reason) for each in runs]
+    assert told == [(size, "skipped", reason) for size in SIZES]
     assert read_rows(BatchszBlock, out / "blocks.csv") == []
     _, *children = read_runs(out / "records.jsonl")
     assert {(each.status, each.tags["reason"], each.metrics) for each in children} == {

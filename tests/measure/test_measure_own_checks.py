@@ -78,18 +78,8 @@ def test_a_network_that_mixes_in_float32_is_compared_in_it(ranks: StandingRanks,
     assert "float32" in said
 
 
-def test_a_mask_among_the_buffers_has_no_gradient(ranks: StandingRanks, tmp_path: Path) -> None:
-    network = "    made = nn.Sequential(nn.Linear(4, 8)"
-    buffer = "    made.register_buffer('mask', torch.ones(2).bool())\n"
-    changes = {
-        "    return nn.Sequential(nn.Linear(4, 8)": network,
-        ").double()\n": f").double()\n{buffer}    return made\n",
-    }
-    found = compared(ranks, edited(tmp_path, "own_mask", changes))
-    assert [each.difference < 1e-10 for each in found.gradients] == [True, True]
-
-
 UNUSUAL = {
+    "mask": "made.register_buffer('mask', torch.ones(2).bool())",
     "integers": "made.count = nn.Parameter(torch.arange(3), requires_grad=False)",
     "empty": "made.none = nn.Parameter(torch.zeros(0, 4).double(), requires_grad=False)",
     "wrapped": "made[0] = checkpoint_wrapper(made[0])",

@@ -15,12 +15,7 @@ from parashot.parallel.registry import STRATEGIES
 from parashot.parallel.strategy import StepOptions
 from parashot.parsing import Value
 from parashot.questions.scaling.measure import MESSAGE_BYTES, local_sizes
-from parashot.questions.strategies.measure import (
-    ONE_GPU,
-    Benchmark,
-    bench_strategies,
-    list_variants,
-)
+from parashot.questions.strategies.measure import ONE_GPU, Benchmark, bench_strategies, list_variants
 from parashot.questions.strategies.records import (
     CostMessage,
     CostStep,
@@ -169,8 +164,11 @@ def test_spans_are_sets_of_moments() -> None:
     assert without(one, two) == [(0, 3), (6, 8)]
 
 
-def test_what_the_host_annotated_is_no_work_of_a_gpu() -> None:
-    """On the device an annotation reaches from its first kernel to its last, with all gaps between."""
+def test_shares_are_of_the_work_of_each_gpu() -> None:
+    """On the device an annotation reaches from its first kernel to its last, with all gaps between.
+
+    What one GPU of a process waits for is not hidden behind what another computes.
+    """
     seen = [
         Event("parashot:step", 0, 100, is_annotation=True),
         Event("parashot:step", 10, 90, gpu=0, is_annotation=True),
@@ -181,10 +179,6 @@ def test_what_the_host_annotated_is_no_work_of_a_gpu() -> None:
     ]
     (share,) = shares_of(seen)
     assert (share.hidden, share.exposed, share.idle) == pytest.approx((0.1, 0.3, 0.2))
-
-
-def test_gpus_of_one_process_are_looked_at_one_by_one() -> None:
-    """What one of them waits for is not hidden behind what another computes."""
     seen = [
         Event("parashot:step", 0, 100),
         Event("convolution", 0, 100, gpu=0),

@@ -61,10 +61,8 @@ def test_a_way_is_chosen_only_where_it_is_faster_beyond_doubt() -> None:
     assert chosen({FP32: fast, BF16: slow}) == {FP32}
     assert chosen({FP32: slow, CONCAT: fast, BF16: faster}) == {BF16}
     assert chosen({FP32: slow}) == {FP32}
-    near = [each * 0.99 for each in fast]
-    assert chosen({FP32: slow, CONCAT: fast, BF16: near}) == {CONCAT}, (
-        "of equals the first, whatever the luck"
-    )
+    near = [each * 0.99 for each in fast]  # of equals the first, whatever the luck
+    assert chosen({FP32: slow, CONCAT: fast, BF16: near}) == {CONCAT}
 
 
 def test_a_network_is_compiled_only_where_nothing_stands_against_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,8 +52,7 @@ def test_split_makes_nothing_of_the_size_of_the_pairs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n_way", "queries", "pairing"),
-    [(2, 2, "concat"), (2, 4, "split"), (5, 75, "split")],
+    ("n_way", "queries", "pairing"), [(2, 2, "concat"), (2, 4, "split"), (5, 75, "split")]
 )
 def test_auto_splits_where_pairs_outnumber_maps(n_way: int, queries: int, pairing: str) -> None:
     assert choose_pairing(n_way, queries) == pairing

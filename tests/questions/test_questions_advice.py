@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -112,7 +113,6 @@ def test_the_same_algorithm_does_not_affect_the_accuracy() -> None:
     strategies = build.strategy_results(gradient_difference=3e-15)
     found = advice("accuracy", build.study(training=trainings(-0.1), strategies=strategies))
     assert (found.choice, found.decided) == ("same algorithm", True)
-    assert found.phrase == "ddp and serial are the same algorithm: only rounding can change the accuracy"
     assert "3e-15" in found.sure and "ddp minus serial, one training each: -10.0 points" in found.buys
     per_rank = {
         "serial": build.training("serial"),
@@ -124,19 +124,13 @@ def test_the_same_algorithm_does_not_affect_the_accuracy() -> None:
 
 def test_where_one_process_is_advised_the_fastest_other_strategy_shows_what_it_would_change() -> None:
     steps = {"serial": 0.1, "dp": 0.3, "ddp": 0.2}
-    strategies = build.strategy_results(steps, gradient_difference=3e-15)
-    results = build.study(strategies=strategies)
+    results = build.study(strategies=build.strategy_results(steps, gradient_difference=3e-15))
     assert advice("strategy", results).choice == "serial"
     found = advice("accuracy", results)
-    assert (found.choice, found.decided) == ("same algorithm", True)
-    assert "3e-15" in found.sure and found.buys.startswith("ddp minus serial, one training each: ")
-
-
-def test_the_accuracy_of_one_replica_is_what_others_are_compared_with() -> None:
+    assert found.choice == "same algorithm" and found.buys.startswith("ddp minus serial")
     alone = build.study(strategies=build.strategy_results({"serial": 0.2, "serial-all-cores": 0.1}))
     found = advice("accuracy", alone)
     assert (found.choice, found.decided) == ("not affected", True)
-    assert found.phrase == "the accuracy is not affected: nothing is split over replicas"
 
 
 @pytest.mark.parametrize(
@@ -195,6 +189,8 @@ def test_the_way_of_loading_with_which_a_step_is_fastest() -> None:
     assert "jpeg with 2 workers" in found.changes and "1.1" in found.changes
     with_workers = loader({("jpeg", 0): 0.3, ("jpeg", 2): 0.2, ("packed", 0): 0.29})
     assert (with_workers.choice, with_workers.changes) == ("jpeg with 2 workers", "")
+    without_the_usual = loader({("packed", 0): 0.3, ("packed", 2): 0.2})
+    assert without_the_usual.buys.startswith("nothing to compare it with")
 
 
 @pytest.mark.parametrize(
@@ -213,10 +209,6 @@ def test_the_simplest_of_the_ways_of_loading_that_are_as_good(
     assert not loader(seconds, own=0.2).decided
 
 
-def test_ways_of_loading_without_the_usual_one_have_nothing_to_be_compared_with() -> None:
-    assert loader({("packed", 0): 0.3, ("packed", 2): 0.2}).buys.startswith("nothing to compare it with")
-
-
 def test_what_params_refuse_is_not_advised() -> None:
     """No decoding of augmented images, and no more parts of a step than it has episodes."""
     settings, own = build.loader_results(loading={("jpeg", 0): 0.2, ("packed", 0): 0.2}), build.params()
@@ -229,6 +221,8 @@ def test_what_params_refuse_is_not_advised() -> None:
 
 
 def test_all_of_it_is_what_was_measured_of_both_ways() -> None:
+    assert two_ways(analyse(build.study(), build.params()), 2) == build.gain_results().ways
+    assert two_ways(analyse(build.study(strategies=None), build.params()), 2) == ()
     found = advice("all of it")
     assert found.decided and "4.0" in found.buys and "576 episodes" in found.buys
     assert "ddp on 2 replicas, packed with no workers, bf16 with pairing split" in found.sure
@@ -239,12 +233,6 @@ def test_all_of_it_is_what_was_measured_of_both_ways() -> None:
     assert "dvc repro" in advice("all of it", build.study(gain=GainResults((), ()))).sure
     worse = build.study(training=trainings(-0.1, -0.11, -0.12))  # ddp was measured before seeds showed that
     assert "not what is advised now" in advice("all of it", worse).sure
-
-
-def test_the_advised_way_is_the_advice() -> None:
-    study = analyse(build.study(), build.params())
-    assert two_ways(study, 2) == build.gain_results().ways
-    assert two_ways(analyse(build.study(strategies=None), build.params()), 2) == ()
 
 
 def test_settings_follow_all_of_the_advice_that_is_decided() -> None:
@@ -270,23 +258,17 @@ def test_settings_follow_all_of_the_advice_that_is_decided() -> None:
     ("reached", "choice", "decided", "words"),
     [
         ({2: 0.42, 30: 0.36, 60: 0.39}, "2", True, "60 lacks"),
-        # the baseline is as good
         ({2: 0.36, 30: 0.415, 60: 0.42}, "30", True, "within 2 points of the best"),
-        # nothing is changed by luck
-        (
-            {2: 0.36, 30: 0.40, 60: 0.42},
-            "30",
-            False,
-            "60 may be as good; accuracy with 60 minus with 30: +2.0 points",
-        ),
+        ({2: 0.36, 30: 0.40, 60: 0.42}, "30", False, "60 may be as good; .*60 minus with 30: [+]2.0 points"),
     ],
 )
 def test_the_batch_size_that_learns_most_in_the_same_time(
     reached: dict[int, float], choice: str, decided: bool, words: str
 ) -> None:
+    """The baseline where it is as good, and while luck may explain the difference."""
     found = advice("batch size", build.study(batchsz=build.batchsz_results(reached=reached)))
     assert (found.choice, found.decided) == (choice, decided)
-    assert words in found.sure and "gradient noise scale" in found.sure
+    assert re.search(f"{words}.*gradient noise scale", found.sure)
 
 
 def test_a_step_is_computed_as_it_was_chosen() -> None:

@@ -81,13 +81,10 @@ def whole(report: Path) -> Page:
     return Page((report / "index.html").read_text(encoding="utf-8"))
 
 
-def test_nothing_is_fetched_from_anywhere(whole: Page) -> None:
+def test_it_stands_alone_and_serves_screen_readers_and_phones(whole: Page, report: Path) -> None:
     assert whole.tags["script"] == whole.tags["link"] == whole.tags["img"] == whole.tags["iframe"] == 0
     assert all(each.startswith(("#", "data:text/csv", "data:image/png")) for each in whole.addresses)
     assert not re.search(r"https?:|@import|url\((?!#)", whole.html)
-
-
-def test_structure_serves_screen_readers_and_phones(whole: Page, report: Path) -> None:
     assert [name for name, count in Counter(whole.ids).items() if count > 1] == []
     targets = {each[1:] for each in whole.addresses if each.startswith("#")}
     targets |= set(re.findall(r'aria-labelledby="([^"]+)"', whole.html))
@@ -119,15 +116,12 @@ def test_tables_show_every_row_rounded(whole: Page, study: Study) -> None:
         assert row.speedup.low == row.speedup.high or f"{text.ratio(row.speedup.low)}× to" in cells[3]
     for claim, cells in zip(study.claims, whole.tables["claims"], strict=True):
         assert cells[0] == f"{claim.id} {claim.claim}" and claim.verdict in cells[3]
+    for verdict, count in Counter(claim.verdict for claim in study.claims).items():
+        assert re.search(rf"{verdict} {count}\b", whole.text)
     ddp, again = study.strategies["ddp"], dict(zip(study.strategies, whole.tables["strategies"], strict=True))
     assert ddp.how in again["ddp"][0] and again["ddp"][1] == "2 × 1"
     assert again["ddp"][7] == text.accuracy(ddp.val_accuracy or 0, ddp.val_accuracy_ci95)
     assert again["serial-all-cores"][7] == "–"
-
-
-def test_claims_are_counted(whole: Page, study: Study) -> None:
-    for verdict, count in Counter(claim.verdict for claim in study.claims).items():
-        assert re.search(rf"{verdict} {count}\b", whole.text)
 
 
 def test_csv_files_hold_every_digit(whole: Page, study: Study, report: Path) -> None:
@@ -142,23 +136,20 @@ def test_csv_files_hold_every_digit(whole: Page, study: Study, report: Path) -> 
     assert rows in [list(csv.DictReader(io.StringIO(each))) for each in contents]
 
 
-def test_markdown_has_the_same_tables(study: Study) -> None:
-    page = markdown(study, "A study")
-    assert page.startswith(f"# A study\n\n{study.answer}\n")
+def test_markdown_has_the_same_tables_and_beside_the_report_main_ones_and_pictures(study: Study) -> None:
+    tables, page = all_tables(study), markdown(study, "A study")
+    beside = markdown_beside_report(study, "A study", ["overview.png"])
+    for each, names in ((page, set(tables)), (beside, set(MAIN))):
+        lines = each.splitlines()
+        assert each.startswith(f"# A study\n\n{study.answer}\n")
+        assert {name for name in tables if f"{tables[name].caption}." in lines} == names
     assert "*synthetic images, drawn by a program; a short run" in page
     assert "| 2 | ✗ stopped (it reached the time of batchsz 30) | 7.50 s | 30.0 s |" in page
-    assert {f"{table.caption}." for table in all_tables(study).values()} <= set(page.splitlines())
     assert "On test, once: **" in page
+    assert "![overview](overview.png)" in beside
+    assert "| claim | in 2020 | here | verdict | why |" in beside.splitlines()
     begun = analyse(build.study(pretraining=build.pretraining()), build.params())
     assert f"{all_tables(begun)['time_to_accuracy'].caption}." in markdown(begun, "A study").splitlines()
-
-
-def test_markdown_beside_the_report_has_main_tables_and_pictures(study: Study) -> None:
-    page = markdown_beside_report(study, "A study", ["overview.png"])
-    assert page.startswith(f"# A study\n\n{study.answer}\n") and "![overview](overview.png)" in page
-    tables, lines = all_tables(study), page.splitlines()
-    assert {name for name in tables if f"{tables[name].caption}." in lines} == set(MAIN)
-    assert "| claim | in 2020 | here | verdict | why |" in lines
 
 
 NAMES = (

@@ -51,8 +51,7 @@ def test_what_is_fixed_gives_way_to_what_is_chosen() -> None:
 @pytest.mark.parametrize(
     ("given", "kind", "message"),
     [
-        (["seed"], UsageError, "-S seed: write key=value, or key=value,value"),
-        (["seed=1,,2"], UsageError, "-S seed=1,,2: write key=value"),
+        (["seed=1,,2"], UsageError, "-S seed=1,,2: write key=value, or key=value,value"),
         (["seed=range(0,1,0)"], UsageError, "-S seed=range(0,1,0): write key=value"),
         (["seed=1", "seed=2"], UsageError, "seed is given twice"),
         (["train.bachsz=2"], ParamsError, "train.bachsz: unknown key"),

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from command_line import Commands
 from tiny_data import SEED, dotted, tiny_tree
 
 from parashot.cli import main
@@ -27,14 +27,13 @@ from parashot.sweep import trial
 from parashot.sweep.cluster import Nodes, connected
 from parashot.sweep.grid import Point, grid
 from parashot.sweep.run import Outcome, sweep
-from parashot.sweep.trial import Bytes, Trial, attempt, own_cores, receive, send, write_files
+from parashot.sweep.trial import Trial, attempt, own_cores, receive, send, write_files
 from parashot.tasks.relation import RelationTask
 from parashot.train.job import Job, episode_job
 from parashot.train.records import TrainResult
 from parashot.train.run import train
 
 pytestmark = pytest.mark.usefixtures("one_core")
-Shown = pytest.CaptureFixture[str]
 Run = Callable[..., list[Outcome]]
 TREE = tiny_tree({"train.episodes": 4, "train.val_episodes": 2, "evaluate.val_episodes": 4})
 
@@ -175,27 +174,20 @@ def test_what_cannot_run_is_said_before_anything_starts(
 # --- what a node has of its own: the data, and cores --------------------------------------------------
 
 
-def nothing(shared: Any) -> Bytes:
-    raise AssertionError("fetched")
-
-
-def test_elsewhere_the_files_are_written_once(tiny_packed: Path, tmp_path: Path) -> None:
+def test_elsewhere_the_files_are_written_once_and_one_machine_needs_none(
+    tiny_packed: Path, tmp_path: Path
+) -> None:
+    nothing = Mock(side_effect=AssertionError("fetched"))
     away = Path(shutil.copytree(tiny_packed, tmp_path / "away"))
-    sent = send(away, np.copy)
+    sent, alone = send(away, np.copy), send(away, None)
+    assert receive(alone, tmp_path, nothing) == away and alone.files == {}
     (away / "manifest.json").write_text("{}")  # changed since
+    with pytest.raises(DataError, match="gone or changed since the sweep began"):
+        receive(alone, tmp_path, nothing)
     here = receive(sent, tmp_path, lambda shared: shared)
     for file in tiny_packed.iterdir():
         assert (here / file.name).read_bytes() == file.read_bytes()
     assert receive(sent, tmp_path, nothing) == here
-
-
-def test_one_machine_needs_no_delivery(tiny_packed: Path, tmp_path: Path) -> None:
-    away = Path(shutil.copytree(tiny_packed, tmp_path / "away"))
-    delivery = send(away, None)
-    assert delivery.files == {}
-    shutil.rmtree(away)
-    with pytest.raises(DataError, match="gone or changed since the sweep began"):
-        receive(delivery, tmp_path, nothing)
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, cores: set[int]) -> Callable[[], set[int]]:
@@ -226,19 +218,18 @@ def test_runs_at_the_same_time_have_different_cores(tmp_path: Path, monkeypatch:
 # --- Ray that is missing ------------------------------------------------------------------------------
 
 
-def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    message = r'Ray is not installed; pip install "parashot\[sweep\]"'
-    with pytest.raises(DeviceError, match=message), connected(Nodes()):
-        pass
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense"])
-def test_a_cluster_that_is_not_there(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
-    ray = ModuleType("ray")
-    ray.shutdown = lambda: None  # type: ignore[attr-defined]
+@pytest.mark.parametrize(
+    ("ray", "address", "message"),
+    [
+        (None, None, r'Ray is not installed; pip install "parashot\[sweep\]"'),
+        (Mock(), "127.0.0.1:1", "--address 127.0.0.1:1: no Ray cluster answers there"),
+        (Mock(), "nonsense", "--address nonsense: no Ray cluster answers there"),
+    ],
+)
+def test_no_ray_and_no_cluster(
+    monkeypatch: pytest.MonkeyPatch, ray: Mock | None, address: str | None, message: str
+) -> None:
     monkeypatch.setitem(sys.modules, "ray", ray)
-    message = f"--address {address}: no Ray cluster answers there"
     with pytest.raises(DeviceError, match=message), connected(Nodes(address)):
         pass
 
@@ -258,33 +249,33 @@ def checkout(
     return tmp_path
 
 
-def test_the_command(checkout: Path, capsys: Shown, this_process: list[Nodes]) -> None:
-    assert main(["sweep", "-S", "seed=0,1", "-S", "train.batchsz=2", "--cpus-per-run", "2"]) == 0
-    printed = capsys.readouterr()
-    header, *rows = printed.out.splitlines()
+@pytest.mark.usefixtures("checkout")
+def test_the_command(command: Commands, this_process: list[Nodes]) -> None:
+    printed = command("sweep", "-S", "seed=0,1", "-S", "train.batchsz=2", "--cpus-per-run", 2)
+    header, *rows = printed.splitlines()
     assert header.split() == ["seed", "val", "accuracy", "seconds", "run"]
     assert [row.split()[0] for row in rows] == ["0", "1"]
-    assert "runs: 2; there already: 0" in printed.err
+    assert "runs: 2; there already: 0" in command.said
     assert this_process == [Nodes(cpus=2)]
-    assert main(["sweep", "-S", "train.batchsz=2", "-S", "seed=1,0", "--json"]) == 0
-    runs = json.loads(capsys.readouterr().out)["runs"]
+    runs = json.loads(command("sweep", "-S", "train.batchsz=2", "-S", "seed=1,0", "--json"))["runs"]
     assert [(each["status"], each["settings"]["seed"]) for each in runs] == [("kept", 1), ("kept", 0)]
     assert all(0 <= each["val_accuracy"] <= 1 and each["seconds"] > 0 for each in runs)
     assert all(Path(each["folder"], "result.json").exists() for each in runs)
 
 
-def test_what_tune_has_measured_decides_auto(checkout: Path) -> None:
+def test_what_tune_has_measured_decides_auto(checkout: Path, command: Commands) -> None:
     (checkout / "results").mkdir()
     measured = {"pairing": "concat", "precision": "fp32", "compile": "none"}
     (checkout / "results/choices.json").write_text(json.dumps(measured))
-    assert main(["sweep", "-S", "train.batchsz=2"]) == 0
+    command("sweep", "-S", "train.batchsz=2")
     (folder,) = (checkout / "results/sweep").iterdir()
     (record,) = read_runs(folder / "records.jsonl")
     assert (record.params["model.pairing"], record.params["train.precision"]) == ("concat", "fp32")
 
 
+@pytest.mark.usefixtures("checkout")
 def test_a_failed_run_is_the_commands_failure(
-    checkout: Path, capsys: Shown, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing({1: DataError("a bad image")}, monkeypatch)
     assert main(["sweep", "-S", "seed=0,1"]) == 1
@@ -293,11 +284,11 @@ def test_a_failed_run_is_the_commands_failure(
     assert printed.err.splitlines()[-1] == "error: 1 of 2 runs failed; the same command tries them again"
 
 
-def test_what_the_user_can_mend_is_one_line(checkout: Path, capsys: Shown, this_process: list[Nodes]) -> None:
+def test_what_the_user_can_mend_is_one_line(
+    checkout: Path, command: Commands, this_process: list[Nodes]
+) -> None:
     (checkout / "data/packed").unlink()
-    wrong = (("--recipe none", "recipe 'none' is unknown", 2), ("--out elsewhere", "data/packed", 1))
-    for words, line, status in wrong:
-        assert main(["sweep", *words.split()]) == status
-        printed = capsys.readouterr()
-        assert printed.err.startswith(f"error: {line}") and printed.err.count("\n") == 1
-        assert (printed.out, this_process) == ("", [])
+    refused = command.refused("sweep", "--recipe", "none", status=2)
+    assert refused.startswith("recipe 'none' is unknown")
+    assert command.refused("sweep", "--out", "elsewhere").startswith("data/packed")
+    assert this_process == []

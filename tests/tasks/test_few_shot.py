@@ -15,7 +15,6 @@ from tiny_data import EVALUATED, PACKED_EPISODES, SEED, tiny_params
 from parashot.data.pixels import prepare
 from parashot.model.losses import accuracy, cross_entropy
 from parashot.model.network import RelationNetwork, build_network
-from parashot.task import mean_and_ci95
 from parashot.tasks import evaluation
 from parashot.tasks.evaluation import EpisodeSet, draw_split, episode_accuracies, related
 from parashot.tasks.few_shot import judge_episodes, transductive_accuracies
@@ -153,9 +152,3 @@ def test_transductive_is_batch_norm_by_the_episode(episodes: EpisodeSet, network
     backwards = transductive_accuracies(network, episodes[4::-1])
     assert np.array_equal(found, backwards[::-1])  # no episode leaves a trace in the next
     assert len(transductive_accuracies(network, episodes[:0])) == 0
-
-
-def test_mean_and_interval() -> None:
-    mean, ci95 = mean_and_ci95(np.array([0.0, 1.0, 1.0, 0.0]))
-    assert mean == 0.5
-    assert ci95 == pytest.approx(1.96 * (1 / 3) ** 0.5 / 2)

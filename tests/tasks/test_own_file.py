@@ -134,21 +134,9 @@ WRONG = {
         r"dataset\(\): Around cannot be read back in a worker \(RecursionError",
     ),
     "nothing": ("return nn.", "nn.", r"network\(\) returns NoneType; return a torch.nn.Module"),
-    "lazy": (
-        "nn.Linear(4, 8)",
-        "nn.LazyLinear(8)",
-        r"network\(\) returns a LazyLinear that has no weights yet",
-    ),
-    "several": (
-        "torch.optim.RMSprop(parameters, lr=0.05)",
-        "[torch.optim.RMSprop(parameters, lr=0.05)]",
-        r"optimizer\(\) returns list; return one",
-    ),
-    "closure": (
-        "RMSprop(parameters, lr=0.05)",
-        "LBFGS(parameters)",
-        r"LBFGS, whose step\(\) needs a closure",
-    ),
+    "lazy": ("nn.Linear(4, 8)", "nn.LazyLinear(8)", r"network\(\) returns a LazyLinear that has no weights"),
+    "several": ("parameters, lr=0.05)", "parameters),", r"optimizer\(\) returns tuple; return one"),
+    "closure": ("RMSprop(parameters, lr=0.05)", "LBFGS(parameters)", "LBFGS, whose step.* needs a closure"),
     "shape": ("return F", "return network(batch['x']), F", "loss returns tuple for a batch of 6"),
     "memory": ("nn.Linear(4, 8)", "nn.Linear(4, 1 << 44)", "in network: the memory is full; set a smaller"),
 }

@@ -95,36 +95,26 @@ def test_one_training_at_a_time_has_a_folder(tmp_path: Path) -> None:
     Checkpoints(tmp_path, alone()).clear()
 
 
-def test_a_training_goes_on_only_from_its_own_state(tiny_packed: Path, tmp_path: Path) -> None:
+def test_a_training_goes_on_only_from_its_own_state_by_the_same_code(
+    tiny_packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def folder(
         strategy: str = "serial", world_size: int = 1, seed: str = "3", nonfinite: str = "stop"
     ) -> Path | None:
+        params, out = tiny_params({"pretrain.epochs": 1, "pretrain.batchsz": 8}), tmp_path / "out"
+        if strategy == "pretrain":
+            return pretraining_job(params, tiny_packed, out, out, scratch=tmp_path).checkpoint_folder(1)
         provenance = Provenance({"seed": seed, "train.on_nonfinite": nonfinite})
-        job = episode_job(
-            strategy, tiny_params(), tiny_packed, tmp_path / "out", provenance, scratch=tmp_path
-        )
+        job = episode_job(strategy, params, tiny_packed, out, provenance, scratch=tmp_path)
         return job.checkpoint_folder(world_size)
 
     assert folder() == folder(nonfinite="skip")  # stopped by NaN, it may go on
-    different = {folder(), folder(seed="4"), folder("dp"), folder("ddp", 2), folder("ddp", 3)}
-    assert len(different) == 5
-
-
-def test_other_code_goes_on_from_no_state_of_this(
-    tiny_packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def folders() -> list[Path | None]:
-        params, out = tiny_params({"pretrain.epochs": 1, "pretrain.batchsz": 8}), tmp_path / "out"
-        jobs = (
-            episode_job("serial", params, tiny_packed, out, scratch=tmp_path),
-            pretraining_job(params, tiny_packed, out, out, scratch=tmp_path),
-        )
-        return [each.checkpoint_folder(1) for each in jobs]
-
-    before = folders()
-    assert folders() == before
+    assert folder("pretrain") == folder("pretrain")
+    different = [folder(), folder(seed="4"), folder("dp"), folder("ddp", 2), folder("ddp", 3)]
+    different.append(folder("pretrain"))
     monkeypatch.setattr("parashot.train.job.code_digest", lambda: "other code")
-    assert not {*folders()} & {*before}
+    different += [folder(), folder("pretrain")]
+    assert len({*different}) == len(different)
 
 
 @pytest.mark.parametrize(("kind", "killed_after"), [("serial", 2), ("dp", 7), ("pretrain", 7)])

@@ -27,12 +27,7 @@ pytestmark = [pytest.mark.usefixtures("one_core"), pytest.mark.slow]
 
 STEPS = 200
 PARAMS = tiny_params(
-    {
-        "train.episodes": 3 * STEPS,
-        "train.batchsz": 3,
-        "train.validate_every": 50,
-        "train.checkpoint_every": 5,
-    }
+    {"train.episodes": 3 * STEPS, "train.batchsz": 3, "train.validate_every": 50, "train.checkpoint_every": 5}
 )
 FIRST = 7
 LATER = {37: 0, 74: 1, 100: 0, 131: 1, 168: 0}

@@ -1,4 +1,4 @@
-"""The loop's clock, pauses, rates and means, with a clock of which every reading takes a second."""
+"""The loop: clock (a reading takes a second), pauses, rates, means, and steps in parts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from small_tasks import VectorTask, alone
+from small_tasks import TOLERANCE, State, VectorTask, alone, assert_equal, build_relation, episode_batch
 from tiny_data import tiny_params
 
 from parashot.parallel.registry import build_strategy
@@ -87,3 +87,21 @@ def test_each_step_has_the_rate_of_its_task_or_its_optimizer(
     monkeypatch.setattr(torch.optim.RMSprop, "step", noting)
     train(kind(batchsz=3, items=14), 2)
     assert rates == expected
+
+
+def in_parts(parts: int, norm_episodes: int) -> tuple[State, torch.Tensor]:
+    """What a step of 7 episodes leaves but for running statistics, and the step's sums."""
+    settings = {"train.batchsz": 7, "train.accumulate": parts, "model.norm_episodes": norm_episodes}
+    strategy = build_relation(alone(), "serial", settings, training=True)
+    sums = strategy.step(episode_batch(strategy, 7))
+    moved = ("running_mean", "running_var", "num_batches_tracked")  # once for each part
+    return {name: each for name, each in strategy.state_dict().items() if not name.endswith(moved)}, sums
+
+
+def test_in_parts_batch_norm_takes_the_same_groups_of_episodes_and_without_groups_a_part_at_a_time() -> None:
+    """In training mode; test_strategies.py has eval mode."""
+    (whole, once), (state, thrice) = (in_parts(parts, norm_episodes=1) for parts in (1, 3))
+    torch.testing.assert_close(thrice, once, rtol=0, atol=TOLERANCE)
+    assert_equal(state, whole)
+    (_, once), (_, thrice) = (in_parts(parts, norm_episodes=0) for parts in (1, 3))
+    assert abs(thrice[0] - once[0]) > 1e-3

@@ -99,13 +99,7 @@ def meeting(context: Context, name: str, packed: Path) -> tuple[bool, list[bool]
         return True
 
     with pytest.raises(NonfiniteError) as error:
-        train_steps(
-            strategy,
-            iter(batches),
-            plan,
-            pauses=lambda done: done % 2 == 0,
-            on_pause=paused,
-        )
+        train_steps(strategy, iter(batches), plan, pauses=lambda done: done % 2 == 0, on_pause=paused)
     strategy.close()
     said = [str(error.value)] * context.world_size
     if context.world_size > 1:

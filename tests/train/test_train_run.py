@@ -174,8 +174,8 @@ def test_further_seeds_are_trained_each_once_though_one_was_killed(tiny_packed: 
     out, scratch, trained = tmp_path / "out", tmp_path / "scratch", list[int]()
     provenance = Provenance({"seed": "7"})
     job = episode_job("serial", tiny_params({"seed": 7}), tiny_packed, out, provenance, scratch=scratch)
-    train(job)
-    own = read_rows(EpisodeAccuracy, out / "val_episodes.csv")
+    with first_training(replace(job, scratch=None), train):
+        own = read_rows(EpisodeAccuracy, out / "val_episodes.csv")
 
     def counted(again: Job) -> TrainResult | None:
         task = cast("RelationTask", again.task)
@@ -209,31 +209,14 @@ def test_further_seeds_are_trained_each_once_though_one_was_killed(tiny_packed: 
     assert all(each.parent == first.uuid and not each.artifacts and each.model is None for each in others)
 
 
-def test_a_twin_is_the_same_training_but_for_rounding(tiny_packed: Path, tmp_path: Path) -> None:
-    job = episode_job("serial", tiny_params(), tiny_packed, tmp_path / "out")
-    train(job)
-    seen: list[Job] = []
-
-    def noted(again: Job) -> TrainResult | None:
-        seen.append(again)
-        return train(again)
-
-    train_twin(job, noted)
-    first, twin = (job.task.network(), seen[0].task.network())
-    for ours, theirs in zip(first.parameters(), twin.parameters(), strict=True):
-        torch.testing.assert_close(theirs, ours, rtol=1e-6, atol=0)
-    assert any(not torch.equal(*pair) for pair in zip(first.parameters(), twin.parameters(), strict=True))
-    assert len(read_rows(EpisodeAccuracy, job.out / "twin.csv")) == PACKED_EPISODES
-    main, other = read_runs(job.out / "records.jsonl")
-    assert (other.name, other.parent) == ("train serial, twin", main.uuid)
-
-
-def test_a_kill_while_it_is_trained_again_keeps_the_first_training(tiny_packed: Path, tmp_path: Path) -> None:
-    out, scratch, trained = tmp_path / "out", tmp_path / "scratch", list[str]()
+def test_a_twin_is_the_same_training_but_for_rounding_and_a_kill_before_it_keeps_the_first(
+    tiny_packed: Path, tmp_path: Path
+) -> None:
+    out, scratch, trained = tmp_path / "out", tmp_path / "scratch", list[Job]()
     job = episode_job("serial", tiny_params(), tiny_packed, out, scratch=scratch)
 
     def noted(each: Job) -> TrainResult | None:
-        trained.append(each.out.name)
+        trained.append(each)
         return train(each)
 
     with pytest.raises(KeyboardInterrupt), first_training(job, noted):
@@ -244,6 +227,14 @@ def test_a_kill_while_it_is_trained_again_keeps_the_first_training(tiny_packed: 
         assert (out / "records.jsonl").read_bytes() == before
         assert read_result(TrainResult, out / "result.json") == result
         train_twin(job, noted)
-    assert trained == ["first", "twin"]
+    assert [each.out.name for each in trained] == ["first", "twin"]
     assert names(out) == {*FILES, "twin.csv"}
     assert list((scratch / "again").iterdir()) == []
+
+    pairs = list(zip(*(each.task.network().parameters() for each in trained), strict=True))
+    for ours, theirs in pairs:
+        torch.testing.assert_close(theirs, ours, rtol=1e-6, atol=0)
+    assert any(not torch.equal(*pair) for pair in pairs)
+    assert len(read_rows(EpisodeAccuracy, out / "twin.csv")) == PACKED_EPISODES
+    main, other = read_runs(out / "records.jsonl")
+    assert (other.name, other.parent) == ("train serial, twin", main.uuid)

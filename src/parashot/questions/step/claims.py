@@ -31,7 +31,7 @@ checkpointing_trades = settled(
 @claim("accumulation-equals", "k accumulated batches equal one that is k times as large.")
 def accumulation_equals(study: Study) -> Finding:
     """Holds if batch norm takes the same groups of episodes in both, as ghost batch norm does."""
-    test = "tests/train/test_train_accumulation.py"
+    test = "tests/train/test_train_loop.py"
     if study.params.model.norm_episodes:
         groups = "batch norm takes the same groups of episodes in both (model.norm_episodes)"
         return by_test("holds", f"{test}: {groups}; of PyTorch's, which takes each part, it does not hold")
