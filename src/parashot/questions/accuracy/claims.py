@@ -96,7 +96,7 @@ def _same_algorithm(study: Study, row: StrategyRow) -> Advice:
             buys += f"; a rerun of {BASE}, first weights off by 1e-7: {100 * outcome.rounding:+.1f} points"
     equal = f"gradients in float64 differ by at most {row.gradient_difference:.0e}"
     sure = f"{equal}; the interval is over episodes, and leaves out the luck of single trainings"
-    phrase = f"{row.strategy} and {BASE} are the same algorithm: only rounding can change the accuracy"
+    phrase = f"{BASE} and {row.strategy} are the same algorithm: only rounding can change the accuracy"
     return Advice("accuracy", "same algorithm", phrase, buys, sure, decided=True)
 
 
