@@ -55,7 +55,8 @@ class AccuracyComparison:
             "different": "shown to lie outside of",
             "undecided": "neither shown to lie within nor outside of",
         }
-        return f"{words[self.verdict]} ± {100 * self.margin:g} points, by a {self.confidence:.0%} interval"
+        interval = f", by a {self.confidence:.0%} interval" if self.verdict == "equivalent" else ""
+        return f"{words[self.verdict]} ± {100 * self.margin:g} points{interval}"
 
     @property
     def trainings(self) -> str:
@@ -106,7 +107,9 @@ def compare(first: Training, second: Training, margin: float, confidence: float)
         if len(lead) < 2:
             return None
         over_episodes = mean_interval(lead, confidence)
-        found = AccuracyComparison(*names, len(lead), over_episodes, margin, "undecided")
+        found = AccuracyComparison(
+            *names, len(lead), over_episodes, margin, "undecided", confidence=confidence
+        )
     rounding = differences(_by_episode(second.twin), _by_episode(second.val_episodes))
     return replace(found, rounding=float(rounding.mean()) if len(rounding) else None)
 
