@@ -269,6 +269,7 @@ def test_the_batch_size_that_learns_most_in_the_same_time(
     found = advice("batch size", build.study(batchsz=build.batchsz_results(reached=reached)))
     assert (found.choice, found.decided) == (choice, decided)
     assert re.search(f"{words}.*gradient noise scale", found.sure)
+    assert found.phrase == f"take {choice} episodes per step", "16 are in use, which nothing was measured of"
 
 
 def test_a_step_is_computed_as_it_was_chosen() -> None:

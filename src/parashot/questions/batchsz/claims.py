@@ -128,7 +128,7 @@ def advise_batchsz(study: Study) -> Advice:
     return Advice(
         topic="batch size",
         choice=str(best),
-        phrase=f"{'keep' if best in usual[:1] else 'take'} {best} episodes per step",
+        phrase=f"{'keep' if best == study.params.train.batchsz else 'take'} {best} episodes per step",
         buys=said,
         sure=sure,
         decided=choice.decided,
