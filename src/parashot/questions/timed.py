@@ -95,9 +95,10 @@ def steps_with_loading(
     """
     torch.set_num_threads(threads)
     before, batchsz, context = tree_memory_bytes(os.getpid()), task.batchsz, strategy.context
-    whole = strategy.plan((2 + steps + 2 * in_advance) * batchsz, batchsz, context)
+    taken = 1 + in_advance if in_advance else 0  # the first, and those that lie ready by then
+    whole = strategy.plan((taken + 1 + steps + in_advance) * batchsz, batchsz, context)
     batches = task.batches(whole, context)
-    for _ in range(1 + in_advance if in_advance else 0):
+    for _ in range(taken):
         next(batches)
     strategy.step(next(batches))
     timed = train_steps(strategy, islice(batches, steps), Plan(steps * batchsz, batchsz))

@@ -59,7 +59,7 @@ def search_rank(
     Ways that are not ready after half of the time are left out, but two, the first among them. All ranks
     decide alike, by the main one's clock. journal: CSV file that every block is added to.
     """
-    begin, workers = time.monotonic(), any(each.workers for each in ways)
+    begin = time.monotonic()
     ready = ReadyWays(context, trainings, ways, journal, begin + READY_SHARE * seconds)
     begun, blocks, passes = time.monotonic(), list[WayBlock](), 0
     left = [each for each in ways if each.way in ready.step_seconds]
@@ -72,7 +72,8 @@ def search_rank(
                 break
             for way in Random(passes).sample(left, len(left)):
                 bench = ready.trainings[way.way].parallel.bench
-                steps = steps_of_loaded_block(ready.step_seconds[way.way], bench, workers=workers)
+                seconds_per_step = ready.step_seconds[way.way]
+                steps = steps_of_loaded_block(seconds_per_step, bench, workers=ready.has_workers)
                 if (block := ready.block(way, steps, 0, passes)) is not None:
                     blocks.append(block)
                 if context.is_main:

@@ -84,7 +84,7 @@ class ReadyWays(Generic[W]):
         until: float = math.inf,
     ) -> None:
         self.context, self.journal = context, journal
-        self.first = ways[0].way
+        self.first, self.has_workers = ways[0].way, any(way.workers for way in ways)
         self.trainings = {way.way: trainings(way) for way in ways}
         kinds = len({way.trained_as for way in ways})
         self.contexts = {count: context.taking_part(count) for count in dict.fromkeys(map(_processes, ways))}
@@ -304,7 +304,7 @@ def ways_rank(
     for done, round_number in enumerate(rounds):
         # as many steps of every way, and the same order on every rank
         fastest = min(ready.step_seconds.values())
-        steps = steps_of_loaded_block(fastest, bench, workers=any(way.workers for way in ways))
+        steps = steps_of_loaded_block(fastest, bench, workers=ready.has_workers)
         for way in Random(round_number).sample(ways, len(ways)):
             if (block := ready.block(way, steps, number, round_number)) is not None:
                 blocks.append(block)
