@@ -114,6 +114,8 @@ def test_the_same_algorithm_does_not_affect_the_accuracy() -> None:
     found = advice("accuracy", build.study(training=trainings(-0.1), strategies=strategies))
     assert (found.choice, found.decided) == ("same algorithm", True)
     assert "3e-15" in found.sure and "ddp minus serial, one training each: -10.0 points" in found.buys
+    several = advice("accuracy", build.study(training=trainings(0.1, 0.11, 0.12), strategies=strategies))
+    assert several.buys.startswith("ddp minus serial, 3 seeds: ") and "trainings, 3 of each" in several.sure
     per_rank = {
         "serial": build.training("serial"),
         "ddp": build.training("ddp", batchsz=32, batch_per="rank"),

@@ -90,12 +90,12 @@ def _same_algorithm(study: Study, row: StrategyRow) -> Advice:
     """Advice on a strategy whose gradients are those of one replica."""
     outcome = study.comparison(row.strategy, BASE)
     buys = "not both were trained"
+    sure = f"gradients in float64 differ by at most {row.gradient_difference:.0e}"
     if outcome is not None:
-        buys = f"{row.strategy} minus {BASE}, one training each: {points(outcome.difference)}"
+        buys = f"{row.strategy} minus {BASE}, {outcome.trainings}: {points(outcome.difference)}"
+        sure += f"; the interval is over {outcome.over}"
         if outcome.rounding is not None:
             buys += f"; a rerun of {BASE}, first weights off by 1e-7: {100 * outcome.rounding:+.1f} points"
-    equal = f"gradients in float64 differ by at most {row.gradient_difference:.0e}"
-    sure = f"{equal}; the interval is over episodes, and leaves out the luck of single trainings"
     phrase = f"{BASE} and {row.strategy} are the same algorithm: only rounding can change the accuracy"
     return Advice("accuracy", "same algorithm", phrase, buys, sure, decided=True)
 
