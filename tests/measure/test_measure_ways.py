@@ -94,7 +94,7 @@ def test_few_workers_are_what_is_left_out_where_there_is_no_time() -> None:
     counts = {"default": 0, "one": 1, "two": 2, "none": 0, "four": 4}
     ways = [replace(WAYS[0], way=name, workers=workers) for name, workers in counts.items()]
     order = [each.way for each in measure.order_of_making_ready(ways)]
-    assert order == ["four", "default", "none", "two", "one"]
+    assert order == ["default", "none", "four", "two", "one"]
 
 
 def timed_in_little_memory(context: Context) -> tuple[int, WayBlock | None]:

@@ -49,18 +49,19 @@ def stages(dvc: psutil.Process) -> list[psutil.Process]:
 
 
 def ranks(dvc: psutil.Process) -> list[psutil.Process]:
-    """What the fork server of a stage has forked: ranks, or loader workers where there is one process."""
-    return forked([each for stage in stages(dvc) for each in children(stage)])
+    """What the fork servers of stages have forked."""
+    servers = [each for stage in stages(dvc) for each in children(stage) if says(each, "forkserver")]
+    return [rank for server in servers for rank in children(server)]
 
 
 def workers(dvc: psutil.Process) -> list[psutil.Process]:
-    """Loader workers: what the fork server of a stage or of a rank has forked."""
-    return forked(children(dvc, recursive=True))
-
-
-def forked(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Children of those that are fork servers."""
-    return [child for each in processes if says(each, "forkserver") for child in children(each)]
+    """Loader workers: forked by a rank or a stage of one process, so their command line is the same."""
+    alike = (
+        (each, word)
+        for found, word in ((stages, "stages.train"), (ranks, "forkserver"))
+        for each in found(dvc)
+    )
+    return [child for each, word in alike for child in children(each) if says(child, word)]
 
 
 def children(process: psutil.Process, recursive: bool = False) -> list[psutil.Process]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,12 @@ from parashot.tasks.own import load_file, own_task
 from parashot.tasks.packed import MOST_SENT, Joined, join
 
 STEPS, USUAL = 4, StepOptions()
+
+
+@pytest.fixture(autouse=True)
+def _own_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's file has its folder on the path, as a script does; no other test shall find modules there."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
 
 
 def trained(

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from parashot.errors import DeviceError, one_line
-from parashot.lifetime import end_with_maker, fork_server
+from parashot.lifetime import end_with_maker, usual_start_method
 from parashot.task import Batch, even_share
 
 
@@ -30,15 +30,14 @@ def host_batches(
 ) -> Iterator[Batch]:
     """Iterate over `steps` of `dataset` in the host's memory.
 
-    Workers start by forkserver; what they import is imported once. prefetch: batches that each has ready.
+    Workers start as those of a script do, by the platform's default. prefetch: batches that each has ready.
     """
     if not workers:
         batches = (dataset[step] for step in steps)
         pinned = pin_memory and torch.cuda.is_available()  # as DataLoader's workers do
         return (batch.pin_memory() for batch in batches) if pinned else batches
     with warnings.catch_warnings():
-        # more workers than cores is what is measured here
-        warnings.filterwarnings("ignore", message="This DataLoader will create")
+        warnings.simplefilter("ignore")  # of more workers than cores, and of forking a process with threads
         loaded = iter(
             DataLoader(
                 dataset,
@@ -46,7 +45,7 @@ def host_batches(
                 batch_size=None,
                 num_workers=workers,
                 prefetch_factor=prefetch,
-                multiprocessing_context=fork_server(),
+                multiprocessing_context=usual_start_method(),
                 pin_memory=pin_memory,
                 worker_init_fn=_worker_begins,
             )

@@ -1,4 +1,4 @@
-"""The server that ranks and loader workers are forked from, started early. Imports no torch."""
+"""The server that ranks are forked from, started early. Imports no torch."""
 
 from __future__ import annotations
 

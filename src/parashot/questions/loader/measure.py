@@ -51,8 +51,9 @@ _HERE = Context(0, 1, 0, 1, Placement("cpu", 1, 1, 1))
 def bench_loaders(params: Params, packed: Path, out: Path, provenance: Provenance) -> None:
     """Measure the grid of `params.loader.bench` on the packed training split and write `out`."""
     stage = Stage("loader workers", "loader-bench", provenance)
-    blocks, ways = time_loaders(params, packed), ways_of_loading(params, packed)
+    ways = ways_of_loading(params, packed)
     training = time_episode_ways(params, packed, ways, "loader-bench, in training")
+    blocks = time_loaders(params, packed)  # last, when no server of ranks is being started beside it
     rows = way_rows(ways, training, PLAIN_LOADER.name, Resampling())
     in_training = way_settings(rows, training, "training-")
     results = LoaderResults(tuple(blocks), tuple(ways), tuple(training))
@@ -112,7 +113,6 @@ def time_loaders(params: Params, packed: Path) -> list[LoaderBlock]:
     torch.set_num_threads(1)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # many workers hold many pipes and batches
-    next(_loader(params, packed, bench.backends[0], 1, 1))  # waits for the server of workers
     idle_bytes = tree_memory_bytes(os.getpid())
     for backend in bench.backends:  # the first to read would pay for the disk
         _block(-1, params, packed, backend, 0, idle_bytes)

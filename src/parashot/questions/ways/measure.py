@@ -200,14 +200,10 @@ def leave_out(way: Way, error: DeviceError, journal: Path) -> None:
 
 
 def order_of_making_ready(ways: Sequence[W]) -> list[W]:
-    """Order ways: the most workers, the first of `ways`, those without workers, then ever fewer workers.
-
-    Those without workers are ready at once. The most workers come first so that all ranks have the server
-    that theirs are forked from.
-    """
+    """Order ways: the first of `ways`, those without workers, which are ready at once, then ever fewer."""
     by_workers = sorted(ways, key=lambda each: -each.workers)
     without = (each for each in ways if not each.workers)
-    return [*{each.way: each for each in (by_workers[0], ways[0], *without, *by_workers)}.values()]
+    return [*{each.way: each for each in (ways[0], *without, *by_workers)}.values()]
 
 
 BYTES_PER_PARAMETER = 16
