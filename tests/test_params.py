@@ -192,8 +192,8 @@ def test_what_a_user_is_likely_to_mistake_gets_advice() -> None:
         ({"train.n_way": 65}, "train.n_way: 65, but split train has 64 classes; it must be at most 64"),
         ({"episode.k_shot": 50}, "evaluate.k_query: 15 with episode.k_shot 50 needs 65 images per class"),
         (
-            {"data.source": "miniimagenet", "episode.k_shot": 598},
-            "episode.k_query: 3 with episode.k_shot 598 needs 601 images per class, but miniimagenet has 600",
+            {"data.source": "miniimagenet", "episode.k_shot": 600},
+            "episode.k_query: 1 with episode.k_shot 600 needs 601 images per class, but miniimagenet has 600",
         ),
         ({"train.accumulate": 9, "train.batchsz": 8}, "train.accumulate: 9 parts, but a step has"),
         ({"train.recompute": True, "train.compile": "default"}, "train.recompute: true, but a network"),
