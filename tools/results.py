@@ -32,7 +32,6 @@ from parashot.model.weights import load_network, save_weights
 from parashot.parallel.registry import STRATEGIES
 from parashot.params import load_params
 from parashot.parsing import read_yaml
-from parashot.questions.accuracy.rows import TaskRow, TimeToAccuracy, task_rows, time_to_accuracy, validations
 from parashot.questions.results import StudyResults, load_results
 from parashot.questions.statistics import repeated_interval
 from parashot.questions.text import number
@@ -101,8 +100,8 @@ def _training(recipe: str, results: StudyResults) -> Training:
         raise RecordError("no evaluated training in this checkout; run the recipe with `dvc exp run` first")
     params, evaluation = load_params(ROOT / "params.yaml"), results.evaluate
     strategy = evaluation.result.strategy
-    trained = results.training[strategy]
-    [timed] = time_to_accuracy([trained], results.pretraining, params.training_episode.images)
+    trained, before = results.training[strategy], results.pretraining
+    begun = before.history[-1].seconds if before.history else 0.0  # when the first episode came
     run = read_runs(ROOT / "results/train" / strategy / "records.jsonl")[0]
     return {
         "recipe": recipe,
@@ -112,16 +111,21 @@ def _training(recipe: str, results: StudyResults) -> Training:
         "date": datetime.fromtimestamp(run.start_ms / 1000, UTC).date().isoformat(),
         "hardware": asdict(results.hardware),
         "computed": asdict(results.tune.choices) if results.tune else {},
-        "pretraining": asdict(results.pretraining.result),
+        "pretraining": asdict(before.result),
         "training": asdict(trained.result),
-        "time": asdict(timed),
+        "time": {
+            "pretraining_seconds": before.result.seconds,
+            "training_seconds": trained.result.seconds,
+            "val_accuracy": trained.result.val_accuracy,
+            "val_accuracy_ci95": trained.result.val_accuracy_ci95,
+        },
         "tasks": [asdict(each) for each in evaluation.tasks],
         "pretraining_validations": [
-            (row.seconds, row.val_accuracy)
-            for row in results.pretraining.history
-            if row.val_accuracy is not None
+            (row.seconds, row.val_accuracy) for row in before.history if row.val_accuracy is not None
         ],
-        "validations": validations(trained, results.pretraining),
+        "validations": [
+            (begun + row.seconds, row.val_accuracy) for row in trained.history if row.val_accuracy is not None
+        ],
     }
 
 
@@ -161,14 +165,14 @@ def _accuracies(found: Sequence[Training]) -> str:
     head = ["recipe, seed", *shots, *(f"margin, {each}" for each in shots), "val, 1-shot", "minutes"]
     rows = []
     for training in found:
-        tasks, time = _tasks(training), TimeToAccuracy(**training["time"])
+        tasks, time = _tasks(training), training["time"]
         rows.append(
             [
                 _name(training),
                 *(f"**{_accuracy(each.accuracy, each.accuracy_ci95)}**" for each in tasks),
                 *(f"{100 * each.margin:+.2f} ± {100 * each.margin_ci95:.2f}" for each in tasks),
-                _accuracy(time.val_accuracy, time.val_accuracy_ci95),
-                _minutes(_together(time)),
+                _accuracy(time["val_accuracy"], time["val_accuracy_ci95"]),
+                _minutes(_together(training)),
             ]
         )
     return table(head, ["---", *["---:"] * (len(head) - 1)], rows)
@@ -204,9 +208,9 @@ def _mean_margin(margins: Sequence[float]) -> str:
     return said
 
 
-def _tasks(training: Training) -> list[TaskRow]:
+def _tasks(training: Training) -> list[TaskAccuracy]:
     """Accuracies of a training's network, a row for each number of shots."""
-    return task_rows([TaskAccuracy(**each) for each in training["tasks"]])
+    return [TaskAccuracy(**each) for each in training["tasks"]]
 
 
 def _group(training: Training) -> tuple[str, str]:
@@ -281,11 +285,11 @@ def _machine(training: Training) -> str:
     return f"{machine['cpu_model']}, {machine['threads']} cores, {gpus}, torch {machine['torch']}, {how}"
 
 
-def _together(time: TimeToAccuracy) -> float | None:
+def _together(training: Training) -> float | None:
     """Seconds of training in all; None where one of the two was resumed, whose time is unknown."""
-    if time.pretraining_seconds is None or time.training_seconds is None:
-        return None
-    return time.pretraining_seconds + time.training_seconds
+    parts: list[float | None] = [training["time"][f"{part}_seconds"] for part in ("pretraining", "training")]
+    known = [each for each in parts if each is not None]
+    return sum(known) if len(known) == len(parts) else None
 
 
 def _minutes(seconds: float | None) -> str:
@@ -303,11 +307,7 @@ def _curves(found: Sequence[Training]) -> Figure:
     """
     figure = Figure((6.4, 4.6), layout="constrained")
     axes = figure.subplots()
-    drawn = [
-        each
-        for each in found
-        if "variant" not in each and _together(TimeToAccuracy(**each["time"])) is not None
-    ]
+    drawn = [each for each in found if "variant" not in each and _together(each) is not None]
     recipes = list(dict.fromkeys(each["recipe"] for each in drawn))
     for training in drawn:
         begun: list[list[float]] = training["pretraining_validations"]

@@ -10,8 +10,7 @@ import pytest
 import study_builder as build
 
 from parashot.errors import RecordError
-from parashot.questions.accuracy.records import Training
-from parashot.questions.accuracy.rows import compare, comparisons, task_rows, time_to_accuracy
+from parashot.questions.accuracy.rows import compare, comparisons
 from parashot.questions.batchsz.records import (
     BatchszBlock,
     BatchszResults,
@@ -171,43 +170,6 @@ def test_the_twin_of_serial_tells_what_rounding_does() -> None:
     found = compare(build.training("ddp"), twin, 0.02, 0.95)
     assert found and found.rounding == pytest.approx(0.01)
     assert (none := compare(build.training("ddp"), serial, 0.02, 0.95)) and none.rounding is None
-
-
-def test_only_an_interval_above_zero_is_a_gain() -> None:
-    found = task_rows([build.task(1, margin) for margin in (0.02, 0.004, -0.02)])
-    assert [row.verdict for row in found] == ["gain", "no gain", "loss"]
-
-
-# --- time to accuracy -------------------------------------------------------------------------------------
-
-
-def validated(*accuracies: float) -> Training:
-    """A training of 100 s, validated as often as there are accuracies."""
-    whole = build.training("ddp", seconds=100.0)
-    every = 100 // len(accuracies)
-    history = tuple(
-        replace(row, val_accuracy=accuracies[row.step // every - 1] if row.step % every == 0 else None)
-        for row in whole.history
-    )
-    return replace(whole, history=history, result=replace(whole.result, val_accuracy=accuracies[-1]))
-
-
-def test_a_level_is_reached_when_validation_stays_there() -> None:
-    [row] = time_to_accuracy([validated(0.51, 0.49, 0.53, 0.56, 0.60)], None, images_per_episode=10)
-    assert (row.seconds_to_50, row.seconds_to_55, row.seconds_to_58_2) == (60, 80, 100)
-    assert row.seconds_to_62 is None
-    assert (row.pretraining_seconds, row.training_seconds, row.images) == (0.0, 100, 16_000)
-
-
-def test_pretraining_is_counted_in_where_its_time_is_known() -> None:
-    before, done = build.pretraining(seconds=30.0), validated(0.51, 0.56)
-    [row] = time_to_accuracy([done, build.skipped_training("dp", "one GPU")], before, images_per_episode=10)
-    assert (row.seconds_to_50, row.seconds_to_55) == (80, 130)
-    assert (row.pretraining_seconds, row.images) == (30, 16_000 + 6 * 128)
-    resumed, again = (replace(each, result=replace(each.result, seconds=None)) for each in (done, before))
-    for training, pretraining in ((resumed, before), (done, again)):
-        [row] = time_to_accuracy([training], pretraining, 10)
-        assert row.seconds_to_50 is None
 
 
 def test_the_noise_scale_of_gradients_whose_noise_is_known() -> None:

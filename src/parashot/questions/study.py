@@ -10,12 +10,8 @@ from parashot.params import Params
 from parashot.parsing import Value
 from parashot.questions.accuracy.rows import (
     AccuracyComparison,
-    TaskRow,
-    TimeToAccuracy,
     compare_precisions,
     comparisons,
-    task_rows,
-    time_to_accuracy,
 )
 from parashot.questions.advice import Advice
 from parashot.questions.batchsz.records import BatchszResults
@@ -66,8 +62,6 @@ class Study:
     noise_scale: Interval | None  # of gradients, in episodes
     step: tuple[StepRow, ...]
     accuracy: tuple[AccuracyComparison, ...]
-    time_to_accuracy: tuple[TimeToAccuracy, ...]
-    tasks: tuple[TaskRow, ...]
     predictor: Predictor | None
     scaling: tuple[ScalingRow, ...]
     checked: tuple[CheckedRow, ...]
@@ -147,8 +141,7 @@ def analyse(results: StudyResults, params: Params) -> Study:
     """Make every row, claim and piece of advice. Raises `RecordError` where a file holds too little."""
     resampling, knobs = Resampling.of(params.claims), params.batchsz_study
     tune, loader, bench = results.tune, results.loader, results.strategies
-    sizes, evaluation, gain = results.batchsz, results.evaluate, results.gain
-    baseline, images = knobs.baseline, params.training_episode.images
+    sizes, gain, baseline = results.batchsz, results.gain, knobs.baseline
     loading = tuple(way_rows(loader.ways, loader.training, PLAIN_LOADER.name, resampling)) if loader else ()
     predictor = Predictor.of(bench, resampling) if bench and bench.cost_steps else None
     checked = tuple(checked_rows(predictor, bench)) if predictor and bench else ()
@@ -166,8 +159,6 @@ def analyse(results: StudyResults, params: Params) -> Study:
         noise_scale=noise_scale(sizes.gradients, resampling) if sizes else None,
         step=tuple(step_rows(tune.blocks, tune.choices, resampling)) if tune else (),
         accuracy=(*comparisons(results.training, BASE, params.claims, equal), *_of_precisions(sizes, params)),
-        time_to_accuracy=tuple(time_to_accuracy(results.training.values(), results.pretraining, images)),
-        tasks=tuple(task_rows(evaluation.tasks if evaluation else ())),
         predictor=predictor,
         scaling=tuple(shown_rows(predictor, checked)) if predictor else (),
         checked=checked,

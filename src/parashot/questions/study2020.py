@@ -8,9 +8,6 @@ from __future__ import annotations
 
 HARDWARE_THREADS = 40
 
-BEST_VALIDATION, BEST_SECONDS = 0.582, 89_856
-"""The best of DDP's many validations of 200 episodes, and its whole time."""
-
 TABLE_2 = {2: 0.54, 8: 0.78, 16: 1.0, 20: 1.04, 32: 1.18, 50: 1.62, 60: 0.89, 70: 0.35}
 """Speedup by workers, which it does not print: they follow from speedup / efficiency.
 

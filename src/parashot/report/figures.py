@@ -12,7 +12,6 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from matplotlib.transforms import blended_transform_factory
 
 from parashot.questions.accuracy.records import Training
-from parashot.questions.accuracy.rows import before_training
 from parashot.questions.batchsz.rows import episode_seconds, reached
 from parashot.questions.gain.records import ADVISED, USUAL
 from parashot.questions.loader.rows import batch_seconds
@@ -192,7 +191,7 @@ def _accuracy(study: Study) -> Drawing | None:
         return None
     figure, axes = new_axes()
     pretraining = study.results.pretraining
-    begun = before_training(pretraining)
+    begun = pretraining.history[-1].seconds if pretraining and pretraining.history else 0.0
     if pretraining and begun:
         _curve(axes, "pretraining", _validated(pretraining), ("muted", "x"), 0.0)
     for (name, rows), look in zip(validated.items(), looks(len(validated)), strict=True):

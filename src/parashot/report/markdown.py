@@ -23,7 +23,6 @@ HEADINGS = {
     "sizes": "Batch sizes, in the same time",
     "batchsz": "Batch sizes, the experiment of 2020",
     "accuracy": "Does the accuracy survive?",
-    "time_to_accuracy": "Time to accuracy",
     "tasks": "Few-shot accuracy on unseen classes",
     "claims": "Claims of 2020",
 }

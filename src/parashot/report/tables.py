@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from parashot.plain import aligned, cell, printable
 from parashot.questions import text
-from parashot.questions.accuracy.rows import AccuracyComparison, TaskRow, TimeToAccuracy
+from parashot.questions.accuracy.rows import AccuracyComparison
 from parashot.questions.advice import Advice
 from parashot.questions.batchsz.rows import BatchszRow, SizeRow
 from parashot.questions.claim import Claim
@@ -21,15 +21,15 @@ from parashot.questions.statistics import Interval, flat
 from parashot.questions.step.rows import StepRow
 from parashot.questions.strategies.rows import StrategyRow
 from parashot.questions.study import Study
-from parashot.questions.study2020 import BEST_SECONDS, BEST_VALIDATION
 from parashot.questions.ways.records import EpisodeWay
 from parashot.questions.ways.rows import WayRow
+from parashot.train.records import TaskAccuracy
 
 R = TypeVar("R")
 NOTHING = "–"
 SIGNS = {
-    **dict.fromkeys(("holds", "ok", "equivalent", "one algorithm", "gain"), "✓"),
-    **dict.fromkeys(("does not hold", "different", "loss", "stopped"), "✗"),
+    **dict.fromkeys(("holds", "ok", "equivalent", "one algorithm"), "✓"),
+    **dict.fromkeys(("does not hold", "different", "stopped"), "✗"),
     "undecided": "?",
 }
 
@@ -132,7 +132,6 @@ def _fields(row: Any) -> dict[str, Any]:
 def all_tables(study: Study) -> dict[str, Table[Any]]:
     """Make the tables that have rows, by name."""
     strategies = list(study.strategies.values())
-    timed = any(row.pretraining_seconds or any(_levels(row)) for row in study.time_to_accuracy)
     tables: tuple[Table[Any], ...] = (
         ADVICE.of([each for each in study.advice if each.choice]),
         GAIN.of(study.gain),
@@ -146,8 +145,7 @@ def all_tables(study: Study) -> dict[str, Table[Any]]:
         (SIZES_TO_TARGET if study.params.batchsz_study.target else SIZES).of(study.sizes),
         BATCHSZ.of(list(study.batchsz.values())),
         ACCURACY.of(study.accuracy),
-        TASKS.of(study.tasks),
-        TIME_TO_ACCURACY.of(study.time_to_accuracy if timed else ()),
+        TASKS.of(study.results.evaluate.tasks if study.results.evaluate else ()),
         CLAIMS.of(study.claims),
     )
     return {table.name: table for table in tables if table.rows}
@@ -190,7 +188,7 @@ def _strategy(row: StrategyRow) -> Cell:
     notes = [row.how] if row.how else []
     if row.status != "ok":
         notes.append(f"{row.status}: {row.reason}")
-    if row.training_status not in {"", "ok"}:
+    if row.training_status not in {"", "ok"} and row.training_reason != row.reason:
         notes.append(f"training {row.training_status}: {row.training_reason}")
     return Cell("", row.variant, tuple(notes))
 
@@ -204,19 +202,15 @@ def _run_accuracy(row: BatchszRow) -> Cell | None:
     return _accuracy(row.val_accuracy, row.val_accuracy_ci95, *after)
 
 
-def _without_cosine(row: TaskRow) -> Cell | None:
+def _without_cosine(row: TaskAccuracy) -> Cell | None:
     return _accuracy(row.relation_accuracy, row.relation_accuracy_ci95) if row.adds_cosine else None
 
 
-def _transductive(row: TaskRow) -> Cell | None:
+def _transductive(row: TaskAccuracy) -> Cell | None:
     if not row.transductive_episodes:
         return None
     count = f"{row.transductive_episodes:,} episodes"
     return _accuracy(row.transductive_accuracy, row.transductive_accuracy_ci95, count)
-
-
-def _levels(row: TimeToAccuracy) -> tuple[float | None, ...]:
-    return row.seconds_to_50, row.seconds_to_55, row.seconds_to_58_2, row.seconds_to_62
 
 
 # --- tables -------------------------------------------------------------------------------------------
@@ -379,7 +373,7 @@ ACCURACY = Table[AccuracyComparison](
     Column("interval over", lambda row: row.over, number=False),
     Column("paired episodes", lambda row: row.episodes),
 )
-TASKS = Table[TaskRow](
+TASKS = Table[TaskAccuracy](
     "tasks",
     "Accuracy on the test split, the margin paired by episode. Without cosine: the scores of a residual head "
     "before the cosine is added. Transductive: batch norm by the episode's own images, which is another task",
@@ -392,23 +386,8 @@ TASKS = Table[TaskRow](
         "margin over the cosine, points",
         lambda row: f"{_points(row.margin)} ± {100 * row.margin_ci95:.1f}",
     ),
-    Column("a gain?", lambda row: Cell(row.verdict, badge=True), number=False),
     Column("without cosine", _without_cosine),
     Column("transductive", _transductive),
-)
-TIME_TO_ACCURACY = Table[TimeToAccuracy](
-    "time_to_accuracy",
-    "Time to accuracy, pretraining counted in: when validation came to a level and stayed there. "
-    f"{100 * BEST_VALIDATION:g}% is the best validation of 2020, after {BEST_SECONDS:,} s",
-    Column("strategy", lambda row: row.strategy, number=False),
-    Column("pretraining", lambda row: row.pretraining_seconds, text.seconds),
-    Column("training", lambda row: row.training_seconds, text.seconds),
-    Column("images seen", lambda row: row.images, lambda images: f"{images:,.0f}"),
-    Column("validation accuracy", lambda row: _accuracy(row.val_accuracy, row.val_accuracy_ci95)),
-    Column("to 50%", lambda row: row.seconds_to_50, text.seconds),
-    Column("to 55%", lambda row: row.seconds_to_55, text.seconds),
-    Column("to 58.2%", lambda row: row.seconds_to_58_2, text.seconds),
-    Column("to 62%", lambda row: row.seconds_to_62, text.seconds),
 )
 CLAIMS = Table[Claim](
     "claims",

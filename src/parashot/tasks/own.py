@@ -37,9 +37,7 @@ from parashot.data.loaders import host_batches, workers_of_rank
 from parashot.errors import DeviceError, ParashotError, TaskError, one_line
 from parashot.parallel.context import Context
 from parashot.task import Batch, Plan, Task
-from parashot.tasks.packed import Joined, join, pack, separate, unpack
-from parashot.tasks.readback import cannot_be_read_back
-from parashot.tasks.sending import cannot_be_sent
+from parashot.tasks.packed import can_be_pickled, pack, unpack
 
 T = TypeVar("T")
 
@@ -62,9 +60,9 @@ class OwnTask(Task):
     the optimizer updates all parameters by one kernel. cuttable: whether a batch can be cut into batches of
     fewer samples. random: False switches dropout of the network off, and reads each sample with random
     numbers of its own. batch_statistics: False lets batch norm use its running statistics in training, too.
-    reads_apart: whether the data set cannot be sent to workers once a sample was read, as one that has opened
-    a file; then there are two of it in a process that does both. joins: whether it has too many tensors to be
-    sent one by one. samples: of the data set.
+    reads_apart: whether the data set has something open once a sample was read, such as a file, which a
+    process must not share with workers forked from it; then there are two of it in a process that does both.
+    samples: of the data set.
     """
 
     file: Path
@@ -78,7 +76,6 @@ class OwnTask(Task):
     random: bool = True
     batch_statistics: bool = True
     reads_apart: bool = False
-    joins: bool = False
     samples: int = 0
 
     remedy = "the loss is not finite: set a smaller learning rate"
@@ -114,10 +111,10 @@ class OwnTask(Task):
         return as_raised(batches)
 
     def steps(self, plan: Plan, *, read_here: bool = False) -> StepsOfDataset:
-        """The user's data set as one of steps; read_here: to be read in this process, not sent to workers."""
+        """The user's data set as one of steps; read_here: to be read in this process, not in workers."""
         collate = getattr(load_file(self.file), "collate", default_collate)
         dataset = load_dataset(self.file, read_here and self.reads_apart)
-        return StepsOfDataset(dataset, collate, plan, self.file, self.random, self.joins)
+        return StepsOfDataset(dataset, collate, plan, self.file, self.random)
 
     def forward(self, network: nn.Module, data: Any) -> Tensor:
         """The user's loss: of each item [b], or their mean []. Raises `TaskError` where it is neither."""
@@ -188,13 +185,6 @@ class StepsOfDataset(Dataset[Batch]):
     plan: Plan
     file: Path
     random: bool = True
-    joins: bool = False
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "dataset": _joined(self.file) if self.joins else self.dataset}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, dataset=separate(state["dataset"]))
 
     def __getitem__(self, step: int) -> Batch:
         """Read and collate the samples of one step. Raises `TaskError` for an error in the user's code."""
@@ -309,16 +299,9 @@ def _load_dataset(file: Path, another: bool) -> Any:
         return load_file(file).dataset()
 
 
-@lru_cache
-def _joined(file: Path) -> Any:
-    """The data set as it is sent, made once for the workers of all loaders."""
-    return join(load_dataset(file))
-
-
 def forget_datasets() -> None:
     """Free what `load_dataset` has loaded in this process."""
     _load_dataset.cache_clear()
-    _joined.cache_clear()
 
 
 def own_task(file: Path) -> OwnTask:
@@ -341,10 +324,15 @@ def own_task(file: Path) -> OwnTask:
             f"{file}: the data set has {count} samples and a batch {task.batchsz}; set a smaller batchsz"
         )
     steps = task.steps(Plan(task.batchsz, task.batchsz))
-    _check_sent(file, steps.collate, "collate")
     with own_errors(file):
         batch = steps.collated(steps.indices(0))
-    _check_sent(file, batch, "a batch")
+    try:
+        pack(batch)
+    except Exception as error:  # of any kind: classes pickle themselves
+        raise TaskError(
+            f"{file}: a batch cannot be sent from a worker ({one_line(error)}); leave out of it what "
+            "cannot be pickled"
+        ) from error
     leaves = tree_leaves(batch)
     if any(isinstance(each, Tensor) and each.device.type != "cpu" for each in leaves):
         raise TaskError(
@@ -353,17 +341,10 @@ def own_task(file: Path) -> OwnTask:
         )
     _check_new(task)
     cuttable = all(isinstance(each, Tensor) and [*each.shape[:1]] == [task.batchsz] for each in leaves)
-    sent = _joined(file)
-    reads_apart = bool(cannot_be_sent(sent, "dataset()"))
+    reads_apart = not can_be_pickled(dataset)
     if reads_apart:
-        forget_datasets()
-        sent = _joined(file)  # of another one, of which nothing was read
-        _check_sent(file, sent, "dataset()")
-    if fault := cannot_be_read_back(sent, dataset):
-        raise TaskError(f"{file}: dataset(): {fault}")
-    return replace(
-        task, cuttable=cuttable, reads_apart=reads_apart, joins=isinstance(sent, Joined), samples=count
-    )
+        forget_datasets()  # workers get another one, of which nothing was read
+    return replace(task, cuttable=cuttable, reads_apart=reads_apart, samples=count)
 
 
 def _check_new(task: OwnTask) -> None:
@@ -376,11 +357,6 @@ def _check_new(task: OwnTask) -> None:
             f"{task.file}: network() returns the same weights at each call; make a new one in it, as every "
             "way to train begins with one"
         )
-
-
-def _check_sent(file: Path, thing: object, name: str) -> None:
-    if fault := cannot_be_sent(thing, name):
-        raise TaskError(f"{file}: {fault}")
 
 
 def own_default(file: Path) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Rows of the tables on accuracy: comparisons of trainings, tasks, and time to accuracy."""
+"""Comparisons of the accuracies of trainings."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from parashot.params import ClaimsParams
 from parashot.questions.accuracy.records import Training
@@ -16,10 +16,7 @@ from parashot.questions.statistics import (
     mean_interval,
     repeated_interval,
 )
-from parashot.questions.study2020 import BEST_VALIDATION
-from parashot.train.records import EpisodeAccuracy, TaskAccuracy
-
-# --- do two trainings reach the same accuracy? ------------------------------------------------------------
+from parashot.train.records import EpisodeAccuracy
 
 PRECISIONS = ("bf16", "fp32")
 
@@ -140,103 +137,3 @@ def _by_seed(training: Training) -> dict[int, dict[int, float]]:
 
 def _by_episode(rows: Iterable[EpisodeAccuracy]) -> dict[int, float]:
     return {row.episode: row.accuracy for row in rows}
-
-
-# --- on the test split ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class TaskRow(TaskAccuracy):
-    """Episodes of one shape, with a verdict on the paired margin over the cosine of the same embedding.
-
-    A head that begins as a residual on the cosine has margin 0 without having learned: only an interval
-    above 0 is a `gain`; one below is a `loss`, any other `no gain`.
-    """
-
-    verdict: str
-
-
-def task_rows(tasks: Iterable[TaskAccuracy]) -> list[TaskRow]:
-    """Judge every task."""
-    words = {"above": "gain", "around": "no gain", "below": "loss"}
-    return [
-        TaskRow(**asdict(task), verdict=words[Interval.around(task.margin, task.margin_ci95).side_of(0)])
-        for task in tasks
-    ]
-
-
-# --- time to accuracy -------------------------------------------------------------------------------------
-
-LEVELS = (0.50, 0.55, BEST_VALIDATION, 0.62)
-
-
-@dataclass(frozen=True)
-class TimeToAccuracy:
-    """Seconds of one training until validation stays at or above some accuracies, pretraining counted in.
-
-    None where a level was not reached, or where the time was not one window.
-    """
-
-    strategy: str
-    pretraining_seconds: float | None
-    training_seconds: float | None
-    images: int  # seen, over pretraining and training
-    val_accuracy: float
-    val_accuracy_ci95: float
-    seconds_to_50: float | None
-    seconds_to_55: float | None
-    seconds_to_58_2: float | None
-    seconds_to_62: float | None
-
-
-def time_to_accuracy(
-    trainings: Iterable[Training], pretraining: Training | None, images_per_episode: int
-) -> list[TimeToAccuracy]:
-    """Return a row for each training that ran to its end."""
-    before = pretraining.result if pretraining else None
-    rows = []
-    for training in trainings:
-        result = training.result
-        if result.val_accuracy is None:
-            continue
-        in_one_window = result.seconds is not None and not (before and before.seconds is None)
-        validated = validations(training, pretraining) if in_one_window else []
-        rows.append(
-            TimeToAccuracy(
-                result.strategy,
-                before.seconds if before else 0.0,
-                result.seconds,
-                (before.items if before else 0) + result.items * images_per_episode,
-                result.val_accuracy,
-                result.val_accuracy_ci95 or 0.0,
-                *(seconds_to(level, validated) for level in LEVELS),
-            )
-        )
-    return rows
-
-
-def before_training(pretraining: Training | None) -> float:
-    """Seconds that pretraining took before the first episode; 0 without one."""
-    return pretraining.history[-1].seconds if pretraining and pretraining.history else 0.0
-
-
-def validations(training: Training, pretraining: Training | None) -> list[tuple[float, float]]:
-    """Seconds and accuracy of every validation, counted from the first step of pretraining."""
-    begun = before_training(pretraining)
-    return [
-        (begun + row.seconds, row.val_accuracy) for row in training.history if row.val_accuracy is not None
-    ]
-
-
-def seconds_to(level: float, validations: Iterable[tuple[float, float]]) -> float | None:
-    """Seconds until accuracy has come to `level` and stays there; None where it has not.
-
-    validations: seconds and accuracy. The best of many noisy validations is passed by luck, and says little.
-    """
-    reached = None
-    for seconds, accuracy in validations:
-        if accuracy < level:
-            reached = None
-        elif reached is None:
-            reached = seconds
-    return reached
