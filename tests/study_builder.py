@@ -197,9 +197,9 @@ def strategy_results(
         for number, each in timed(steps[name], name, own)
     ]
     anatomy = [
-        _trace("serial", processes=1),
-        _trace("dp", processes=1, bytes_sent=1_380_000),
-        _trace("ddp", processes=replicas, bytes_sent=460_000, all_reduces=3),
+        _trace("serial", processes=1, threads=1),
+        _trace("dp", processes=1, threads=replicas, bytes_sent=1_380_000),
+        _trace("ddp", processes=replicas, threads=replicas, bytes_sent=460_000, all_reduces=3),
     ]
     seen = tuple(each for each in anatomy if each.variant in ran)
     shares = [

@@ -9,11 +9,18 @@ import signal
 import sys
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
+from multiprocessing.util import get_temp_dir
+from pathlib import Path
 from threading import Thread
 from types import FrameType
 
+from parashot.errors import DeviceError
+
 _PR_SET_PDEATHSIG = 1
 """linux/prctl.h"""
+
+_LONGEST_FOLDER = 107 - len("/listener-12345678")
+"""Characters: a socket's path has 107 at most (unix(7))."""
 
 
 def end_in_order() -> None:
@@ -54,8 +61,13 @@ def fork_server(*modules: str) -> ForkServerContext:
     """Return the way to start processes from this process's server: what they import is imported once.
 
     The server starts with the first process, and imports what this process has imported of parashot by then,
-    and `modules`; one that runs already (`parallel/server.py`) stays as it is.
+    and `modules`; one that runs already (`parallel/server.py`) stays as it is. Raises `DeviceError` where the
+    folder of temporary files is too long for its socket's path.
     """
+    if not is_folder_short():
+        raise DeviceError(
+            f"TMPDIR: {Path(get_temp_dir()).parent} is too long for a socket's path; set a shorter folder"
+        )
     context = multiprocessing.get_context("forkserver")
     ours = [name for name in sys.modules if name.partition(".")[0] == "parashot"]
     context.set_forkserver_preload([*ours, *modules])
@@ -68,3 +80,8 @@ def usual_start_method() -> str:
     In a rank `multiprocessing`'s default is what started the rank.
     """
     return multiprocessing.get_all_start_methods()[0]
+
+
+def is_folder_short() -> bool:
+    """Whether a socket's path in the folder of temporary files has room for its name."""
+    return len(get_temp_dir()) <= _LONGEST_FOLDER

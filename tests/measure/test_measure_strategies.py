@@ -67,6 +67,7 @@ def test_every_strategy_is_timed_and_traced_beside_the_others(tiny_packed: Path,
     for name in STRATEGIES:
         assert traces[name].processes == (1 if name in {"serial", "dp"} else 2)
         assert (traces[name].bytes_sent > 0) is (name != "serial")
+    assert traces["dp"].threads == 2
     flat = traces["allreduce"]
     statistics = 6 * 2 * 64 * 4  # mean and variance of 64 channels, of six batch norms
     assert (flat.all_reduces, flat.bytes_sent) == (2, flat.gradient_bytes + statistics)

@@ -73,8 +73,8 @@ def test_dp_and_ddp_really_are_parallel_and_train_the_same_network(studied: Chec
     """Each replica has the same episodes and running statistics, so even batch norm agrees."""
     header, *rows = [line.split(",") for line in studied.read("results/strategies/anatomy.csv").splitlines()]
     seen = {row[0]: dict(zip(header, row, strict=True)) for row in rows}
-    found = {name: seen[name]["processes"] for name in ("serial", "dp", "ddp")}
-    assert found == {"serial": "1", "dp": "1", "ddp": "2"}
+    found = {name: (seen[name]["processes"], seen[name]["threads"]) for name in ("serial", "dp", "ddp")}
+    assert found == {"serial": ("1", "1"), "dp": ("1", "2"), "ddp": ("2", "2")}
     assert int(seen["ddp"]["all_reduces"]) > int(seen["dp"]["all_reduces"]) == 0
     assert read_json(studied.root / "results/train/ddp/result.json")["ranks_identical"] is True
     dp, ddp = (studied.read(f"results/train/{name}/val_episodes.csv") for name in ("dp", "ddp"))

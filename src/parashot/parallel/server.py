@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from multiprocessing import forkserver
 
-from parashot.lifetime import fork_server
+from parashot.lifetime import fork_server, is_folder_short
 from parashot.parallel.torchrun import joined_by_torchrun
 
 IMPORTED_BY_OPTIMIZERS = "torch._dynamo"
@@ -15,8 +15,8 @@ It is imported first, so that it counts as neither time nor memory of a training
 def start_early(*modules: str) -> None:
     """Start this process's server: it imports `modules` while this process imports them, too.
 
-    Not where torchrun has started all ranks.
+    Not where torchrun has started all ranks, or where no server can start: what needs one says why.
     """
-    if not joined_by_torchrun():
+    if is_folder_short() and not joined_by_torchrun():
         fork_server(*modules)
         forkserver.ensure_running()

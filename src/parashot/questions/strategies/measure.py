@@ -36,7 +36,7 @@ from parashot.questions.strategies.records import (
 )
 from parashot.questions.strategies.rows import ALL_CORES, BASE, PER_PARAMETER, SMALL_BUCKETS, strategy_rows
 from parashot.questions.strategies.shares import profiled_events, shares_of
-from parashot.questions.strategies.trace import merge_traces, trace_step
+from parashot.questions.strategies.trace import RankTrace, merge_traces, trace_step
 from parashot.questions.timed import TimedStrategy, rounds_of_launch, steps_of_block, timed_strategy
 from parashot.records import Provenance
 from parashot.task import Task
@@ -124,7 +124,7 @@ def bench_rank(context: Context, bench: Benchmark) -> StrategyResults:
     looked_into = entries if bench.is_last else {}
     for variant, entry in looked_into.items():  # steps that are traced and profiled are not timed
         context.wait_for_all()
-        trace = trace_step(entry) if entry is not None else None
+        trace = trace_step(entry) if entry is not None else RankTrace(set(), 0, 0.0)
         traces.append(merge_traces(variant, trace, entry, context))
         context.wait_for_all()
         profiled = shares_of(profiled_events(entry))[1:] if entry is not None else []

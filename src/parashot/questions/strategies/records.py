@@ -37,10 +37,11 @@ class StrategyVariant:
 
 @record
 class StepTrace:
-    """Processes and messages of one training step of a variant."""
+    """Processes, threads and messages of one training step of a variant."""
 
     variant: str
-    processes: int  # that take part in it
+    processes: int  # processes that ran a forward pass
+    threads: int  # threads, over all processes, that ran a forward pass
     all_reduces: int  # by one process in one step
     bytes_sent: int  # by one process in one step, the mean over processes (dp: between its replicas)
     gradient_bytes: int  # bytes of gradients one replica contributes

@@ -1,11 +1,15 @@
-"""Trace of one training step: the processes that take part in it, and what they send each other."""
+"""Trace of one training step: the processes and threads that run it, and what they send each other."""
 
 from __future__ import annotations
 
+import os
+import threading
 from statistics import fmean
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -17,18 +21,31 @@ from parashot.questions.timed import TimedStrategy
 
 
 class RankTrace(NamedTuple):
-    """All-reduces and bytes of one step on one rank."""
+    """Threads, all-reduces and bytes of one step on one rank."""
 
+    threads: set[tuple[int, int]]
     all_reduces: int
     bytes_sent: float
 
 
 def trace_step(timed: TimedStrategy) -> RankTrace:
-    """Do one instrumented step: count the collectives."""
+    """Do one instrumented step: record the threads of forward passes and the collectives."""
+    threads: set[tuple[int, int]] = set()
+
+    def note(module: nn.Module, inputs: object, output: object) -> None:
+        # replicas of torch.nn.DataParallel hold no parameters, and the module itself computes nothing
+        computes = next(module.parameters(), None) is not None or getattr(module, "_is_replica", False)
+        if computes and not isinstance(module, nn.DataParallel):
+            threads.add((os.getpid(), threading.get_ident()))
+
     torch.set_num_threads(timed.threads)
-    with Collectives(timed.strategy.context.world_size) as sent:
-        timed.strategy.step(timed.batches[0])
-    return RankTrace(sent.calls.get("allreduce_", 0), sent.bytes + _bytes_between_replicas(timed))
+    hook = register_module_forward_hook(note)
+    try:
+        with Collectives(timed.strategy.context.world_size) as sent:
+            timed.strategy.step(timed.batches[0])
+    finally:
+        hook.remove()
+    return RankTrace(threads, sent.calls.get("allreduce_", 0), sent.bytes + _bytes_between_replicas(timed))
 
 
 def _bytes_between_replicas(timed: TimedStrategy) -> float:
@@ -79,17 +96,19 @@ class Collectives(TorchDispatchMode):
 
 def merge_traces(
     variant: str,
-    mine: RankTrace | None,
+    mine: RankTrace,
     timed: TimedStrategy | None,
     context: Context,
 ) -> StepTrace:
-    """Combine the traces of all ranks, None of those that take no part; all-reduces are the main rank's."""
-    everyone = [each for each in from_all_ranks(mine, context, patient=True) if each is not None]
+    """Combine the traces of all ranks; all-reduces are the main rank's."""
+    everyone = from_all_ranks(mine, context, patient=True)
+    threads = set().union(*(each.threads for each in everyone))
     whole = timed.strategy.whole_network() if timed else None
     return StepTrace(
         variant=variant,
-        processes=len(everyone),
+        processes=len({process for process, _ in threads}),
+        threads=len(threads),
         all_reduces=everyone[0].all_reduces,
-        bytes_sent=round(fmean(each.bytes_sent for each in everyone)),
+        bytes_sent=round(fmean(each.bytes_sent for each in everyone if each.threads)),
         gradient_bytes=sum(each.nbytes for each in whole.parameters()) if whole else 0,
     )
