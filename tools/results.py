@@ -287,9 +287,8 @@ def _machine(training: Training) -> str:
 
 def _together(training: Training) -> float | None:
     """Seconds of training in all; None where one of the two was resumed, whose time is unknown."""
-    parts: list[float | None] = [training["time"][f"{part}_seconds"] for part in ("pretraining", "training")]
-    known = [each for each in parts if each is not None]
-    return sum(known) if len(known) == len(parts) else None
+    parts = [training["time"][f"{part}_seconds"] for part in ("pretraining", "training")]
+    return None if None in parts else sum(parts)
 
 
 def _minutes(seconds: float | None) -> str:
