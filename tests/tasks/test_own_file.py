@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from own_file import write_own
+from own_file import edited, write_own
 from small_tasks import TOLERANCE, State, alone, assert_equal, on_ranks, train_all
 from standing_ranks import StandingRanks
 
@@ -109,6 +109,11 @@ WRONG = {
     "iterable": ("return Rows()", "return iter(Rows())", "__getitem__ and __len__"),
     "none": ("return Rows()", "return None", r"dataset\(\) returns NoneType; return one with __getitem__"),
     "sample": ("x = torch", "x = torch.no_such", r"in __getitem__: AttributeError"),
+    "open": (
+        "return Rows()",
+        "rows = Rows(); rows.file = open(__file__); return rows",
+        r"dataset\(\) opens what workers would share \(.*TextIOWrapper.*\); .* in __getitem__",
+    ),
     "kept": (
         "def network():\n    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)).double()",
         "kept = nn.Linear(4, 3).double()\n\n\ndef network():\n    return kept",
@@ -209,12 +214,37 @@ def test_a_data_set_may_open_its_file_when_it_is_first_read(tmp_path: Path) -> N
         assert [len(each) for each in batches] == [6, 6]
 
 
-def test_a_data_set_that_cannot_be_pickled_is_read_by_workers(tmp_path: Path) -> None:
-    """They are forked, as those of a script."""
-    rows = "rows = Rows(); rows.transforms = [abs, lambda x: x]; return rows"
-    file = write_own(tmp_path, "own_lambda", "return Rows()", rows)
-    (batch,) = replace(own_task(file), workers=1).batches(Plan(6, 6), alone())
+def test_workers_get_a_data_set_without_the_file_that_its_class_hides(tmp_path: Path) -> None:
+    """What a class leaves out when it is pickled would be there in a forked worker."""
+    reading = "    def __getitem__(self, index):\n"
+    hiding = "    def __getstate__(self):\n        return {}\n\n"
+    opening = f"    handle = None\n\n{hiding}{reading}        self.handle = self.handle or open(__file__)\n"
+    assert own_task(write_own(tmp_path, "own_hiding", reading, opening)).reads_apart
+
+
+def test_what_forked_workers_may_have_is_not_refused(tmp_path: Path) -> None:
+    """Functions without a name, and memory that is made to be shared."""
+    made = (
+        "rows = Rows(); rows.transforms = [abs, lambda x: x]; rows.shared = torch.zeros(3).share_memory_(); "
+        "rows.array = multiprocessing.Array('d', 3); return rows"
+    )
+    file = edited(tmp_path, "own_shared", {"return Rows()": made}, top="import multiprocessing\n")
+    task = own_task(file)
+    assert not task.reads_apart
+    (batch,) = replace(task, workers=1).batches(Plan(6, 6), alone())
     assert len(batch) == 6
+
+
+def test_a_data_set_of_many_tensors_is_read_by_workers(tmp_path: Path) -> None:
+    """More than there are file descriptors for."""
+    many = "rows = Rows(); return [rows[place % 10] for place in range(2000)]"
+    task = own_task(write_own(tmp_path, "own_many", "return Rows()", many))
+    plan = Plan(2 * task.batchsz, task.batchsz)
+    here, there = ([*replace(task, workers=workers).batches(plan, alone())] for workers in (0, 1))
+    assert len(here) == 2
+    for one, other in zip(here, there, strict=True):
+        assert one.data[1].keys() == {"x", "y"} and one.data[1]["y"].dtype == torch.int64
+        torch.testing.assert_close(one.data, other.data, rtol=0, atol=0)
 
 
 OBJECTS = """

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -36,8 +38,7 @@ def host_batches(
         batches = (dataset[step] for step in steps)
         pinned = pin_memory and torch.cuda.is_available()  # as DataLoader's workers do
         return (batch.pin_memory() for batch in batches) if pinned else batches
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of more workers than cores, and of forking a process with threads
+    with starting_workers():
         loaded = iter(
             DataLoader(
                 dataset,
@@ -51,6 +52,23 @@ def host_batches(
             )
         )
     return _naming_lost_workers(loaded)
+
+
+@contextmanager
+def starting_workers() -> Iterator[None]:
+    """Within it, workers start without warnings, of more of them than cores and of forking with threads.
+
+    Ctrl-C, which reaches every process, is blocked meanwhile, and so for good in workers that are forked:
+    they end with the process that they read for.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="This DataLoader will create")
+            warnings.filterwarnings("ignore", message=r"This process .* is multi-threaded, use of fork")
+            yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def workers_of_rank(workers: int, local_rank: int, local_world_size: int) -> int:

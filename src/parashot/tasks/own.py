@@ -37,7 +37,8 @@ from parashot.data.loaders import host_batches, workers_of_rank
 from parashot.errors import DeviceError, ParashotError, TaskError, one_line
 from parashot.parallel.context import Context
 from parashot.task import Batch, Plan, Task
-from parashot.tasks.packed import can_be_pickled, pack, unpack
+from parashot.tasks.handles import what_is_open
+from parashot.tasks.packed import pack, unpack
 
 T = TypeVar("T")
 
@@ -341,9 +342,14 @@ def own_task(file: Path) -> OwnTask:
         )
     _check_new(task)
     cuttable = all(isinstance(each, Tensor) and [*each.shape[:1]] == [task.batchsz] for each in leaves)
-    reads_apart = not can_be_pickled(dataset)
+    reads_apart = bool(what_is_open(dataset, hidden=True))
     if reads_apart:
         forget_datasets()  # workers get another one, of which nothing was read
+        if fault := what_is_open(load_dataset(file)):
+            raise TaskError(
+                f"{file}: dataset() opens what workers would share ({fault}); open it where it is first "
+                "needed, in __getitem__"
+            )
     return replace(task, cuttable=cuttable, reads_apart=reads_apart, samples=count)
 
 

@@ -49,24 +49,8 @@ def unpack(data: Any) -> Any:
     return _WithTensors(BytesIO(data.rest), data.tensors).load() if isinstance(data, Packed) else data
 
 
-def can_be_pickled(thing: object) -> bool:
-    """Whether an object can be pickled, apart from its tensors; one that has a file open cannot."""
-    try:
-        _WithoutTensors(_Nowhere(), []).dump(thing)
-    except Exception:  # of any kind: classes pickle themselves
-        return False
-    return True
-
-
-class _Nowhere:
-    """A file that keeps nothing."""
-
-    def write(self, data: Any) -> int:
-        return memoryview(data).nbytes
-
-
 class _WithoutTensors(pickle.Pickler):
-    def __init__(self, file: BytesIO | _Nowhere, tensors: list[Tensor]) -> None:
+    def __init__(self, file: BytesIO, tensors: list[Tensor]) -> None:
         super().__init__(file)
         self.tensors = tensors
 

@@ -102,7 +102,7 @@ ddp_workers_zero = settled(
     "ddp-workers-zero",
     "Under DDP, num_workers must be 0, because data are pickled twice.",
     "does not hold",
-    "tests/data/test_loaders.py: what can be pickled reaches a rank's workers as well",
+    "tests/data/test_loaders.py: ranks with workers of their own read what they read without",
     "an error that was seen",
 )
 

@@ -11,7 +11,6 @@ import gc
 import hashlib
 import math
 import pickle
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, Dataset
 
+from parashot.data.loaders import starting_workers
 from parashot.errors import PeerError, TaskError, one_line
 from parashot.lifetime import usual_start_method
 from parashot.parallel.context import Context, resolve_placement
@@ -215,16 +215,17 @@ def repeats_in_workers(task: OwnTask) -> bool:
     file's, is copied into each as it is.
     """
     steps = task.steps(Plan(task.batchsz, task.batchsz))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of fewer cores than workers, and of forking a process with threads
-        loader = DataLoader(
-            Readings(steps),
-            batch_size=None,
-            sampler=range(2),
-            num_workers=2,
-            multiprocessing_context=usual_start_method(),
+    with starting_workers():
+        readings = iter(
+            DataLoader(
+                Readings(steps),
+                batch_size=None,
+                sampler=range(2),
+                num_workers=2,
+                multiprocessing_context=usual_start_method(),
+            )
         )
-        first, second = as_raised(iter(loader))
+    first, second = as_raised(readings)
     return len(set(first)) > 1 and first == second
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import resource
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,7 +19,7 @@ from torch import nn
 from torch.profiler import record_function
 from torch.utils.data import DataLoader, Dataset
 
-from parashot.data.loaders import workers_of_rank
+from parashot.data.loaders import starting_workers, workers_of_rank
 from parashot.errors import ParashotError
 from parashot.hardware import usable_memory_bytes
 from parashot.lifetime import usual_start_method
@@ -78,8 +77,7 @@ def start_seconds(steps: Dataset[Batch], workers: int) -> float:
     Workers start as those of a script do, by the platform's default.
     """
     taken = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of fewer cores than workers, and of forking a process with threads
+    with starting_workers():
         loader = DataLoader(
             steps,
             batch_size=None,
@@ -88,13 +86,14 @@ def start_seconds(steps: Dataset[Batch], workers: int) -> float:
             persistent_workers=True,
             multiprocessing_context=usual_start_method(),
         )
-        for _ in range(2):
-            begin = time.perf_counter()
+    for _ in range(2):
+        begin = time.perf_counter()
+        with starting_workers():
             batches = iter(loader)
-            next(batches)
-            taken.append(time.perf_counter() - begin)
-            for _ in batches:  # of the other workers, so that all of them have started
-                pass
+        next(batches)
+        taken.append(time.perf_counter() - begin)
+        for _ in batches:  # of the other workers, so that all of them have started
+            pass
     return max(0.0, taken[0] - taken[1])
 
 
