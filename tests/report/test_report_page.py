@@ -148,6 +148,11 @@ def test_markdown_has_the_same_tables_and_beside_the_report_main_ones_and_pictur
     assert "On test, once: **" in page
     assert "![overview](overview.png)" in beside
     assert "| claim | in 2020 | here | verdict | why |" in beside.splitlines()
+    untestable = [each.id for each in study.claims if each.verdict == "cannot be tested here"]
+    assert untestable
+    for claim in study.claims:  # one without a measurement is named below the table, and has no row
+        assert (f"`{claim.id}`" in beside) is (claim.id in untestable)
+        assert f"{claim.id}:" in page and (f"{claim.id}:" in beside) is (claim.id not in untestable)
 
 
 NAMES = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,12 @@ HEADINGS = {
 MAIN = ("advice", "loading", "strategies", "sizes", "claims")
 """Tables that answer the questions; the others say how, and are in the report."""
 
+NAME_OF_UNMEASURED: dict[str, Callable[[Any], str]] = {
+    "strategies": lambda row: row.variant if row.status == "skipped" else "",
+    "claims": lambda row: row.id if row.verdict == "cannot be tested here" else "",
+}
+"""Of tables that have rows without a measurement: the name of such a row, empty for others."""
+
 BESIDE = "The [report](report.html) has all tables, more figures, and how it was measured."
 
 
@@ -55,7 +61,7 @@ def markdown_beside_report(study: Study, title: str, pictures: Sequence[str]) ->
     tables = all_tables(study)
     parts = [*_head(study, title), BESIDE]
     for name in MAIN:
-        parts += _section(tables, name)
+        parts += _measured(tables, name)
     figures = [f"![{Path(each).stem.replace('_', ' ')}]({each})" for each in pictures]
     return _page([*parts, *(["## Figures"] if figures else []), *figures])
 
@@ -71,6 +77,17 @@ def _section(tables: Mapping[str, Table[Any]], name: str) -> list[str]:
     if name not in tables:
         return []
     return [f"## {HEADINGS[name]}", f"{tables[name].caption}.", as_markdown(tables[name])]
+
+
+def _measured(tables: Mapping[str, Table[Any]], name: str) -> list[str]:
+    """Return the section of a table; rows that measured nothing are only named, below it."""
+    table, name_of = tables.get(name), NAME_OF_UNMEASURED.get(name)
+    if table is None or name_of is None:
+        return _section(tables, name)
+    measured = table.of([row for row in table.rows if not name_of(row)])
+    names = [f"`{each}`" for each in map(name_of, table.rows) if each]
+    told = [f"Not measured here, for reasons that the report has: {', '.join(names)}."] if names else []
+    return [*_section({name: measured}, name), *told]
 
 
 def _page(parts: Sequence[str]) -> str:
