@@ -40,7 +40,7 @@ def draw_images():
         file = FOLDER / f"{index % CLASSES}-{index}.jpg"
         if not file.exists():
             noise = np.random.default_rng(index).integers(0, 256, (PIXELS, PIXELS, 3), dtype=np.uint8)
-            noise[..., index % CLASSES % 3] //= 2
+            noise[..., : index % CLASSES] //= 2
             Image.fromarray(noise).save(file, quality=90)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from parashot.questions.text import listed
 
 DECIDES = ("holds", "does not hold")
-TOPICS = ("strategy", "loader", "computing", "batch size")
+TOPICS = ("strategy", "loader", "computing", "batch size", "accuracy in bf16")
 
 
 def main(folders: Sequence[str]) -> None:
@@ -30,7 +30,7 @@ def main(folders: Sequence[str]) -> None:
     measured = f"{machine['cpu_model']}, {machine['threads']} hardware threads, torch {machine['torch']}"
     print(f"The default study, {len(studies)} times in fresh clones of commit {commits}, one after another")
     print(f"on one machine ({measured}).")
-    print("By `python tools/repeats.py STUDY ...`, but for remarks. A question mark: not decided.\n")
+    print("Made by `python tools/repeats.py STUDY ...`, except the remarks; ? means undecided.\n")
     print(_table(["", *(str(number + 1) for number in range(len(studies)))], list(_rows(studies))))
     print("\nVerdicts that are the same in all:\n")
     same = {claim: verdicts[0] for claim, verdicts in _verdicts(studies).items() if len({*verdicts}) == 1}

@@ -212,7 +212,7 @@ def _classify(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--json", action="store_true", help="print JSON in full precision")
     form.add_argument("--csv", action="store_true", help="print CSV in full precision")
     parser.add_argument("--html", metavar="FILE", type=Path, help="also write a page with thumbnails")
-    said = "call a picture whose highest score is below P none of these (0)"
+    said = "answer 'none of these' where the highest score is below P (0)"
     parser.add_argument("--reject", metavar="P", type=between(0, 1, float), default=0.0, help=said)
 
 
@@ -288,7 +288,7 @@ COMMANDS: Mapping[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]
         "remove saved states of unfinished trainings, or MLflow's runs",
         "Remove checkpoints (unfinished trainings then start from the beginning) or, by `clean mlflow`, all "
         "of MLflow's runs here (`dvc repro` publishes those in results/ again, and no earlier ones). `dvc gc "
-        "--workspace` shrinks DVC's cache.",
+        "--all-commits --all-experiments` shrinks DVC's cache.",
         _clean,
     ),
 }

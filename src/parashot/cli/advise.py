@@ -84,6 +84,11 @@ def _notes(study: Study, here: Hardware) -> list[str]:
             f"measured on another machine or with other software: {'; '.join(changed)}; "
             "`dvc repro` measures again"
         )
+    summary = Path("results/summary.json")
+    if summary.exists() and read_json(summary).get("params") != json.loads(json.dumps(asdict(study.params))):
+        notes.append(
+            "params.yaml has changed since the last report; `dvc status` names results that are older"
+        )
     if study.synthetic:
         notes.append("measured on synthetic images: times are real, accuracies only compare strategies")
     return notes

@@ -1,4 +1,4 @@
-"""`parashot clean`: remove what can be made again. DVC's own cache is left to `dvc gc --workspace`."""
+"""`parashot clean`: remove saved states of unfinished trainings, or MLflow's store in this folder."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from parashot.cli import REMOVED
 from parashot.cli.shared import require_study
 from parashot.errors import UsageError
+from parashot.tracking import Store
 
 
 def run(command: argparse.Namespace) -> None:
@@ -19,6 +20,10 @@ def run(command: argparse.Namespace) -> None:
     for kind in command.kinds:
         if kind not in REMOVED:
             raise UsageError(f"{kind}: not one of {', '.join(REMOVED)}")
+    if "mlflow" in command.kinds and (uri := Store.of_environment(root, "").uri):
+        raise UsageError(
+            f"mlflow: MLFLOW_TRACKING_URI is {uri}, whose files may be in mlruns; unset it first"
+        )
     patterns = [pattern for kind in command.kinds or ["checkpoints"] for pattern in REMOVED[kind]]
     found = sorted(each for pattern in patterns for each in root.glob(pattern) if each.name != ".gitkeep")
     names = [str(place.relative_to(root)) for place in found]

@@ -96,7 +96,7 @@ def store(root: Path, experiment: str) -> Check:
             return Check("MLflow", "mlflow.db is this checkout's", "`mlflow ui` shows every run")
     except sqlite3.Error as error:
         found = f"mlflow.db cannot be read ({error})"
-    fix = "parashot clean mlflow --yes; `dvc repro` publishes everything again"
+    fix = "move mlflow.db and mlruns away; `dvc repro` publishes what results/ has"
     return Check("MLflow", found, "nothing can be published; results are safe", "warning", fix)
 
 

@@ -107,4 +107,6 @@ class Choice(Generic[T]):
             name, slower = self.next_best
             return f"faster than every other {noun}: the next, {name}, takes {times(slower)} its time"
         best = f"{times(behind[self.choice])} the time of the best of these"
+        if behind[self.choice].high < 1:
+            return f"faster than any other {noun}: {best}"
         return f"at most {margin} slower than any other {noun}: {best}"

@@ -1,10 +1,11 @@
 """The one, idempotent way into MLflow; nothing outside this folder imports it.
 
 What a study measured lies on disk as `records.Run`s. `publish` brings into MLflow what is not there yet, so
-that MLflow is a view that can be deleted and made again. Every run carries its uuid as a tag and is made
-once, also when DVC restored it from its cache, and when two processes publish at the same time. A run is
-closed after all of it is there; the next call completes one that was cut off. A run that the user deletes in
-MLflow stays deleted. `Live` shows a training while it runs, and a store that fails does not stop it.
+that the runs of what results/ has can be deleted there and made again. Every run carries its uuid as a tag
+and is made once, also when DVC restored it from its cache, and when two processes publish at the same time.
+A run is closed after all of it is there; the next call completes one that was cut off. A run that the user
+deletes in MLflow stays deleted. `Live` shows a training while it runs, and a store that fails does not stop
+it.
 
     study            one per set of results, params and report; links to its runs
     └── run          one per `records.Run`; restored from the cache, it stays under the study that made it

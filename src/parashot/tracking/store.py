@@ -55,7 +55,7 @@ class Store:
     @classmethod
     def of_environment(cls, root: Path, experiment: str, kept: str = kept) -> Store:
         """Return the store that MLFLOW_TRACKING_URI names, the one in `root` where it names none."""
-        return cls(root, experiment, os.environ.get("MLFLOW_TRACKING_URI"), kept)
+        return cls(root, experiment, os.environ.get("MLFLOW_TRACKING_URI") or None, kept)
 
     @property
     def database(self) -> Path:

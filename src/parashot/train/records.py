@@ -108,8 +108,8 @@ class SeedAccuracy:
 class TaskAccuracy:
     """A network on episodes of one shape: a row of tasks.csv. `ci95` are half widths.
 
-    All but the last are of the same episodes. Transductive: batch norm by an episode's own images, so that
-    its queries help each other.
+    Transductive, of the first of these episodes: batch norm by an episode's own images, so that its queries
+    help each other.
     """
 
     n_way: int

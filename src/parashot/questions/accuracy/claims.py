@@ -96,6 +96,9 @@ def _same_algorithm(study: Study, row: StrategyRow) -> Advice:
         sure += f"; the interval is over {outcome.over}"
         if outcome.rounding is not None:
             buys += f"; a rerun of {BASE}, first weights off by 1e-7: {100 * outcome.rounding:+.1f} points"
+            tune = study.results.tune
+            if tune and tune.choices.precision == "bf16":
+                sure += "; in bf16, the rerun understates what rounding does"
     phrase = f"{BASE} and {row.strategy} are the same algorithm: only rounding can change the accuracy"
     return Advice("accuracy", "same algorithm", phrase, buys, sure, decided=True)
 
@@ -109,11 +112,11 @@ def advise_accuracy(study: Study) -> Advice:
     row = study.strategies[choose_strategy(study).choice]
     if row.strategy == BASE:
         equal = {
-            name: each.seconds_per_step.value
+            name: each.speedup.value
             for name, each in study.strategies.items()
-            if each.strategy != BASE and each.same_algorithm and each.seconds_per_step
+            if each.strategy != BASE and each.same_algorithm and each.speedup
         }
-        row = study.strategies[min(equal, key=equal.__getitem__, default=row.variant)]
+        row = study.strategies[max(equal, key=equal.__getitem__, default=row.variant)]
     strategy = row.strategy
     if strategy == BASE:
         phrase = "the accuracy is not affected: nothing is split over replicas"
@@ -164,7 +167,8 @@ def advise_precision(study: Study) -> Advice:
         choice=choice,
         phrase=phrase,
         buys=f"bf16 minus fp32: {difference}",
-        sure=f"the difference is {outcome.shown}; {pairs} of {steps} steps after one pretraining in bf16",
+        sure=f"the difference is {outcome.shown}; {pairs} of {steps} steps after one pretraining in bf16, "
+        f"validated on the same {study.params.train.val_episodes} episodes",
         decided=choice != "open",
         settings={"train.precision": "fp32"} if choice == "suffers" else {},
         changes="more seeds or seconds (batchsz_study) decide it" if choice == "open" else "",

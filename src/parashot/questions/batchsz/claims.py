@@ -112,7 +112,7 @@ def advise_batchsz(study: Study) -> Advice:
     if study.params.train.accumulate > best:  # so was it trained
         trained["train.accumulate"] = best
     accuracy = rows[best].val_accuracy
-    in_time = f"in {seconds(knobs.seconds)} of training"
+    in_time = f"in the steps that DDP takes in {seconds(knobs.seconds)}"
     said = f"{percent(accuracy.value)} {in_time}, the mean of {rows[best].seeds} seeds" if accuracy else ""
     sure = f"shown to be within {100 * claims.accuracy_margin:g} points of the best of {listed(found)}"
     if not choice.decided:
@@ -122,6 +122,7 @@ def advise_batchsz(study: Study) -> Advice:
     elif not choice.others and len(found) > 1:
         name, behind = choice.next_best
         sure = f"more accurate than every other size: {name} lacks {points(behind)}"
+    sure += f"; validated on the same {study.params.train.val_episodes} episodes"
     if study.noise_scale:
         scale = within(study.noise_scale, "episodes")
         sure += f"; sizes far above the gradient noise scale, {scale}, gain little"

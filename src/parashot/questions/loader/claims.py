@@ -145,7 +145,8 @@ def advise_loader(study: Study) -> Advice:
     choice = choose_loading(study)
     taken, rows = choice.choice, {row.way.loading: row for row in study.loading}
     row, plain = rows[taken], rows.get(PLAIN_LOADER)
-    buys, waits = choice.gains_nothing, f"a step waits {percent(row.waiting.value)} of its time for data"
+    trained = f"a step by {row.way.strategy} × {row.way.replicas}"
+    buys, waits = choice.gains_nothing, f"{trained} waits {percent(row.waiting.value)} of its time for data"
     if not plain:
         buys = f"nothing to compare it with: {PLAIN_LOADER} was not timed"
     elif row.speedup and taken != PLAIN_LOADER:

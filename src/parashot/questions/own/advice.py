@@ -85,8 +85,8 @@ class OwnAdvice:
 def advise_own(results: OwnResults) -> OwnAdvice | None:
     """Recommend the simplest of the finalists that is as good as the fastest.
 
-    Where that is undecided it is the fastest that is shown to be faster than the default, or the default if
-    there is none. None where it was stopped before the default had two blocks.
+    Where that is undecided it is the simplest near the fastest that is shown to be faster than the default,
+    or the default if there is none. None where it was stopped before the default had two blocks.
     """
     resampling, finalists = Resampling(), results.finalists
     if not finalists or finalists[0].way != PLAIN:
