@@ -65,7 +65,7 @@ WAYS = tuple(
     Way(name, name, replicas, 1, 4, 0, "fp32", "none")
     for name, replicas in (("serial", 1), ("ddp", 2), ("fsdp", 2), ("allreduce", 2))
 )
-BENCH = StrategyBenchParams(blocks=3, launches=1, steps=2, seconds=0.1, warmup_steps=1)
+BENCH = StrategyBenchParams(blocks=7, launches=1, steps=2, seconds=0.03, warmup_steps=1)
 
 
 def held_while_timed(context: Context, fit: bool) -> tuple[list[int], set[str]]:
@@ -142,7 +142,7 @@ def test_a_round_has_as_many_steps_of_every_way(ranks: StandingRanks) -> None:
     """As many as last long enough in the fastest, so that totals of the ways can be compared."""
     blocks = ranks(2, measure.ways_rank, vectors, WAYS, BENCH, 0, "ways")
     steps = {each.round: each.steps for each in blocks}
-    assert all(each.steps == steps[each.round] for each in blocks) and len(blocks) == BENCH.blocks * len(WAYS)
+    assert all(each.steps == steps[each.round] for each in blocks) and len(blocks) == 7 * len(WAYS)
     assert 2 < min(steps.values()) <= max(steps.values()) <= MOST_STEPS
 
 
