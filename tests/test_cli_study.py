@@ -84,6 +84,13 @@ def test_advice_has_every_topic_and_tells_of_another_machine(study: Path, comman
     assert "cores 128 then" in tree["notes"][0] and "dvc repro" in tree["notes"][0]
 
 
+def test_params_that_are_not_those_of_the_report_are_noted(study: Path, command: Commands) -> None:
+    (study / "results/summary.json").write_text(json.dumps(export(study_here())), encoding="utf-8")
+    assert "has changed" not in command("advise")
+    write_settings(study / "params.yaml", {"train.batchsz": 4})
+    assert "params.yaml has changed since the last report" in command("advise")
+
+
 def test_apply_writes_all_of_it_and_keeps_the_comments(study: Path, command: Commands) -> None:
     """The file's own, and those that a user adds above, between and beside sections."""
     file = study / "params.yaml"
@@ -234,5 +241,8 @@ def test_nothing_goes_without_yes_then_one_kind_and_then_all_and_elsewhere_nothi
     (tmp_path / "params.yaml").write_text("batchsz_study: {}")
     command("clean", "--yes")
     assert there() == KEPT | OF_MLFLOW
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///own.db")  # whose files are in mlruns too
+    assert "own.db" in command.refused("clean", "mlflow", "--yes", status=2)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
     command("clean", "mlflow", "--yes")
     assert there() == KEPT
