@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
@@ -163,12 +163,13 @@ def _freedom(errors: Sequence[tuple[float, int]]) -> float:
 class Ranking(Generic[T]):
     """Settings against the best of the others: how many times as long each takes, or how much it lacks.
 
-    All upper bounds hold together, as do all lower ones, though the best was picked among them (Hsu, Multiple
-    Comparisons, 1996, chapters 4 and 5, with Bonferroni in place of equal variances). What is behind any
-    other is at least as far behind the best, so the greatest lower bound over all others is one against the
-    best, at the confidence that holds for all pairs. Whichever is shown to be worse than another is no
-    contender; the truly best is one, so the greatest upper bound over these is one too, at the confidence
-    that holds for all comparisons with one setting.
+    The best may be picked among them (Hsu, Multiple Comparisons, 1996, chapter 4, with Bonferroni in place of
+    equal variances): each setting is compared with every other, at the confidence that holds for all
+    comparisons with one; whichever is shown to be worse than another is no contender. The truly best stays a
+    contender at that confidence, and with it all upper bounds hold together: the greatest over the
+    contenders is one against the best. What is behind any other is at least as far behind the best, so the
+    greatest lower bound over all others is one too, for each setting by itself: of several that are equal,
+    one is more often shown to be slower, though not by the margin that choices allow for.
 
     behind: ratio to the best of the others, or difference. better: of each setting, those shown to be better
     than it. even: value of `behind` of what is equal, 1 or 0. margin: a setting that is at most so much over
@@ -203,36 +204,30 @@ class Ranking(Generic[T]):
     @classmethod
     def by_time(cls, seconds: Mapping[T, Rounds], resampling: Resampling, margin: float) -> Ranking[T]:
         """Rank settings by their seconds, by round, the fastest first; margin: share of its time."""
-        return cls._ranked(seconds, paired_ratio, resampling, 1, margin)
+        together = resampling.simultaneous(len(seconds) - 1)
+        return cls._ranked(seconds, lambda own, other: paired_ratio(own, other, together), 1, margin)
 
     @classmethod
     def by_accuracy(cls, reached: Mapping[T, Rounds], resampling: Resampling, margin: float) -> Ranking[T]:
         """Rank settings by the accuracies of their trainings, by seed; margin: difference of accuracies."""
-
-        def lacking(own: Rounds, other: Rounds, together: Resampling) -> Interval:
-            return repeated_interval(differences(other, own), together.confidence)
-
-        return cls._ranked(reached, lacking, resampling, 0, margin)
+        together = resampling.simultaneous(len(reached) - 1)
+        return cls._ranked(
+            reached,
+            lambda own, other: repeated_interval(differences(other, own), together.confidence),
+            0,
+            margin,
+        )
 
     @classmethod
     def _ranked(
         cls,
         settings: Mapping[T, Rounds],
-        compare: Callable[[Rounds, Rounds, Resampling], Interval],
-        resampling: Resampling,
+        compare: Callable[[Rounds, Rounds], Interval],
         even: float,
         margin: float,
     ) -> Ranking[T]:
-        with_one, all_pairs = (
-            resampling.simultaneous(number) for number in (len(settings) - 1, math.comb(len(settings), 2))
-        )
-
-        def bounds(own: Rounds, other: Rounds) -> Interval:
-            low = compare(own, other, all_pairs).low
-            return replace(compare(own, other, with_one), low=low)
-
         pairs = {
-            each: {other: bounds(own, settings[other]) for other in settings if other != each}
+            each: {other: compare(own, settings[other]) for other in settings if other != each}
             for each, own in settings.items()
         }
         better = {
