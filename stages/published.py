@@ -1,14 +1,12 @@
 """What stage `publish` brings into MLflow: a study, a network of which there is no report, a sweep."""
 
-import json
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
 from parashot.knobs import flatten
 from parashot.params import Params
-from parashot.records import read_json
+from parashot.records import holds, read_json
 from parashot.tracking import LoggableModel, Study
 from stages.common import REPORTS, RESULTS, tags
 
@@ -27,8 +25,7 @@ def is_reported() -> bool:
 
 def is_current(settings: Params) -> bool:
     """Whether the report is of these params, which may have been changed since."""
-    reported = read_json(RESULTS / "summary.json").get("params")
-    return bool(reported == json.loads(json.dumps(asdict(settings))))
+    return holds(read_json(RESULTS / "summary.json").get("params"), settings)
 
 
 def whole_study(settings: Params) -> tuple[Study, list[Path]]:

@@ -184,6 +184,11 @@ def read_json(path: Path) -> Any:
     return _parsed(_text(path), path)
 
 
+def holds(tree: object, values: Any) -> bool:
+    """Whether `tree`, read from JSON, holds what the dataclass `values` does; tuples are lists there."""
+    return bool(tree == json.loads(json.dumps(dataclasses.asdict(values))))
+
+
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")

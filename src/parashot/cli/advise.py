@@ -20,7 +20,7 @@ from parashot.hardware import inspect_hardware
 from parashot.knobs import arguments, keeping_yaml, write_settings
 from parashot.parsing import read_yaml
 from parashot.questions.study import Study
-from parashot.records import Hardware, read_json
+from parashot.records import Hardware, holds, read_json
 
 ADVICE = REPORT / "advice.json"
 NO_SETTINGS = ("way", "batchsz")
@@ -85,7 +85,7 @@ def _notes(study: Study, here: Hardware) -> list[str]:
             "`dvc repro` measures again"
         )
     summary = Path("results/summary.json")
-    if summary.exists() and read_json(summary).get("params") != json.loads(json.dumps(asdict(study.params))):
+    if summary.exists() and not holds(read_json(summary).get("params"), study.params):
         notes.append(
             "params.yaml has changed since the last report; `dvc status` names results that are older"
         )
@@ -109,7 +109,7 @@ def _advise_own(command: argparse.Namespace) -> None:
         print(f"Note: {note}")
     if advice.get("stopped"):
         print("Note: it was stopped before its end")
-    if advice.get("hardware") != json.loads(json.dumps(asdict(inspect_hardware()))):
+    if not holds(advice.get("hardware"), inspect_hardware()):
         print("Note: measured on another machine or with other software; measure again")
     if command.apply:
         print(f"written into {command.apply}, section {TRAINING}")
