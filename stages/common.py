@@ -15,7 +15,7 @@ from parashot.errors import ParamsError
 from parashot.hardware import inspect_hardware
 from parashot.knobs import select
 from parashot.lifetime import end_in_order, end_with_parent
-from parashot.parallel.torchrun import joined_by_torchrun
+from parashot.parallel.server import joined_by_torchrun
 from parashot.params import Params
 from parashot.parsing import parse, read_yaml
 from parashot.progress import OneLine

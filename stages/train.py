@@ -5,7 +5,7 @@ Also under torchrun: `torchrun ... -m stages.train ddp`.
 
 import sys
 
-from parashot.parallel.torchrun import joined_by_torchrun
+from parashot.parallel.server import joined_by_torchrun
 from parashot.tracking import Live
 from parashot.train.skipped import skip
 from stages.common import EMBEDDING, PACKED, RESULTS, provenance, resolved_params, scratch, stage, store

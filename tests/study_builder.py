@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from functools import cache
 from zlib import crc32
 
 import numpy as np
@@ -86,6 +87,7 @@ SHARES = {"serial": (0.0, 0.0, 0.1), "dp": (0.2, 0.0, 0.2), "ddp": (0.05, 0.15, 
 """Exposed and hidden communication and idle time, by variant."""
 
 
+@cache
 def params() -> Params:
     """The default study's, whatever recipe was run here, with what these records rely on held fast."""
     defaults = parse(Params, project_tree(load_recipe(DEFAULT).settings))

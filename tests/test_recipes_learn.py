@@ -50,17 +50,23 @@ STEPS = {"conv4": 30, "bottleneck": 45, "resnet12": 12}
 CHANCE = 0.2
 
 SLOW = {"study", "fast-resnet12"}
-SMALL_IT_IS_QUICK = "miniimagenet"
+SMALL_THEY_ARE_OTHERS = {"miniimagenet": "quick", "fast-conv4": "best-conv4"}
 RECIPES = [
     pytest.param(name, marks=pytest.mark.slow if name in SLOW else ())
     for name in recipe_names()
-    if name != SMALL_IT_IS_QUICK
+    if name not in SMALL_THEY_ARE_OTHERS
 ]
 
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pack_colours(tmp_path_factory.mktemp("colours"), CLASSES, 32)
+
+
+def test_recipes_that_train_like_another_one_at_this_size() -> None:
+    for name, other in SMALL_THEY_ARE_OTHERS.items():
+        ours, theirs = small(name), small(other)
+        assert (ours.model, ours.train, ours.episode) == (theirs.model, theirs.train, theirs.episode)
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +88,13 @@ def tiny_tree(settings: Mapping[str, Value] | None = None) -> dict[str, Any]:
 
 def project_tree(settings: Mapping[str, Value]) -> dict[str, Any]:
     """The project's params.yaml as plain data with `settings` applied."""
-    tree = yaml.safe_load((Path(__file__).parents[1] / "params.yaml").read_text(encoding="utf-8"))
-    return apply(tree, settings)
+    return apply(_project(), settings)
+
+
+@cache
+def _project() -> dict[str, Any]:
+    tree: dict[str, Any] = yaml.safe_load((Path(__file__).parents[1] / "params.yaml").read_text("utf-8"))
+    return tree
 
 
 def dotted(turned: dict[str, Any]) -> dict[str, Any]:

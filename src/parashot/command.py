@@ -26,16 +26,13 @@ def guarded(run: Callable[[], object]) -> int:
         # The reader has gone: what is still buffered must not be written again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (ParashotError, OSError) as error:
-        end_line()
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        return 2 if isinstance(error, UsageError) else 1
-    except (RuntimeError, MemoryError, ModuleNotFoundError) as error:
-        if (advice := _advice(error)) is None:
+    except (ParashotError, OSError, RuntimeError, MemoryError, ModuleNotFoundError) as error:
+        said = one_line(error) if isinstance(error, ParashotError | OSError) else _advice(error)
+        if said is None:
             raise
         end_line()
-        print(f"error: {advice}", file=sys.stderr)
-        return 1
+        print(f"error: {said}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
     return 0
 
 

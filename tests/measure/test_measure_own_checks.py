@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from traceback import clear_frames
 
 import pytest
 from own_file import edited, write_own
@@ -78,13 +79,13 @@ def test_a_network_that_mixes_in_float32_is_compared_in_it(ranks: StandingRanks,
     assert "float32" in said
 
 
-UNUSUAL = {
-    "mask": "made.register_buffer('mask', torch.ones(2).bool())",
-    "integers": "made.count = nn.Parameter(torch.arange(3), requires_grad=False)",
-    "empty": "made.none = nn.Parameter(torch.zeros(0, 4).double(), requires_grad=False)",
-    "wrapped": "made[0] = checkpoint_wrapper(made[0])",
-    "extra": "made.append(Extra())",
-}
+UNUSUAL = """\
+    made.register_buffer("mask", torch.ones(2).bool())
+    made.count = nn.Parameter(torch.arange(3), requires_grad=False)
+    made.none = nn.Parameter(torch.zeros(0, 4).double(), requires_grad=False)
+    made[0] = checkpoint_wrapper(made[0])
+    made.append(Extra())
+"""
 EXTRA = """\
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
@@ -99,15 +100,12 @@ class Extra(nn.Identity):
 """
 
 
-@pytest.mark.parametrize("name", UNUSUAL)
-def test_unusual_parameters_and_state_are_no_obstacle(
-    name: str, ranks: StandingRanks, tmp_path: Path
-) -> None:
+def test_unusual_parameters_and_state_are_no_obstacle(ranks: StandingRanks, tmp_path: Path) -> None:
     changes = {
         "    return nn.Sequential(": "    made = nn.Sequential(",
-        ").double()\n": f").double()\n    {UNUSUAL[name]}\n    return made\n",
+        ").double()\n": f").double()\n{UNUSUAL}    return made\n",
     }
-    found = compared(ranks, edited(tmp_path, f"own_unusual_{name}", changes, EXTRA))
+    found = compared(ranks, edited(tmp_path, "own_unusual", changes, EXTRA))
     assert found.comparable and not found.skipped
     assert [each.difference < 1e-10 for each in found.gradients] == [True, True]
 
@@ -156,7 +154,6 @@ def test_a_data_set_that_differs_from_rank_to_rank_is_noticed(ranks: StandingRan
     [
         ("fixed", "0", False),
         ("numpy", "np.random.rand()", False),
-        ("flip", "rng.integers(2)", True),
         ("dataset", "self.rng.random()", True),
     ],
 )
@@ -174,7 +171,6 @@ def test_augmentation_that_repeats_in_workers_is_noticed(
 
 WRAPPED = {
     "object": ("types.SimpleNamespace(x=x.numpy())", "torch.as_tensor(each.x)"),
-    "sparse": ("x.to_sparse()", "each.to_dense()"),
     "csr": ("x.view(2, 2).to_sparse_csr()", "each.to_dense().view(4)"),
     "nested": ("torch.nested.nested_tensor([x], layout=torch.jagged)", "each.unbind()[0]"),
 }
@@ -195,21 +191,15 @@ def test_samples_are_compared_before_they_are_collated(name: str, tmp_path: Path
     assert repeats_in_workers(own_task(edited(tmp_path, f"own_wrapped_{name}", changes, top)))
 
 
-@pytest.mark.parametrize(
-    ("name", "fails", "said"),
-    [
-        ("short", "no_such_name", "NameError: name 'no_such_name' is not defined"),
-        ("long", "{}['k' * 900]", "KeyError: 'k{900}'"),
-    ],
-)
-def test_an_error_in_workers_alone_is_the_users_own_line(
-    name: str, fails: str, said: str, tmp_path: Path
-) -> None:
-    failing = f"x = (0 if torch.utils.data.get_worker_info() is None else {fails}) + "
-    file = write_own(tmp_path, f"own_in_workers_{name}", "x = ", failing)
-    with pytest.raises(TaskError, match=rf"^\S+{name}\.py:\d+, in __getitem__: {said}$") as caught:
+def test_an_error_in_workers_alone_is_the_users_own_line(tmp_path: Path) -> None:
+    """However long it is."""
+    failing = "x = (0 if torch.utils.data.get_worker_info() is None else {}['k' * 900]) + "
+    file = write_own(tmp_path, "own_in_workers", "x = ", failing)
+    with pytest.raises(
+        TaskError, match=r"^\S+workers\.py:\d+, in __getitem__: KeyError: 'k{900}'$"
+    ) as caught:
         repeats_in_workers(own_task(file))
-    assert "Traceback" not in str(caught.value)
+    clear_frames(caught.tb)  # a loader in a cycle of garbage would wait for its workers, which wait for it
 
 
 def test_parameters_without_a_gradient_and_a_loss_that_is_no_number_are_named(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_steps_without_exchange_exchange_nothing_and_steps_after_them_everything
 
 def lone_step(context: Context, name: str) -> tuple[dict[str, int], State] | None:
     """Collectives of a step by one process of several, and what it trained; None in the others."""
-    mine = context.taking_part(1)
+    mine = context.first_ranks(1)
     if mine is None:
         return None
     strategy = build_relation(mine, name)

@@ -56,7 +56,9 @@ def said(
 ) -> str:
     task = RelationTask(tiny_params({"model.head": head}), NOWHERE)
     placement = Placement("cpu" if gpus is None else "cuda", replicas, 1, 2)
-    return unsupported_reason(name, task, StepOptions(compile=mode), placement, parallel(), gpus or 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "device_count", lambda: gpus or 0)
+        return unsupported_reason(name, task, StepOptions(compile=mode), placement, parallel())
 
 
 def test_what_a_strategy_cannot_train_is_said_in_words() -> None:
@@ -72,8 +74,8 @@ def test_what_a_strategy_cannot_train_is_said_in_words() -> None:
     compiling = {name for name, strategy in STRATEGIES.items() if strategy.compiles}
     assert {name for name in STRATEGIES if not said(name, mode="default")} == compiling
     two, synced = Placement("cpu", 2, 1, 2), parallel(parallel__ddp__sync_batch_norm=True)
-    assert "GPUs only" in unsupported_reason("ddp", TASK, OPTIONS, two, synced, 0)
-    able = [name for name in STRATEGIES if not unsupported_reason(name, TASK, OPTIONS, two, parallel(), 0)]
+    assert "GPUs only" in unsupported_reason("ddp", TASK, OPTIONS, two, synced)
+    able = [name for name in STRATEGIES if not unsupported_reason(name, TASK, OPTIONS, two, parallel())]
     assert able == SHARING
     assert set(parallel().strategies) == set(STRATEGIES)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import product
 
 import pytest
 from tiny_data import tiny_tree
@@ -30,14 +30,10 @@ def test_what_is_written_is_what_is_read() -> None:
 def test_a_grid_is_the_product_of_its_choices_in_their_order() -> None:
     points = grid(TREE, CHOICES)
     assert len({point.name for point in points}) == len(points) == 12
-    assert [point.settings["seed"] for point in points] == [0] * 4 + [1] * 4 + [2] * 4
     assert points[-1].name == "seed=2 parallel.replicas=2 loader.bench.workers=[1,2]"
-    for point in points:
-        for key, value in point.settings.items():
-            found: Any = point.params
-            for name in key.split("."):
-                found = getattr(found, name)
-            assert found == (tuple(value) if isinstance(value, list) else value)
+    params = [each.params for each in points]
+    found = [(each.seed, each.parallel.replicas, each.loader.bench.workers) for each in params]
+    assert found == [*product((0, 1, 2), ("auto", 2), ((0,), (1, 2)))]
 
 
 def test_what_is_fixed_gives_way_to_what_is_chosen() -> None:

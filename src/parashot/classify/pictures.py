@@ -42,9 +42,8 @@ def find_images(places: Iterable[Path]) -> list[Path]:
 
 def read_picture(path: Path) -> Pixels:
     """Decode a file to uint8 RGB [h, w, 3]. Raises `DataError`, which names the file, where it cannot be."""
-    data = read_encoded(path)
     try:
-        return decode(data)
+        return decode(read_encoded(path))
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
 

@@ -17,7 +17,7 @@ from parashot.cli import REPORT
 from parashot.cli.shared import recommendation, tell
 from parashot.errors import DeviceError, TrackingError, UsageError
 from parashot.hardware import inspect_hardware
-from parashot.parallel.torchrun import joined_by_torchrun
+from parashot.parallel.server import joined_by_torchrun
 from parashot.progress import OneLine, end_line
 from parashot.questions.own.advice import OwnAdvice, advise_own
 from parashot.questions.own.measure import measure_own

@@ -42,15 +42,16 @@ def is_image(path: Path) -> bool:
 def read_encoded(path: Path) -> bytes:
     """Return the content of an image's file.
 
-    Raises `DataError` where it cannot be read, is no plain file, or is larger than `MAX_BYTES`.
+    Raises `DataError` with the reason alone where it cannot be read, is no plain file, or is larger than
+    `MAX_BYTES`.
     """
     try:
         size = path.stat().st_size
         if not path.is_file() or size > MAX_BYTES:
-            raise DataError(f"{path}: no plain file, or {size} bytes, more than an image can have")
+            raise DataError(f"no plain file, or {size} bytes, more than an image can have")
         return path.read_bytes()
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+        raise DataError(f"cannot be read ({error.strerror})") from error
 
 
 def decode(data: bytes) -> Pixels:

@@ -6,6 +6,7 @@ import signal
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -28,9 +29,9 @@ def step_loader(
 
 
 def host_batches(
-    dataset: Dataset[Batch], steps: Sequence[int], workers: int, prefetch: int, *, pin_memory: bool
-) -> Iterator[Batch]:
-    """Iterate over `steps` of `dataset` in the host's memory.
+    dataset: Dataset[Any], steps: Sequence[int], workers: int, prefetch: int, *, pin_memory: bool
+) -> Iterator[Any]:
+    """Iterate over `steps` of `dataset` in the host's memory; pin_memory: they are batches.
 
     Workers start as those of a script do, by the platform's default. prefetch: batches that each has ready.
     """
@@ -102,7 +103,7 @@ def _arrived(batch: Batch, copied: torch.cuda.Event) -> Batch:
     return batch
 
 
-def _naming_lost_workers(batches: Iterator[Batch]) -> Iterator[Batch]:
+def _naming_lost_workers(batches: Iterator[Any]) -> Iterator[Any]:
     """Yield the same; raise `DeviceError` of one line where a worker was killed."""
     try:
         yield from batches
@@ -110,8 +111,8 @@ def _naming_lost_workers(batches: Iterator[Batch]) -> Iterator[Batch]:
         if isinstance(error, RuntimeError) and "DataLoader worker (pid" not in str(error):
             raise
         raise DeviceError(
-            f"a loader worker was killed ({one_line(error)}); run again, which goes on where it was saved, "
-            "and where memory is short with fewer loader.workers"
+            f"a loader worker was killed ({one_line(error)}); run again, which goes on where a training was "
+            "saved, and with fewer workers where memory or shared memory (a container's --shm-size) is short"
         ) from error
 
 

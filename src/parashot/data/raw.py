@@ -39,23 +39,11 @@ _ADVICE = "run the stage `download` again"
 
 @dataclass(frozen=True)
 class RawImage:
-    """One encoded image of class `label`; `name` is a file name with its ending.
-
-    fault: why there is no `data`.
-    """
+    """One encoded image of class `label`, or its file; `name` is a file name with its ending."""
 
     label: str
     name: str
-    data: bytes
-    fault: str = ""
-
-    @classmethod
-    def of_file(cls, label: str, name: str, path: Path) -> RawImage:
-        """Read an image's file; whether one that cannot be read is skipped, `write_raw` decides."""
-        try:
-            return cls(label, name, read_encoded(path))
-        except DataError as error:
-            return cls(label, name, b"", str(error).removeprefix(f"{path}: "))
+    data: bytes | Path
 
 
 @dataclass(frozen=True)
@@ -126,9 +114,8 @@ def write_raw(out: Path, stream: ImageStream, source: str, on_bad_image: OnBadIm
                 if image.name in names[image.label]:
                     raise DataError(f"{member}: this image comes twice; keep one of the two")
                 try:
-                    if image.fault:
-                        raise DataError(image.fault)
-                    shapes.add(decode(image.data).shape)
+                    data = image.data if isinstance(image.data, bytes) else read_encoded(image.data)
+                    shapes.add(decode(data).shape)
                 except DataError as error:
                     if on_bad_image == "fail":
                         advice = "replace it, or in a study leave such images out by data.on_bad_image=skip"
@@ -137,8 +124,8 @@ def write_raw(out: Path, stream: ImageStream, source: str, on_bad_image: OnBadIm
                     continue
                 names[image.label].add(image.name)
                 entry = tarfile.TarInfo(member)  # time and owner are 0, the mode 644
-                entry.size = len(image.data)
-                tar.addfile(entry, io.BytesIO(image.data))
+                entry.size = len(data)
+                tar.addfile(entry, io.BytesIO(data))
                 if number % _PROGRESS_EVERY == 0:
                     passing("%d images checked", number)
         if not shapes:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from time import perf_counter
 from typing import TypeVar
 
@@ -20,20 +19,6 @@ MUCH, LITTLE = 0.2, 0.05
 """Shares of a step's time: above the one the loader is the bottleneck, below the other computing is."""
 
 
-@dataclass
-class Waiting:
-    """Steps so far, and their time in seconds; the first batch, for which workers start, is left out."""
-
-    steps: int = 0
-    seconds: float = 0.0
-    waiting_seconds: float = 0.0
-
-    @property
-    def share(self) -> float:
-        """Share of the time without a batch."""
-        return self.waiting_seconds / self.seconds if self.seconds else 0.0
-
-
 def watch(
     loader: Iterable[T], every: int | None = None, tell: Callable[[str], object] = print
 ) -> Iterator[T]:
@@ -43,34 +28,34 @@ def watch(
     as the metrics `step_seconds` and `waiting_share`. On a GPU what computes is started, not waited for: a
     wait that the device does not notice counts as well.
     """
-    found, begin, asked = Waiting(), 0.0, 0.0
+    steps, total, waiting = 0, 0.0, 0.0  # without the first batch, for which workers start
+    begin = asked = 0.0
     try:
-        for number, batch in enumerate(loader):
+        for steps, batch in enumerate(loader):
             got = perf_counter()
-            if number > 0:
-                found.steps += 1
-                found.seconds += got - begin
-                found.waiting_seconds += got - asked
-                if every and found.steps % every == 0:
-                    _report(found, loader, tell)
+            if steps:
+                total += got - begin
+                waiting += got - asked
+                if every and steps % every == 0:
+                    _report(steps, total, waiting, loader, tell)
             begin = perf_counter()
             yield batch
             asked = perf_counter()
     finally:  # the loop may end early
-        if found.steps and not (every and found.steps % every == 0):
-            _report(found, loader, tell)
+        if steps and not (every and steps % every == 0):
+            _report(steps, total, waiting, loader, tell)
 
 
-def _report(found: Waiting, loader: object, tell: Callable[[str], object]) -> None:
-    step = found.seconds / found.steps
+def _report(steps: int, total: float, waiting: float, loader: object, tell: Callable[[str], object]) -> None:
+    step, share = total / steps, waiting / total
     tell(
-        f"a step took {seconds(step)}, of which {percent(found.share, 0)} waiting for data "
-        f"({counted(found.steps, 'step')})"
+        f"a step took {seconds(step)}, of which {percent(share, 0)} waiting for data "
+        f"({counted(steps, 'step')})"
     )
-    tell(to_try(found.share, getattr(loader, "num_workers", None)))
+    tell(to_try(share, getattr(loader, "num_workers", None)))
     mlflow = sys.modules.get("mlflow")  # a script that has not imported it has no active run
     if mlflow is not None and mlflow.active_run() is not None:
-        mlflow.log_metrics({"step_seconds": step, "waiting_share": found.share})
+        mlflow.log_metrics({"step_seconds": step, "waiting_share": share})
 
 
 def to_try(share: float, workers: int | None) -> str:

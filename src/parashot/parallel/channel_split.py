@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 
 from parashot.parallel.context import Context, Placement
-from parashot.parallel.exchange import broadcast_from_main, gather_last, gather_parts, same_on_all_ranks
+from parashot.parallel.exchange import broadcast_from_main, gather_parts, same_on_all_ranks
 from parashot.parallel.strategy import ShardedStrategy, channels_last
 from parashot.task import Batch, Task, even_share
 
@@ -114,11 +114,7 @@ class Cutter:
     def gather(self, layer: nn.Module, norm: nn.Module) -> None:
         """Gather all channels of what `layer` returns: those of its batch norm."""
         channels = cast("nn.BatchNorm2d", norm).num_features
-        layer.register_forward_hook(
-            lambda module, args, maps: _Gather.apply(maps.movedim(1, -1), channels, self.context).movedim(
-                -1, 1
-            )
-        )
+        layer.register_forward_hook(lambda module, args, maps: _Gather.apply(maps, channels, self.context))
 
     def copy_output(self, layer: nn.Module) -> None:
         """Mark what `layer` returns as used on all ranks, so that its gradients are summed."""
@@ -172,16 +168,16 @@ class _Sum(torch.autograd.Function):
 
 
 class _Gather(torch.autograd.Function):
-    """Maps [m, h, w, `channels`] are the ranks' shares side by side; each takes its share of the gradient."""
+    """Maps [m, `channels`, h, w] are the ranks' shares side by side; each takes its share of the gradient."""
 
     @staticmethod
     def forward(ctx: Any, part: Tensor, channels: int, context: Context) -> Tensor:
         ctx.share = even_share(channels, context.rank, context.world_size)
-        return gather_last(part, channels, context)
+        return gather_parts(part, 1, channels, context)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return gradients[0][..., ctx.share], None, None
+        return gradients[0][:, ctx.share], None, None
 
 
 def _sum(part: Tensor, context: Context) -> Tensor:

@@ -25,8 +25,7 @@ from torch import distributed as dist
 from parashot.allocator import keep_freed_memory
 from parashot.errors import DeviceError, PeerError, one_line
 from parashot.hardware import usable_cores
-from parashot.parallel.server import IMPORTED_BY_OPTIMIZERS
-from parashot.parallel.torchrun import joined_by_torchrun
+from parashot.parallel.server import IMPORTED_BY_OPTIMIZERS, joined_by_torchrun
 from parashot.params import ParallelParams
 
 CONTROL_TIMEOUT = timedelta(days=7)
@@ -178,16 +177,8 @@ class Context:
         group = dist.new_group(list(range(count)), timeout=self.placement.rendezvous.timeout)
         if not isinstance(group, dist.ProcessGroup):  # torch's mark for a rank outside of it
             return None
-        placement = dataclasses.replace(self.placement, replicas=count)
         local_world_size = min(count, self.local_world_size)
-        return Context(self.rank, count, self.local_rank, local_world_size, placement, group)
-
-    def taking_part(self, processes: int) -> Context | None:
-        """This rank among the first `processes`; None where it is none of them. Every rank calls it."""
-        mine = self.first_ranks(processes)
-        if mine is None or processes > 1:
-            return mine
-        return dataclasses.replace(mine, placement=self.placement)  # a process may have several replicas
+        return Context(self.rank, count, self.local_rank, local_world_size, self.placement, group)
 
 
 def resolve_placement(parallel: ParallelParams) -> Placement:

@@ -45,13 +45,6 @@ def broadcast_from_main(tensors: Iterable[Tensor], context: Context) -> None:
 
 
 @torch.no_grad()
-def average_over_ranks(tensors: Iterable[Tensor], share: float, context: Context) -> None:
-    """Average real tensors over the ranks in place, in one message; the ranks' shares sum to 1."""
-    real = [each for each in tensors if each.is_floating_point()]
-    if real:
-        sum_in_one_message(real, context, share)
-
-
 def sum_in_one_message(tensors: list[Tensor], context: Context, share: float = 1.0) -> None:
     """Sum tensors over the ranks in place, each rank's multiplied by its `share`."""
     widest = reduce(torch.promote_types, (each.dtype for each in tensors))
@@ -80,15 +73,10 @@ def gradients_of(network: nn.Module) -> list[Tensor]:
 
 def gather_parts(part: Tensor, dim: int, size: int, context: Context) -> Tensor:
     """Join the `even_share`s of `size` along `dim`, in the order of ranks. Every rank gets the whole."""
-    return gather_last(part.movedim(dim, -1), size, context).movedim(-1, dim)
-
-
-def gather_last(part: Tensor, size: int, context: Context) -> Tensor:
-    """The same along the last dimension."""
-    lengths = [
-        len(range(size)[even_share(size, rank, context.world_size)]) for rank in range(context.world_size)
-    ]
-    mine = F.pad(part, (0, lengths[0] - part.shape[-1])).contiguous()  # messages are of one size
+    ranks = range(context.world_size)
+    lengths = [len(range(size)[even_share(size, rank, context.world_size)]) for rank in ranks]
+    mine = F.pad(part.movedim(dim, -1), (0, lengths[0] - part.shape[dim])).contiguous()  # of one size in all
     parts = [torch.empty_like(mine) for _ in lengths]
     dist.all_gather(parts, mine, group=context.group)
-    return torch.cat([each[..., :length] for each, length in zip(parts, lengths, strict=True)], dim=-1)
+    own = [each[..., :length].movedim(-1, dim) for each, length in zip(parts, lengths, strict=True)]
+    return torch.cat(own, dim)

@@ -29,8 +29,7 @@ from parashot.parallel.context import (
     process_context,
     refuse_set_up,
 )
-from parashot.parallel.server import IMPORTED_BY_OPTIMIZERS
-from parashot.parallel.torchrun import joined_by_torchrun
+from parashot.parallel.server import IMPORTED_BY_OPTIMIZERS, joined_by_torchrun
 from parashot.progress import OneLine, end_line
 
 P = ParamSpec("P")
@@ -72,36 +71,6 @@ def launch_apart(
 
     What is timed owes nothing to what this process did before, and the next launch nothing to it.
     """
-    outcome: T = _start(placement, processes, function, args, kwargs)
-    return outcome
-
-
-def _call_here(
-    function: Callable[Concatenate[Context, P], T], placement: Placement, *args: P.args, **kwargs: P.kwargs
-) -> T | None:
-    """Call the function in this process, a rank or alone; None on a rank that is not the main one."""
-    with process_context(placement) as context, lost_peers_named(context):
-        result = function(context, *args, **kwargs)
-        return result if context.is_main else None
-
-
-@contextmanager
-def lost_peers_named(context: Context) -> Iterator[None]:
-    """Turn the failure of a message between ranks into a `PeerError` of one line."""
-    try:
-        yield
-    except RuntimeError as error:
-        if context.world_size == 1 or not (isinstance(error, dist.DistError) or _LOST.search(str(error))):
-            raise
-        refuse_set_up(error)
-        raise PeerError(
-            f"rank {context.rank} lost a peer: it ended, or did not answer within PARASHOT_TIMEOUT_SECONDS "
-            f"{context.placement.rendezvous.timeout_seconds:g} ({one_line(error)})"
-        ) from error
-
-
-def _start(placement: Placement, processes: int, *call: Any) -> Any:
-    """Start ranks for a `call`, a function with its args and kwargs, and return what rank 0 returned."""
     from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -137,7 +106,9 @@ def _start(placement: Placement, processes: int, *call: Any) -> Any:
         ranks, final = by_file(placement, folder / "ranks"), folder / "final"
         try:
             with _signals_restored():
-                return elastic_launch(config, _rank)(ranks, verbosity, final, *call)[0]
+                call = ranks, verbosity, final, function, args, kwargs
+                outcome: T = elastic_launch(config, _rank)(*call)[0]
+                return outcome
         except SignalException as error:  # the launcher has ended the ranks
             raise KeyboardInterrupt from error
         except ChildFailedError as error:
@@ -146,6 +117,30 @@ def _start(placement: Placement, processes: int, *call: Any) -> Any:
             text = str(told.get("message", "")) if isinstance(told, dict) else ""
             message = text.partition(": ")[2] or f"rank {rank} ended with exit code {failure.exitcode}"
             raise DeviceError(final.read_text(encoding="utf-8") if final.exists() else message) from error
+
+
+def _call_here(
+    function: Callable[Concatenate[Context, P], T], placement: Placement, *args: P.args, **kwargs: P.kwargs
+) -> T | None:
+    """Call the function in this process, a rank or alone; None on a rank that is not the main one."""
+    with process_context(placement) as context, lost_peers_named(context):
+        result = function(context, *args, **kwargs)
+        return result if context.is_main else None
+
+
+@contextmanager
+def lost_peers_named(context: Context) -> Iterator[None]:
+    """Turn the failure of a message between ranks into a `PeerError` of one line."""
+    try:
+        yield
+    except RuntimeError as error:
+        if context.world_size == 1 or not (isinstance(error, dist.DistError) or _LOST.search(str(error))):
+            raise
+        refuse_set_up(error)
+        raise PeerError(
+            f"rank {context.rank} lost a peer: it ended, or did not answer within PARASHOT_TIMEOUT_SECONDS "
+            f"{context.placement.rendezvous.timeout_seconds:g} ({one_line(error)})"
+        ) from error
 
 
 @contextmanager

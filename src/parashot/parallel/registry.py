@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from parashot.parallel.allreduce import Allreduce
 from parashot.parallel.channel_split import ChannelSplit
 from parashot.parallel.context import Context, Placement
@@ -10,8 +12,8 @@ from parashot.parallel.dp import Dp
 from parashot.parallel.fsdp import Fsdp
 from parashot.parallel.layer_split import LayerSplit
 from parashot.parallel.serial import Serial
+from parashot.parallel.server import joined_by_torchrun
 from parashot.parallel.strategy import StepOptions, Strategy
-from parashot.parallel.torchrun import joined_by_torchrun
 from parashot.params import ParallelParams, Params, TrainParams
 from parashot.task import Task
 
@@ -47,7 +49,7 @@ def pretraining_options(params: Params) -> StepOptions:
 
 
 def unsupported_reason(
-    name: str, task: Task, options: StepOptions, placement: Placement, parallel: ParallelParams, gpus: int
+    name: str, task: Task, options: StepOptions, placement: Placement, parallel: ParallelParams
 ) -> str:
     """Reason why `name` cannot train `task` with this placement, or an empty text."""
     strategy = STRATEGIES[name]
@@ -57,7 +59,7 @@ def unsupported_reason(
         return f"{name} has no gradient scaler, which fp16 needs; set train.precision=bf16"
     # those that torchrun has started may be on several machines, and have been counted
     takes_gpus = placement.device_type == "cuda" and name != "serial" and not joined_by_torchrun()
-    if takes_gpus and placement.replicas > gpus:
+    if takes_gpus and placement.replicas > (gpus := torch.cuda.device_count()):
         return (
             f"{placement.replicas} replicas need as many GPUs and {gpus} is here; "
             "set parallel.replicas=1, or parallel.device=cpu to compare on the CPU"

@@ -1,15 +1,22 @@
-"""The server that ranks are forked from, started early. Imports no torch."""
+"""What starts ranks: torchrun, or a server that they are forked from. Imports no torch."""
 
 from __future__ import annotations
 
+import os
 from multiprocessing import forkserver
 
 from parashot.lifetime import fork_server, is_folder_short
-from parashot.parallel.torchrun import joined_by_torchrun
 
 IMPORTED_BY_OPTIMIZERS = "torch._dynamo"
 """Every optimizer of torch imports it when it is made, which takes about as long as torch itself, and 90 MB.
 It is imported first, so that it counts as neither time nor memory of a training."""
+
+
+def joined_by_torchrun() -> bool:
+    """Return whether torchrun started this process, so that its peers are there already."""
+    return all(
+        name in os.environ for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
+    )
 
 
 def start_early(*modules: str) -> None:

@@ -21,7 +21,7 @@ from torch._C._distributed_c10d import HashStore
 from torch.nn.utils import get_total_norm
 
 from parashot.parallel.context import Context, Placement
-from parashot.parallel.exchange import average_over_ranks, broadcast_from_main, same_on_all_ranks
+from parashot.parallel.exchange import broadcast_from_main, same_on_all_ranks, sum_in_one_message
 from parashot.task import Batch, Plan, Task
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -314,8 +314,9 @@ class RankStrategy(Strategy):
         """Describe what the processes hold and how they exchange it."""
 
     def average_buffers(self, share: float) -> None:
-        if self.shares_items:
-            average_over_ranks(self.network.buffers(), share, self.context)
+        averaged = [each for each in self.network.buffers() if each.is_floating_point()]
+        if self.shares_items and averaged:
+            sum_in_one_message(averaged, self.context, share)
 
     def synchronise_buffers(self) -> None:
         if self.shares_items:

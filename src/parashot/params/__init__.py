@@ -4,39 +4,21 @@ A key that is unknown, missing, of the wrong type or out of range raises `Params
 not fit together.
 """
 
-from parashot.params.parallel import ParallelParams, StrategyBenchParams, StrategyParams
-from parashot.params.sections import (
-    AugmentParams,
-    ClaimsParams,
-    Compile,
-    DataParams,
-    EpisodeParams,
-    ModelParams,
-    Pairing,
-    Precision,
-    SeedsStudyParams,
-    SyntheticParams,
-    TrainParams,
-)
-from parashot.params.tree import IMAGES_PER_CLASS, SPLIT_CLASSES, Params, load_params
-
-__all__ = [
-    "IMAGES_PER_CLASS",
-    "SPLIT_CLASSES",
-    "AugmentParams",
-    "ClaimsParams",
-    "Compile",
-    "DataParams",
-    "EpisodeParams",
-    "ModelParams",
-    "Pairing",
-    "ParallelParams",
-    "Params",
-    "Precision",
-    "SeedsStudyParams",
-    "StrategyBenchParams",
-    "StrategyParams",
-    "SyntheticParams",
-    "TrainParams",
-    "load_params",
-]
+from parashot.params.parallel import ParallelParams as ParallelParams
+from parashot.params.parallel import StrategyBenchParams as StrategyBenchParams
+from parashot.params.parallel import StrategyParams as StrategyParams
+from parashot.params.sections import AugmentParams as AugmentParams
+from parashot.params.sections import ClaimsParams as ClaimsParams
+from parashot.params.sections import Compile as Compile
+from parashot.params.sections import DataParams as DataParams
+from parashot.params.sections import EpisodeParams as EpisodeParams
+from parashot.params.sections import ModelParams as ModelParams
+from parashot.params.sections import Pairing as Pairing
+from parashot.params.sections import Precision as Precision
+from parashot.params.sections import SeedsStudyParams as SeedsStudyParams
+from parashot.params.sections import SyntheticParams as SyntheticParams
+from parashot.params.sections import TrainParams as TrainParams
+from parashot.params.tree import IMAGES_PER_CLASS as IMAGES_PER_CLASS
+from parashot.params.tree import SPLIT_CLASSES as SPLIT_CLASSES
+from parashot.params.tree import Params as Params
+from parashot.params.tree import load_params as load_params

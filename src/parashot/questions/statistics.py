@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri, stdtrit  # as in `scipy.stats`, which takes a second to import
 
+from parashot.errors import RecordError
 from parashot.params import ClaimsParams
 
 Floats = NDArray[np.float64]
@@ -123,6 +124,17 @@ def median_interval(values: Values, resampling: Resampling) -> Interval:
     data = np.asarray(values, dtype=np.float64)
     draws = np.median(data[draw_rounds(len(data), resampling)], axis=-1)
     return drawn_interval(float(np.median(data)), draws, len(data), resampling)
+
+
+def block_seconds(own: Rounds, what: str, stages: str, resampling: Resampling) -> Interval:
+    """Median of one setting's seconds. Raises `RecordError` for fewer than 2 blocks.
+
+    The message says `what` the setting is, and which `stages` measure it.
+    """
+    if len(own) < 2:
+        number = "one block" if own else "no block"
+        raise RecordError(f"{number} of {what}, at least 2 are needed; run `dvc repro -f -s {stages}`")
+    return median_interval([*own.values()], resampling)
 
 
 def paired_ratio(numerator: Rounds, denominator: Rounds, resampling: Resampling) -> Interval:

@@ -14,13 +14,11 @@ from parashot.questions.accuracy.rows import (
     comparisons,
 )
 from parashot.questions.advice import Advice
-from parashot.questions.batchsz.records import BatchszResults
 from parashot.questions.batchsz.rows import (
     BatchszRow,
     SizeRow,
     batchsz_rows,
     noise_scale,
-    reached,
     size_rows,
 )
 from parashot.questions.claim import Claim, UntestableError
@@ -127,16 +125,6 @@ class Study:
         return next((each for each in self.accuracy if (each.first, each.second) == pair), None)
 
 
-def _of_precisions(sizes: BatchszResults | None, params: Params) -> list[AccuracyComparison]:
-    """Compare bf16 with fp32, where the baseline's batches were trained in both."""
-    if sizes is None:
-        return []
-    half = reached(sizes.trainings).get(params.batchsz_study.baseline, {})
-    full = {each.seed: each.val_accuracy for each in sizes.in_fp32}
-    found = compare_precisions(half, full, params.train.val_episodes, params.claims)
-    return [found] if found else []
-
-
 def analyse(results: StudyResults, params: Params) -> Study:
     """Make every row, claim and piece of advice. Raises `RecordError` where a file holds too little."""
     resampling, knobs = Resampling.of(params.claims), params.batchsz_study
@@ -146,6 +134,7 @@ def analyse(results: StudyResults, params: Params) -> Study:
     predictor = Predictor.of(bench, resampling) if bench and bench.cost_steps else None
     checked = tuple(checked_rows(predictor, bench)) if predictor and bench else ()
     strategies = {row.variant: row for row in strategy_rows(bench, results.training, resampling)}
+    precisions = compare_precisions(sizes, params) if sizes else []
     equal = [name for name, row in strategies.items() if row.same_algorithm]
     study = Study(
         params=params,
@@ -158,7 +147,7 @@ def analyse(results: StudyResults, params: Params) -> Study:
         sizes=tuple(size_rows(sizes.trainings, baseline, knobs.target, resampling)) if sizes else (),
         noise_scale=noise_scale(sizes.gradients, resampling) if sizes else None,
         step=tuple(step_rows(tune.blocks, tune.choices, resampling)) if tune else (),
-        accuracy=(*comparisons(results.training, BASE, params.claims, equal), *_of_precisions(sizes, params)),
+        accuracy=(*comparisons(results.training, BASE, params.claims, equal), *precisions),
         predictor=predictor,
         scaling=tuple(shown_rows(predictor, checked)) if predictor else (),
         checked=checked,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from multiprocessing.queues import Queue
 from multiprocessing.sharedctypes import SynchronizedBase
 from multiprocessing.synchronize import SemLock
+from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import IO, Any
 
 from torch import Tensor
 
@@ -23,34 +25,24 @@ def what_is_open(thing: object, *, hidden: bool = False) -> str:
     It is pickled for that, and not kept. hidden: also what classes leave out of their state when pickled.
     """
     try:
-        _Walk(hidden).dump(thing)
+        with Path(os.devnull).open("wb") as nowhere:
+            _Walk(nowhere, hidden).dump(thing)
     except Exception as error:  # of any kind: classes pickle themselves
         return one_line(error)
     return ""
 
 
-class _Nowhere:
-    """A file that keeps nothing."""
-
-    def write(self, data: Any) -> int:
-        return memoryview(data).nbytes
-
-
 class _Walk(pickle.Pickler):
     """Goes through an object's parts."""
 
-    def __init__(self, hidden: bool) -> None:
-        super().__init__(_Nowhere())
+    def __init__(self, file: IO[bytes], hidden: bool) -> None:
+        super().__init__(file)
         self.hidden = hidden
 
     def persistent_id(self, obj: object) -> int | None:
         return 0 if isinstance(obj, SAFE) else None
 
     def reducer_override(self, obj: Any) -> Any:
-        has_own_state = hasattr(obj, "__dict__") and "__getstate__" in _defined(type(obj))
+        get_state: object = type(obj).__getstate__
+        has_own_state = hasattr(obj, "__dict__") and get_state is not object.__getstate__
         return (object, (), vars(obj)) if self.hidden and has_own_state else NotImplemented
-
-
-def _defined(kind: type) -> set[str]:
-    """Names that a class and its bases define, but for those of every object."""
-    return {name for each in kind.__mro__ if each is not object for name in vars(each)}

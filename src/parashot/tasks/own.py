@@ -20,7 +20,7 @@ from inspect import signature
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 from weakref import ref
 
 import numpy as np
@@ -34,15 +34,14 @@ from torch.utils.data import Dataset, IterableDataset, default_collate
 
 from parashot import lifetime
 from parashot.data.loaders import host_batches, workers_of_rank
-from parashot.errors import DeviceError, ParashotError, TaskError, one_line
+from parashot.errors import ParashotError, TaskError, one_line
 from parashot.parallel.context import Context
 from parashot.task import Batch, Plan, Task
 from parashot.tasks.handles import what_is_open
 from parashot.tasks.packed import pack, unpack
 
-T = TypeVar("T")
-
 FUNCTIONS = ("network", "dataset", "loss", "optimizer")
+NEEDED = f"functions {', '.join(FUNCTIONS)} and a number batchsz"
 SEED = 0
 
 DEFAULT_TYPES = {"strategy": str, "workers": int, "precision": str, "prefetch": int, "pin_memory": bool}
@@ -108,8 +107,7 @@ class OwnTask(Task):
         )
         steps = self.steps(plan, read_here=not workers)
         numbers = range(first, plan.steps)
-        batches = host_batches(steps, numbers, workers, self.prefetch, pin_memory=self.pin_memory)
-        return as_raised(batches)
+        return host_batches(steps, numbers, workers, self.prefetch, pin_memory=self.pin_memory)
 
     def steps(self, plan: Plan, *, read_here: bool = False) -> StepsOfDataset:
         """The user's data set as one of steps; read_here: to be read in this process, not in workers."""
@@ -266,7 +264,7 @@ def load_file(file: Path) -> Any:
             raise TaskError(f"{path}: nothing is called {name} there; name a class or an object in it")
     missing = [each for each in FUNCTIONS if not callable(getattr(training, each, None))]
     if missing:
-        raise TaskError(f"{file}: no function {missing[0]}; it needs {_listed()}")
+        raise TaskError(f"{file}: no function {missing[0]}; it needs {NEEDED}")
     size = getattr(training, "batchsz", None)
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise TaskError(f"{file}: batchsz is {size!r}; set it to the number of samples of a step")
@@ -276,7 +274,7 @@ def load_file(file: Path) -> Any:
 def _import_file(file: Path) -> ModuleType:
     """Import the user's file under its own name, so that processes that are sent its classes find them."""
     if not file.is_file():
-        raise TaskError(f"{file}: no such file; name a Python file with {_listed()}")
+        raise TaskError(f"{file}: no such file; name a Python file with {NEEDED}")
     if "." in file.stem:
         raise TaskError(f"{file}: Python cannot import it; give the file another name, without a dot")
     whole, name = file.resolve(), file.stem
@@ -289,26 +287,17 @@ def _import_file(file: Path) -> ModuleType:
     return module
 
 
-def load_dataset(file: Path, another: bool = False) -> Any:
-    """Call the user's `dataset()`, once in a process; `another`: once more."""
-    return _load_dataset(file, another)  # by position, as the cache tells them apart
-
-
 @lru_cache
-def _load_dataset(file: Path, another: bool) -> Any:
+def load_dataset(file: Path, another: bool) -> Any:
+    """Call the user's `dataset()`, once in a process; `another`: once more. `cache_clear` frees both."""
     with own_errors(file):
         return load_file(file).dataset()
-
-
-def forget_datasets() -> None:
-    """Free what `load_dataset` has loaded in this process."""
-    _load_dataset.cache_clear()
 
 
 def own_task(file: Path) -> OwnTask:
     """The training of a file, looked at: one step's batch is read. Raises `TaskError`."""
     file = file.absolute()  # the user's code may go to another folder
-    task, dataset = OwnTask(file, load_file(file).batchsz), load_dataset(file)
+    task, dataset = OwnTask(file, load_file(file).batchsz), load_dataset(file, False)
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         iterable = (
             ", an iterable one, whose own code has to share it out over workers and ranks, so that ways "
@@ -344,8 +333,8 @@ def own_task(file: Path) -> OwnTask:
     cuttable = all(isinstance(each, Tensor) and [*each.shape[:1]] == [task.batchsz] for each in leaves)
     reads_apart = bool(what_is_open(dataset, hidden=True))
     if reads_apart:
-        forget_datasets()  # workers get another one, of which nothing was read
-        if fault := what_is_open(load_dataset(file)):
+        load_dataset.cache_clear()  # workers get another one, of which nothing was read
+        if fault := what_is_open(load_dataset(file, False)):
             raise TaskError(
                 f"{file}: dataset() opens what workers would share ({fault}); open it where it is first "
                 "needed, in __getitem__"
@@ -416,17 +405,3 @@ def _in_words(error: BaseException, at_import: bool) -> str:
     if "backward through the graph a second time" in message:
         return "the loss goes back into the graph of an earlier step; detach() what is kept between steps"
     return f"{type(error).__name__}: {message}"
-
-
-def as_raised(items: Iterator[T]) -> Iterator[T]:
-    """Yield the same; that a worker was killed is said in words for the user's own training."""
-    try:
-        yield from items
-    except DeviceError as error:
-        raise DeviceError(
-            "a loader worker was killed: memory is short, or shared memory (a container's --shm-size)"
-        ) from error
-
-
-def _listed() -> str:
-    return f"functions {', '.join(FUNCTIONS)} and a number batchsz"

@@ -12,17 +12,11 @@ it.
         └── run      by `Run.parent`
 """
 
-from parashot.tracking.experiment import LoggableModel
-from parashot.tracking.publish import Live, ModelLoader, Published, Study, publish
-from parashot.tracking.store import Store, mlflow_is_installed
-
-__all__ = [
-    "Live",
-    "LoggableModel",
-    "ModelLoader",
-    "Published",
-    "Store",
-    "Study",
-    "mlflow_is_installed",
-    "publish",
-]
+from parashot.tracking.experiment import LoggableModel as LoggableModel
+from parashot.tracking.publish import Live as Live
+from parashot.tracking.publish import ModelLoader as ModelLoader
+from parashot.tracking.publish import Published as Published
+from parashot.tracking.publish import Study as Study
+from parashot.tracking.publish import publish as publish
+from parashot.tracking.store import Store as Store
+from parashot.tracking.store import mlflow_is_installed as mlflow_is_installed

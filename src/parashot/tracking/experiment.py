@@ -28,7 +28,6 @@ PARENT_TAG = "mlflow.parentRunId"
 NOTE_TAG = "mlflow.note.content"
 
 _MOST_RUNS = 50_000  # of one search in MLflow
-_METRICS_PER_CALL, _PARAMS_PER_CALL = 1000, 100  # limits of MLflow's REST interface
 _CLOCK_SECONDS = 5.0  # a clock that is set right moves the start of every process
 
 
@@ -96,8 +95,6 @@ class Experiment:
         self.set_tags(run.uuid, _tags(run))
         run_id, there = self.run_id(run.uuid), self.runs[run.uuid].data
         params = [Param(key, value) for key, value in run.params.items() if key not in there.params]
-        for start in range(0, len(params), _PARAMS_PER_CALL):
-            self._client.log_batch(run_id, params=params[start : start + _PARAMS_PER_CALL])
         old = {
             (key, each.step) for key in there.metrics for each in self._client.get_metric_history(run_id, key)
         }
@@ -107,8 +104,7 @@ class Experiment:
             for each in run.metrics
             if (each.key, each.step) not in old
         ]
-        for start in range(0, len(points), _METRICS_PER_CALL):
-            self._client.log_batch(run_id, metrics=points[start : start + _METRICS_PER_CALL])
+        self._client.log_batch(run_id, points, params)
 
     def set_tags(self, uuid: str, tags: Mapping[str, str]) -> None:
         """Set or replace tags."""

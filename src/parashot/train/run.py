@@ -22,7 +22,7 @@ from parashot.parallel.context import Context, Rendezvous, resolve_placement
 from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.launch import launch
 from parashot.parallel.registry import STRATEGIES, build_strategy, unsupported_reason
-from parashot.parallel.torchrun import joined_by_torchrun
+from parashot.parallel.server import joined_by_torchrun
 from parashot.progress import span
 from parashot.records import Run, now_ms
 from parashot.task import mean_and_ci95
@@ -45,9 +45,7 @@ def train(job: Job) -> TrainResult | None:
     """
     placement, strategy = resolve_placement(job.parallel), STRATEGIES[job.strategy]
     check_options(job.options, placement.device_type)
-    reason = unsupported_reason(
-        job.strategy, job.task, job.options, placement, job.parallel, torch.cuda.device_count()
-    )
+    reason = unsupported_reason(job.strategy, job.task, job.options, placement, job.parallel)
     if reason and joined_by_torchrun():  # asked for by name: no part of a study that can do without it
         raise DeviceError(reason)
     if reason:

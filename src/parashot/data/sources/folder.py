@@ -62,4 +62,4 @@ def _images(path: Path, files: list[Path], depth: int) -> Iterator[RawImage]:
         label, *inside = file.parts[depth:]
         if not inside:
             raise DataError(f"{file} lies in no class folder; move it into one")
-        yield RawImage.of_file(label, "_".join(inside), path / file)
+        yield RawImage(label, "_".join(inside), path / file)

@@ -73,7 +73,7 @@ def _images(folder: Path, labelled: Iterable[tuple[Path, str]], listed: set[str]
     """Yield the images; of those outside class folders only the `listed` ones, if any are."""
     for file, label in labelled:
         if not listed or label in file.parts or file.name in listed:
-            yield RawImage.of_file(label, _name(file, label), folder / file)
+            yield RawImage(label, _name(file, label), folder / file)
 
 
 def _class_of(file: Path) -> str | None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from parashot.params import ClaimsParams
+from parashot.params import ClaimsParams, Params
 from parashot.questions.accuracy.records import Training
+from parashot.questions.batchsz.records import BatchszResults
+from parashot.questions.batchsz.rows import reached
 from parashot.questions.statistics import (
     Interval,
     Values,
@@ -121,14 +123,14 @@ def compare_trainings(
     return AccuracyComparison(first, second, episodes, difference, margin, verdict, seeds, confidence=level)
 
 
-def compare_precisions(
-    half: Mapping[int, float], full: Mapping[int, float], episodes: int, claims: ClaimsParams
-) -> AccuracyComparison | None:
-    """Compare accuracies in bf16 and in fp32, both by seed; None where they share fewer than 3 seeds."""
-    paired = differences(half, full)
+def compare_precisions(sizes: BatchszResults, params: Params) -> list[AccuracyComparison]:
+    """Compare the baseline's trainings in bf16 with those in fp32, if they share at least 3 seeds."""
+    half = reached(sizes.trainings).get(params.batchsz_study.baseline, {})
+    paired = differences(half, {each.seed: each.val_accuracy for each in sizes.in_fp32})
     if len(paired) < 3:
-        return None
-    return compare_trainings(*PRECISIONS, paired, episodes, claims.accuracy_margin, claims.confidence)
+        return []
+    margin, confidence = params.claims.accuracy_margin, params.claims.confidence
+    return [compare_trainings(*PRECISIONS, paired, params.train.val_episodes, margin, confidence)]
 
 
 def _by_seed(training: Training) -> dict[int, dict[int, float]]:

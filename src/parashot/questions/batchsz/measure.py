@@ -81,7 +81,7 @@ def study_batch_sizes(
     task, options = RelationTask(params, packed, pretrained), step_options(params.train)
     check_options(options, placement.device_type)
     reason = params.parallel.switched_off("ddp") or unsupported_reason(
-        "ddp", task, options, placement, params.parallel, torch.cuda.device_count()
+        "ddp", task, options, placement, params.parallel
     )
     results: BatchszResults | None
     if reason:

@@ -80,7 +80,7 @@ def who_trains(params: Params, packed: Path) -> tuple[str, Placement]:
     fitted = placement.for_batch(params.train.batchsz)
     task, options = RelationTask(params, packed), step_options(params.train)
     reason = params.parallel.switched_off("ddp") or unsupported_reason(
-        "ddp", task, options, fitted, params.parallel, torch.cuda.device_count()
+        "ddp", task, options, fitted, params.parallel
     )
     if fitted.replicas > 1 and not reason:
         return "ddp", fitted

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from parashot.errors import RecordError
 from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.statistics import (
     Interval,
     Resampling,
     Rounds,
+    block_seconds,
     by_round,
-    median_interval,
     paired_ratio,
 )
 
@@ -43,12 +42,7 @@ def loader_rows(blocks: Sequence[LoaderBlock], resampling: Resampling) -> list[L
         by_workers = batch_seconds(blocks, backend)
         for workers, own in by_workers.items():
             mine = [each for each in blocks if (each.backend, each.workers) == (backend, workers)]
-            if len(mine) < 2:
-                raise RecordError(
-                    f"results/loader/blocks.csv: one block of {backend} with {workers} workers, at least "
-                    "2 are needed; run `dvc repro -f -s loader-bench`"
-                )
-            seconds = median_interval([*own.values()], resampling)
+            seconds = block_seconds(own, f"{backend} with {workers} workers", "loader-bench", resampling)
             speedup = paired_ratio(by_workers[0], own, resampling) if 0 in by_workers else None
             row = LoaderRow(
                 backend=backend,

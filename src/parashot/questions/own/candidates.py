@@ -92,7 +92,7 @@ def _fitted(name: str, placement: Placement, task: OwnTask) -> Placement:
 
 def _unable(name: str, task: OwnTask, parallel: ParallelParams, fitted: Placement) -> str:
     """Reason why a strategy is not tried, or an empty text."""
-    reason = unsupported_reason(name, task, StepOptions(), fitted, parallel, torch.cuda.device_count())
+    reason = unsupported_reason(name, task, StepOptions(), fitted, parallel)
     return reason or _useless(name, fitted, task)
 
 

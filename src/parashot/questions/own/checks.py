@@ -22,11 +22,10 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
-from parashot.data.loaders import starting_workers
+from parashot.data.loaders import host_batches
 from parashot.errors import PeerError, TaskError, one_line
-from parashot.lifetime import usual_start_method
 from parashot.parallel.context import Context, resolve_placement
 from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.launch import launch_apart
@@ -38,7 +37,7 @@ from parashot.questions.strategies.equality import difference, gradient, of_para
 from parashot.questions.ways.measure import for_ways
 from parashot.questions.ways.records import SkippedWay, Way
 from parashot.task import Plan
-from parashot.tasks.own import OwnTask, StepsOfDataset, as_raised, own_errors
+from parashot.tasks.own import OwnTask, StepsOfDataset, own_errors
 from parashot.tasks.packed import PLAIN, Packed, pack
 
 SAME = 1e-6
@@ -215,17 +214,7 @@ def repeats_in_workers(task: OwnTask) -> bool:
     file's, is copied into each as it is.
     """
     steps = task.steps(Plan(task.batchsz, task.batchsz))
-    with starting_workers():
-        readings = iter(
-            DataLoader(
-                Readings(steps),
-                batch_size=None,
-                sampler=range(2),
-                num_workers=2,
-                multiprocessing_context=usual_start_method(),
-            )
-        )
-    first, second = as_raised(readings)
+    first, second = host_batches(Readings(steps), range(2), workers=2, prefetch=2, pin_memory=False)
     return len(set(first)) > 1 and first == second
 
 
@@ -332,7 +321,7 @@ def _compared(
     for way in shared.values():
         context.wait_for_all()
         processes = STRATEGIES[way.strategy].processes(way.replicas)
-        mine, reason = context.taking_part(processes), unable if processes > 1 else ""
+        mine, reason = context.first_ranks(processes), unable if processes > 1 else ""
         if mine is not None and not reason:
             try:
                 moved = gradient(way.strategy, task, mine, parallel, PLAIN_STEP, exact=exact)

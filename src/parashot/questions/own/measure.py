@@ -32,7 +32,7 @@ from parashot.questions.own.search import READY_SHARE, Found, better_half, searc
 from parashot.questions.ways.measure import FAILED, Training, for_ways, time_ways, together
 from parashot.questions.ways.records import SkippedWay, WayBlock
 from parashot.records import read_rows
-from parashot.tasks.own import OwnTask, forget_datasets, own_task
+from parashot.tasks.own import OwnTask, load_dataset, own_task
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
     log.info("%s: %d ways to train, which are checked first", file.name, len(listed.ways))
     with full_memory_named(task):
         checked = check_own(task, parallel, listed.ways)
-    forget_datasets()  # ranks load it for themselves
+    load_dataset.cache_clear()  # ranks load it for themselves
     checked_seconds = monotonic() - begin
     left = max(0.0, budget_seconds - checked_seconds)
     log.info(

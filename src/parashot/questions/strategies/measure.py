@@ -36,7 +36,7 @@ from parashot.questions.strategies.records import (
 )
 from parashot.questions.strategies.rows import ALL_CORES, BASE, PER_PARAMETER, SMALL_BUCKETS, strategy_rows
 from parashot.questions.strategies.shares import profiled_events, shares_of
-from parashot.questions.strategies.trace import RankTrace, merge_traces, trace_step
+from parashot.questions.strategies.trace import trace_step
 from parashot.questions.timed import TimedStrategy, rounds_of_launch, steps_of_block, timed_strategy
 from parashot.records import Provenance
 from parashot.task import Task
@@ -99,7 +99,7 @@ def list_variants(bench: Benchmark, placement: Placement) -> list[StrategyVarian
     for name, strategy in STRATEGIES.items():
         fitted = placement.for_batch(batchsz) if strategy.shares_items else placement
         reason = bench.parallel.switched_off(name) or unsupported_reason(
-            name, bench.task, bench.options, fitted, bench.parallel, torch.cuda.device_count()
+            name, bench.task, bench.options, fitted, bench.parallel
         )
         replicas = 1 if name == "serial" else fitted.replicas
         own = StrategyVariant(name, name, "skipped" if reason else "ok", reason, replicas, threads, batchsz)
@@ -124,8 +124,7 @@ def bench_rank(context: Context, bench: Benchmark) -> StrategyResults:
     looked_into = entries if bench.is_last else {}
     for variant, entry in looked_into.items():  # steps that are traced and profiled are not timed
         context.wait_for_all()
-        trace = trace_step(entry) if entry is not None else RankTrace(set(), 0, 0.0)
-        traces.append(merge_traces(variant, trace, entry, context))
+        traces.append(trace_step(variant, entry, context))
         context.wait_for_all()
         profiled = shares_of(profiled_events(entry))[1:] if entry is not None else []
         shares += [
@@ -148,7 +147,7 @@ def _equality(context: Context, bench: Benchmark) -> Iterator[StepEquality]:
         base = of_parameters(bench.task, gradient(BASE, bench.task, context.alone(), bench.parallel))
     for variant in bench.variants:
         context.wait_for_all()
-        mine = context.taking_part(STRATEGIES[variant.strategy].processes(variant.replicas))
+        mine = context.first_ranks(STRATEGIES[variant.strategy].processes(variant.replicas))
         if mine is None or variant.variant != variant.strategy:
             continue
         found = gradient(variant.strategy, bench.task, mine, bench.parallel)
@@ -210,7 +209,7 @@ def _steps_of_blocks(
 
 def _ready(context: Context, bench: Benchmark, variant: StrategyVariant) -> TimedStrategy | None:
     """A variant ready to be timed on this rank; None on ranks that take no part in it."""
-    mine = context.taking_part(STRATEGIES[variant.strategy].processes(variant.replicas))
+    mine = context.first_ranks(STRATEGIES[variant.strategy].processes(variant.replicas))
     if mine is None:
         return None
     parallel = bench.parallel

@@ -7,8 +7,14 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from parashot.errors import RecordError
-from parashot.questions.statistics import Interval, Resampling, by_round, median_interval, paired_ratio
+from parashot.questions.statistics import (
+    Interval,
+    Resampling,
+    block_seconds,
+    by_round,
+    median_interval,
+    paired_ratio,
+)
 from parashot.questions.strategies.records import (
     StepShares,
     StepTrace,
@@ -137,12 +143,7 @@ def _row(
     name, times = variant.variant, step_seconds(bench.blocks)
     base = next((each for each in bench.variants if each.variant == BASE), None)
     own = times.get(name) if variant.status == "ok" else None
-    if own and len(own) < 2:
-        raise RecordError(
-            f"results/strategies/blocks.csv: one block of {name}, at least 2 are needed; "
-            "run `dvc repro -f -s strategy-bench`"
-        )
-    seconds = median_interval([*own.values()], resampling) if own else None
+    seconds = block_seconds(own, name, "strategy-bench", resampling) if own else None
     speedup = paired_ratio(times[BASE], own, resampling) if own and BASE in times else None
     trained = result if result and result.status == "ok" else None
     memory = trained.peak_memory_bytes if trained else None

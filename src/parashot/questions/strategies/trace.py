@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -20,16 +20,24 @@ from parashot.questions.strategies.records import StepTrace
 from parashot.questions.timed import TimedStrategy
 
 
-class RankTrace(NamedTuple):
-    """Threads, all-reduces and bytes of one step on one rank."""
+def trace_step(variant: str, timed: TimedStrategy | None, context: Context) -> StepTrace:
+    """Trace a step of all ranks; all-reduces are the main rank's. timed: None where a rank takes no part."""
+    mine = _traced(timed) if timed else (set[tuple[int, int]](), 0, 0.0)
+    by_rank, all_reduces, sent = zip(*from_all_ranks(mine, context, patient=True), strict=True)
+    threads = set().union(*by_rank)
+    whole = timed.strategy.whole_network() if timed else None
+    return StepTrace(
+        variant=variant,
+        processes=len({process for process, _ in threads}),
+        threads=len(threads),
+        all_reduces=all_reduces[0],
+        bytes_sent=round(fmean(each for each, own in zip(sent, by_rank, strict=True) if own)),
+        gradient_bytes=sum(each.nbytes for each in whole.parameters()) if whole else 0,
+    )
 
-    threads: set[tuple[int, int]]
-    all_reduces: int
-    bytes_sent: float
 
-
-def trace_step(timed: TimedStrategy) -> RankTrace:
-    """Do one instrumented step: record the threads of forward passes and the collectives."""
+def _traced(timed: TimedStrategy) -> tuple[set[tuple[int, int]], int, float]:
+    """Do one instrumented step: threads of forward passes, all-reduces and bytes sent of this rank."""
     threads: set[tuple[int, int]] = set()
 
     def note(module: nn.Module, inputs: object, output: object) -> None:
@@ -45,7 +53,7 @@ def trace_step(timed: TimedStrategy) -> RankTrace:
             timed.strategy.step(timed.batches[0])
     finally:
         hook.remove()
-    return RankTrace(threads, sent.calls.get("allreduce_", 0), sent.bytes + _bytes_between_replicas(timed))
+    return threads, sent.calls.get("allreduce_", 0), sent.bytes + _bytes_between_replicas(timed)
 
 
 def _bytes_between_replicas(timed: TimedStrategy) -> float:
@@ -92,23 +100,3 @@ class Collectives(TorchDispatchMode):
             tensors = (each for each in tree_leaves(args[place]) if isinstance(each, torch.Tensor))
             self.bytes += factor * sum(each.nbytes for each in tensors)
         return func(*args, **(kwargs or {}))
-
-
-def merge_traces(
-    variant: str,
-    mine: RankTrace,
-    timed: TimedStrategy | None,
-    context: Context,
-) -> StepTrace:
-    """Combine the traces of all ranks; all-reduces are the main rank's."""
-    everyone = from_all_ranks(mine, context, patient=True)
-    threads = set().union(*(each.threads for each in everyone))
-    whole = timed.strategy.whole_network() if timed else None
-    return StepTrace(
-        variant=variant,
-        processes=len({process for process, _ in threads}),
-        threads=len(threads),
-        all_reduces=everyone[0].all_reduces,
-        bytes_sent=round(fmean(each.bytes_sent for each in everyone if each.threads)),
-        gradient_bytes=sum(each.nbytes for each in whole.parameters()) if whole else 0,
-    )

@@ -87,7 +87,7 @@ class ReadyWays(Generic[W]):
         self.first, self.has_workers = ways[0].way, any(way.workers for way in ways)
         self.trainings = {way.way: trainings(way) for way in ways}
         kinds = len({way.trained_as for way in ways})
-        self.contexts = {count: context.taking_part(count) for count in dict.fromkeys(map(_processes, ways))}
+        self.contexts = {count: context.first_ranks(count) for count in dict.fromkeys(map(_processes, ways))}
         self.strategies: dict[tuple[object, ...], Strategy | None] = {}
         held = kinds if _fit_together(self.trainings[ways[0].way].task, kinds, context) else 1
         self.held = min(from_all_ranks(held, context, patient=True))  # GPUs may differ

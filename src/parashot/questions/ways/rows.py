@@ -6,9 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
-from parashot.errors import RecordError
 from parashot.questions.runs import Setting
-from parashot.questions.statistics import Interval, Resampling, by_round, median_interval, paired_ratio
+from parashot.questions.statistics import (
+    Interval,
+    Resampling,
+    block_seconds,
+    by_round,
+    median_interval,
+    paired_ratio,
+)
 from parashot.questions.ways.records import Way, WayBlock
 
 W = TypeVar("W", bound=Way)
@@ -42,12 +48,8 @@ def way_rows(
     seconds, rows = step_seconds_by_way(blocks), []
     for way in ways:
         mine = [each for each in blocks if each.way == way.way]
-        if len(mine) < 2:
-            raise RecordError(
-                f"{len(mine)} blocks of the way {way.way}, at least 2 are needed; "
-                "run `dvc repro -f -s loader-bench gain`"
-            )
-        own = seconds[way.way]
+        own = seconds.get(way.way, {})
+        per_step = block_seconds(own, f"the way {way.way}", "loader-bench gain", resampling)
         speedup = paired_ratio(seconds[base], own, resampling) if base in seconds else None
         if speedup is not None and way.way != base:
             speedup = speedup.widened(beyond)
@@ -56,7 +58,7 @@ def way_rows(
             blocks=len(mine),
             items=sum(each.steps for each in mine) * way.batchsz,
             seconds=sum(each.seconds for each in mine),
-            seconds_per_step=median_interval([*own.values()], resampling),
+            seconds_per_step=per_step,
             speedup=speedup,
             waiting=median_interval([each.waiting_seconds / each.seconds for each in mine], resampling),
             memory_bytes=max(each.memory_bytes for each in mine),
