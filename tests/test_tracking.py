@@ -7,6 +7,7 @@ import json
 import math
 import os
 import platform
+import pwd
 import shutil
 import signal
 from pathlib import Path
@@ -54,6 +55,7 @@ def test_all_of_a_run_is_there(checkout: Checkout) -> None:
     tags = ddp.data.tags
     assert (tags["stage"], tags["status"], tags["strategy"]) == ("train", "ok", "ddp")
     assert tags["mlflow.source.git.commit"] == "c0ffee"
+    assert tags["mlflow.user"] == ddp.info.user_id == pwd.getpwuid(os.getuid()).pw_name
     assert not {"dvc.experiment", NOTE_TAG} & set(tags)  # empty
 
     assert checkout.points("long", "loss") == [(metric.step, metric.value) for metric in metrics]

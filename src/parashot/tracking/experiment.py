@@ -26,6 +26,7 @@ UUID_TAG = "parashot.uuid"
 PROCESS_TAG = "parashot.process"
 PARENT_TAG = "mlflow.parentRunId"
 NOTE_TAG = "mlflow.note.content"
+USER_TAG = "mlflow.user"
 
 _MOST_RUNS = 50_000  # of one search in MLflow
 _CLOCK_SECONDS = 5.0  # a clock that is set right moves the start of every process
@@ -77,7 +78,7 @@ class Experiment:
         `parent` is the uuid of the run above it, which counts where it has none yet.
         """
         there = self.runs.get(run.uuid)
-        tags = {PROCESS_TAG: _this_process()}
+        tags = {PROCESS_TAG: _this_process(), USER_TAG: psutil.Process().username()}
         if parent in self.runs and (there is None or PARENT_TAG not in there.data.tags):
             tags[PARENT_TAG] = self.run_id(parent)
         if there is None:
