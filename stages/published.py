@@ -1,6 +1,7 @@
 """What stage `publish` brings into MLflow: a study, a network of which there is no report, a sweep."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -31,10 +32,10 @@ def is_current(settings: Params) -> bool:
 def whole_study(settings: Params) -> tuple[Study, list[Path]]:
     """Return the run of the study, and the folders whose runs are below it."""
     numbers = read_json(RESULTS / "metrics.json").items()
-    study = Study(
-        name=_name("study", settings),
+    study = _above(
+        "study",
+        settings,
         params=flatten(settings),
-        tags={**tags(), "data": settings.data.source},
         metrics={key: value for key, value in numbers if not isinstance(value, str)},
         artifacts=[RESULTS / "summary.json", REPORTS],
         note=read_json(RESULTS / "summary.json")["answer"],
@@ -45,20 +46,13 @@ def whole_study(settings: Params) -> tuple[Study, list[Path]]:
 
 def training(settings: Params) -> tuple[Study, list[Path]]:
     """Return the run above those of a network that was trained and evaluated, and their folders."""
-    data = settings.data.source
     numbers = {
         f"{task}.{key}": value
         for task, values in read_json(EVALUATED / "metrics.json").items()
         for key, value in values.items()
     }
-    above = Study(_name("training", settings), flatten(settings), {**tags(), "data": data}, numbers)
+    above = _above("training", settings, params=flatten(settings), metrics=numbers)
     return above, _trained(settings)
-
-
-def _name(what: str, settings: Params) -> str:
-    """Name a run after its data, and after the experiment of DVC that made it."""
-    experiment = tags()["dvc.experiment"]
-    return f"{what} on {settings.data.source} data{f', {experiment}' if experiment else ''}"
 
 
 def _trained(settings: Params) -> list[Path]:
@@ -69,10 +63,17 @@ def _trained(settings: Params) -> list[Path]:
 
 def sweep(settings: Params) -> tuple[Study, list[Path]]:
     """Return the run above those of `parashot sweep`, and their folders."""
-    data = settings.data.source
     # not .KEY.PID.tmp, which a sweep is writing, or was when it was killed
     folders = sorted(path.parent for path in (RESULTS / "sweep").glob("[!.]*/records.jsonl"))
-    return Study(_name("sweep", settings), tags={**tags(), "data": data}), folders
+    return _above("sweep", settings), folders
+
+
+def _above(what: str, settings: Params, **more: Any) -> Study:
+    """A run above others, named after its data, and after the experiment of DVC that made it."""
+    own, data = tags(), settings.data.source
+    experiment = own["dvc.experiment"]
+    name = f"{what} on {data} data{f', {experiment}' if experiment else ''}"
+    return Study(name, tags={**own, "data": data}, **more)
 
 
 def model(settings: Params, path: Path) -> LoggableModel:

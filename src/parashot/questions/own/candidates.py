@@ -91,9 +91,16 @@ def _fitted(name: str, placement: Placement, task: OwnTask) -> Placement:
 
 
 def _unable(name: str, task: OwnTask, parallel: ParallelParams, fitted: Placement) -> str:
-    """Reason why a strategy is not tried, or an empty text."""
-    reason = unsupported_reason(name, task, StepOptions(), fitted, parallel)
-    return reason or _useless(name, fitted, task)
+    """Reason why a strategy cannot be tried, or why nobody could act on the result; or an empty text."""
+    if reason := unsupported_reason(name, task, StepOptions(), fitted, parallel):
+        return reason
+    if name != "serial" and fitted.replicas == 1:
+        return "one replica has nobody to share with"
+    if name == "dp" and fitted.device_type == "cpu":
+        return "torch.nn.DataParallel spreads a batch over GPUs only"
+    if name == "dp" and not task.cuttable:
+        return "torch.nn.DataParallel cuts batches, and in these not all tensors have a row for each sample"
+    return ""
 
 
 def worker_counts(ranks: int) -> Iterator[int]:
@@ -181,17 +188,6 @@ def renamed(way: OwnWay, **changes: object) -> OwnWay:
     said = [name if value is True else f"{name}-{value}" for name, value in changes.items()]
     # the type checker cannot tell which field each change is of; the record checks them
     return replace(way, way="-".join([way.way, *said]), **changes)  # type: ignore[arg-type]
-
-
-def _useless(name: str, placement: Placement, task: OwnTask) -> str:
-    """Reason why nobody could act on such a recommendation, or an empty text."""
-    if name != "serial" and placement.replicas == 1:
-        return "one replica has nobody to share with"
-    if name == "dp" and placement.device_type == "cpu":
-        return "torch.nn.DataParallel spreads a batch over GPUs only"
-    if name == "dp" and not task.cuttable:
-        return "torch.nn.DataParallel cuts batches, and in these not all tensors have a row for each sample"
-    return ""
 
 
 def _way(name: str, strategy: str, placement: Placement, task: Task, workers: int, precision: str) -> OwnWay:
