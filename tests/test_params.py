@@ -31,8 +31,8 @@ KNOBS = knobs()
 SECTIONS = sorted({key.rpartition(".")[0] for key in KNOBS if "." in key} | {"data", "loader"})
 
 WRONG: dict[str, list[Any]] = {
-    "a whole number": ["3", 1.5, True, None, [3], -1],
-    "a number": ["0.5", True, None, math.nan, 10**400, -0.001],
+    "a whole number": ["3", 1.5, math.nan, True, None, [3], {"a": 3}, -1, -(10**30)],
+    "a number": ["0.5", "1e-3", True, None, math.nan, 10**400, -0.001],
     "true or false": ["true", 0, 1.0, None],
     "text": [3, True, "", "  ", ["text"]],
     "a list": [[], {}, "nonsense", 3, None, ["nonsense"], [-1], [1, 1], ["jpeg", "jpeg"]],

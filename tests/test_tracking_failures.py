@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
@@ -89,15 +90,26 @@ def newer(root: Path) -> Iterator[None]:
     (root / "mlflow.db").write_bytes(whole)
 
 
+@contextmanager
+def corrupt(root: Path) -> Iterator[None]:
+    """Not a database; what helps is what the message says: to delete it."""
+    (root / "mlflow.db").write_bytes(b"not a database" * 1000)
+    yield
+    (root / "mlflow.db").unlink()
+    shutil.rmtree(root / "mlruns")
+
+
 @pytest.mark.parametrize(
     ("harm", "says"),
     [
         (locked, "database is locked; if that does not pass, move mlflow.db and mlruns away"),
         (newer, "ffffffffffff"),
+        (corrupt, "file is not a database"),
     ],
 )
 def test_a_database_that_fails(
     checkout: Checkout,
+    empty_database: Path,
     caplog: pytest.LogCaptureFixture,
     harm: Callable[[Path], AbstractContextManager[None]],
     says: str,
@@ -107,6 +119,8 @@ def test_a_database_that_fails(
         checkout.publish(folder)
     with harm(checkout.root):
         assert_fails_in_one_line(checkout.store, folder, says, caplog)
+    if not (checkout.root / "mlflow.db").exists():  # MLflow believes that it has made it
+        shutil.copy(empty_database, checkout.root / "mlflow.db")
     checkout.publish(folder)
     assert_each_once(checkout)
 
@@ -147,7 +161,7 @@ def test_a_training_does_not_wait_for_others_that_publish(
 class Faulty:
     """A WSGI application: passes on to `app` the first `healthy` requests, and from then on has its `fault`.
 
-    error: it answers 500. page: it answers with a web page.
+    error: it answers 500. hang: it answers after two seconds. page: it answers with a web page.
     """
 
     def __init__(self, fault: str, app: Any = None, healthy: int = 0) -> None:
@@ -159,6 +173,8 @@ class Faulty:
         if self.requests <= self.healthy:
             answer: Iterable[bytes] = self.app(environ, start_response)
             return answer
+        if self.fault == "hang":
+            time.sleep(2)
         status = "200 OK" if self.fault == "page" else "500 Internal Server Error"
         start_response(status, [("Content-Type", "text/html")])
         return [b"<html>Welcome to the network of this hotel</html>"]
@@ -184,20 +200,28 @@ def app(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Itera
         yield app
 
 
-@pytest.mark.parametrize(("fault", "says"), [("refuse", "refused"), ("page", "JSON")])
+@pytest.mark.parametrize(("fault", "says"), [("refuse", "refused"), ("hang", "timed out"), ("page", "JSON")])
 def test_a_server_that_fails(
-    checkout: Checkout, caplog: pytest.LogCaptureFixture, fault: str, says: str
+    checkout: Checkout,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
+    says: str,
 ) -> None:
+    if fault == "hang":
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with serving(Faulty(fault)) as address:
         uri = refusing_address() if fault == "refuse" else address
         away = dataclasses.replace(checkout.store, uri=uri)
         assert_fails_in_one_line(away, record(checkout), says, caplog)
 
 
-def test_a_server_that_fails_half_way(checkout: Checkout, app: Any) -> None:
-    folder, faulty = record(checkout), Faulty("error", app, healthy=16)
+@pytest.mark.parametrize("healthy", [3, 16])
+def test_a_server_that_fails_half_way(checkout: Checkout, app: Any, healthy: int) -> None:
+    folder, faulty = record(checkout), Faulty("error", app, healthy)
     with serving(faulty) as address:
-        checkout.store = Store(checkout.root, "fails half way", address)
+        checkout.store = Store(checkout.root, f"fails after {healthy} requests", address)
         with pytest.raises(TrackingError):
             checkout.publish(folder)
         faulty.healthy = sys.maxsize

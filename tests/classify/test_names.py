@@ -16,10 +16,16 @@ from parashot.data.images import encode_jpeg
 from parashot.plain import printable
 
 NAMES = {
-    "of a file": '"><img src=x onerror=alert(1)>&lt;b&gt;&#x202e;\n\r\u2028\x1b[2J\x9b31m\u202e\u200f',
-    "of no file": "<script>alert(1)</script>a\0b\x7f\udcff",
+    "a script": "<script>alert(1)</script>",
+    "a picture": '"><img src=x onerror=alert(1)>',
+    "an entity": "&lt;b&gt;&#x202e;",
+    "a newline": "a\nb\r\nc\u2028\u2029",
+    "an escape of terminals": "\x1b[2J\x1b]0;title\x07\x9b31m",
+    "right to left": "\u202egpj.exe\u2066\u200f",
+    "NUL and half a character": "a\0b\x7f\udcff",
     "a formula": '=HYPERLINK("http://x","y")',
     "a tab and a formula": "\t=1",
+    "without end": "x" * 5_000,
 }
 
 each_name = pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
@@ -47,7 +53,7 @@ def test_in_what_classify_prints(name: str) -> None:
 def test_in_the_sheet(tmp_path: Path, name: str) -> None:
     """As a class, and where the file system takes it, as a picture's file."""
     file = tmp_path / "x.jpg"
-    if not set(name) & set("/\0"):
+    if not set(name) & set("/\0") and len(name) < 200:
         file = tmp_path / f"{name}.jpg"
     file.write_bytes(encode_jpeg(picture((9, 9, 9), 0)))
     seen = Elements(sheet([Prediction(file, (0.75, 0.25))], {name: [file], "other": [file]}, name))

@@ -22,9 +22,12 @@ from parashot.questions.batchsz.rows import batchsz_rows, noise_scale, size_rows
 from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.loader.rows import loader_rows
 from parashot.questions.statistics import Resampling
+from parashot.questions.step.records import TuneBlock
+from parashot.questions.step.rows import step_rows
 from parashot.questions.strategies.records import StrategyBlock, StrategyResults
 from parashot.questions.strategies.rows import StrategyRow, strategy_rows
 from parashot.questions.study import analyse
+from parashot.train.records import Choices
 
 RESAMPLING = Resampling(0.95, 500)
 
@@ -60,6 +63,11 @@ def test_a_lone_block_is_an_error_in_one_line() -> None:
     bench = replace(build.strategy_results(), blocks=(StrategyBlock(0, 0, "dp", 4, 1.0),))
     with pytest.raises(RecordError, match=r"one block of dp.*strategy-bench"):
         strategy_rows(bench, {}, RESAMPLING)
+    way = Choices("split", "fp32", "none")
+    with pytest.raises(
+        RecordError, match=r"one block of fp32 with pairing split in .*tune/blocks\.csv.* tune`"
+    ):
+        step_rows([TuneBlock(0, 0, "split", "fp32", "none", 1.0)], way, RESAMPLING)
 
 
 def rows(bench: StrategyResults | None, **trainings: object) -> dict[str, StrategyRow]:

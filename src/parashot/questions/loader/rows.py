@@ -42,7 +42,8 @@ def loader_rows(blocks: Sequence[LoaderBlock], resampling: Resampling) -> list[L
         by_workers = batch_seconds(blocks, backend)
         for workers, own in by_workers.items():
             mine = [each for each in blocks if (each.backend, each.workers) == (backend, workers)]
-            seconds = block_seconds(own, f"{backend} with {workers} workers", "loader-bench", resampling)
+            what = f"{backend} with {workers} workers in results/loader/blocks.csv"
+            seconds = block_seconds(own, what, "loader-bench", resampling)
             speedup = paired_ratio(by_workers[0], own, resampling) if 0 in by_workers else None
             row = LoaderRow(
                 backend=backend,

@@ -32,7 +32,10 @@ class StepRow(Choices):
 def step_rows(blocks: Iterable[TuneBlock], chosen: Choices, resampling: Resampling) -> list[StepRow]:
     """Return one row per way, the slowest first. Raises `RecordError` for a lone block."""
     seconds = seconds_by_way(blocks)
-    medians = {way: block_seconds(own, str(way), "tune", resampling) for way, own in seconds.items()}
+    medians = {
+        way: block_seconds(own, f"{way} in results/tune/blocks.csv", "tune", resampling)
+        for way, own in seconds.items()
+    }
     order = sorted(medians, key=lambda way: -medians[way].value)
     base = base_way(chosen, seconds) if seconds else chosen
     return [

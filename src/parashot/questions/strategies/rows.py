@@ -143,7 +143,8 @@ def _row(
     name, times = variant.variant, step_seconds(bench.blocks)
     base = next((each for each in bench.variants if each.variant == BASE), None)
     own = times.get(name) if variant.status == "ok" else None
-    seconds = block_seconds(own, name, "strategy-bench", resampling) if own else None
+    what = f"{name} in results/strategies/blocks.csv"
+    seconds = block_seconds(own, what, "strategy-bench", resampling) if own else None
     speedup = paired_ratio(times[BASE], own, resampling) if own and BASE in times else None
     trained = result if result and result.status == "ok" else None
     memory = trained.peak_memory_bytes if trained else None
