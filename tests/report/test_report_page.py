@@ -147,12 +147,15 @@ def test_markdown_has_the_same_tables_and_beside_the_report_main_ones_and_pictur
     assert "| 2 | ✗ stopped (it reached the time of batchsz 30) | 7.50 s | 30.0 s |" in page
     assert "On test, once: **" in page
     assert "![overview](overview.png)" in beside
-    assert "| claim | in 2020 | here | verdict | why |" in beside.splitlines()
-    untestable = [each.id for each in study.claims if each.verdict == "cannot be tested here"]
-    assert untestable
+    assert "| claim | in 2020 | here | verdict | why |" in page.splitlines()
+    assert "| claim | here | verdict |" in beside.splitlines()
+    unmeasured = [each.id for each in study.claims if not each.measured_here]
+    assert {"cannot be tested here", "holds"} <= {
+        each.verdict for each in study.claims if each.id in unmeasured
+    }
     for claim in study.claims:  # one without a measurement is named below the table, and has no row
-        assert (f"`{claim.id}`" in beside) is (claim.id in untestable)
-        assert f"{claim.id}:" in page and (f"{claim.id}:" in beside) is (claim.id not in untestable)
+        assert (f"`{claim.id}`" in beside) is (claim.id in unmeasured)
+        assert f"{claim.id}:" in page and (f"{claim.id}:" in beside) is (claim.id not in unmeasured)
 
 
 NAMES = (

@@ -44,9 +44,14 @@ class Claim:
     reason: str
 
     @property
+    def measured_here(self) -> bool:
+        """Whether the study measured it: else it cannot be tested here, or a test decides it."""
+        return self.verdict != "cannot be tested here" and self.measured != _BY_TEST
+
+    @property
     def decided_by_measurement(self) -> bool:
         """Whether chance may have made the verdict wrong."""
-        return self.verdict in {"holds", "does not hold"} and self.measured != _BY_TEST
+        return self.measured_here and self.verdict != "undecided"
 
 
 class UntestableError(Exception):

@@ -95,6 +95,11 @@ class Table(Generic[R]):
         """Return the same table with `rows`."""
         return Table(self.name, self.caption, *self.columns, rows=rows, layout=self.layout)
 
+    def only(self, headers: Sequence[str]) -> Table[R]:
+        """Return the same table with the columns of these `headers`; () for all."""
+        columns = [each for each in self.columns if not headers or each.header in headers]
+        return Table(self.name, self.caption, *columns, rows=self.rows, layout=self.layout)
+
     def cells(self) -> list[list[tuple[Column[R], Cell]]]:
         """Return what to show of each row."""
         return [[(column, column.cell(row)) for column in self.columns] for row in self.rows]
