@@ -232,7 +232,7 @@ def _groups(found: Sequence[Training]) -> dict[tuple[str, str], list[Training]]:
 
 
 def _circumstances(found: Sequence[Training]) -> list[str]:
-    """Return a table of settings, commits and machines, one row for all seeds, and the list of machines."""
+    """Return a table of settings and machines, one row for all seeds, and the list of machines."""
     said = {None: "null", True: "true", False: "false"}
     letters = {each: chr(ord("A") + i) for i, each in enumerate(dict.fromkeys(map(_machine, found)))}
     rows = []
@@ -246,14 +246,11 @@ def _circumstances(found: Sequence[Training]) -> list[str]:
             [
                 _title(group),
                 f"`{' '.join(words)}`" if words else "none",
-                "; ".join(map(_commits, alike)),
                 ", ".join(sorted({letters[_machine(each)] for each in alike})),
-                max(each["date"] for each in alike),
             ]
         )
     machines = "; ".join(f"{letter}: {machine}" for machine, letter in letters.items())
-    head = ["recipe", "settings", "commit, of each seed", "machine", "date"]
-    return [table(head, ["---"] * 5, rows), f"Machines: {machines}."]
+    return [table(["recipe", "settings", "machine"], ["---"] * 3, rows), f"Machines: {machines}."]
 
 
 def table(*lines: Any) -> str:
