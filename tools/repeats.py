@@ -51,9 +51,7 @@ def _rows(studies: list[Any]) -> Iterator[list[str]]:
     yield ["all of it", *(_ratio(study["gain"][1]) for study in studies)]
     for name in ("serial-all-cores", "dp", "ddp"):
         yield [f"speedup of {name}", *(_ratio(study["strategies"][name]) for study in studies)]
-    for name in ("serial", "dp", "ddp"):
-        accuracies = (study["strategies"][name]["val_accuracy"] for study in studies)
-        yield [f"validation accuracy, {name}", *(f"{100 * each:.1f}%" for each in accuracies)]
+    yield ["accuracy of serial, dp and ddp, %", *map(_accuracies, studies)]
     for size in (row["batchsz"] for row in studies[0]["sizes"]):
         yield [f"accuracy in the same time, batchsz {size}", *(_size(study, size) for study in studies)]
     for claim, verdicts in _verdicts(studies).items():
@@ -89,6 +87,12 @@ def _choice(advice: Any) -> str:
 
 def _ratio(row: Any) -> str:
     return f"{row['speedup']:.2f}× ({row['speedup_low']:.2f} to {row['speedup_high']:.2f})"
+
+
+def _accuracies(study: Any) -> str:
+    """Validation accuracies after the trainings by each strategy, in percent."""
+    found = [study["strategies"][name]["val_accuracy"] for name in ("serial", "dp", "ddp")]
+    return ", ".join(f"{100 * each:.1f}" for each in found)
 
 
 def _size(study: Any, size: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from parashot.questions.statistics import Interval
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from parashot.questions.study import Study
 
 Verdict = Literal["holds", "does not hold", "undecided", "cannot be tested here"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 Side = Literal["above", "below"]
 T = TypeVar("T")
 
@@ -44,14 +45,9 @@ class Claim:
     reason: str
 
     @property
-    def measured_here(self) -> bool:
-        """Whether the study measured it: else it cannot be tested here, or a test decides it."""
-        return self.verdict != "cannot be tested here" and self.measured != _BY_TEST
-
-    @property
     def decided_by_measurement(self) -> bool:
         """Whether chance may have made the verdict wrong."""
-        return self.measured_here and self.verdict != "undecided"
+        return self.verdict in {"holds", "does not hold"} and self.measured != _BY_TEST
 
 
 class UntestableError(Exception):

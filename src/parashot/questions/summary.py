@@ -6,10 +6,10 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any
 
 from parashot.errors import RecordError
-from parashot.questions.claim import Verdict
+from parashot.questions.claim import VERDICTS
 from parashot.questions.statistics import Interval, flat
 from parashot.questions.study import Study
 
@@ -69,7 +69,7 @@ def metrics(study: Study) -> dict[str, float]:
         found[f"batchsz{size}.speedup"] = run.speedup
         found[f"batchsz{size}.val_accuracy"] = run.val_accuracy
     verdicts = Counter(claim.verdict for claim in study.claims)
-    for verdict in get_args(Verdict):
+    for verdict in VERDICTS:
         found[f"claims.{verdict.replace(' ', '_')}"] = verdicts[verdict]
     return {
         key: float(value.value if isinstance(value, Interval) else value)
