@@ -1,8 +1,7 @@
 """Ghost batch norm, of one episode at a time, against PyTorch's: time of a step, and accuracy after training.
 
-Trainings are of this checkout's packed images: of synthetic ones as in the default study, but twice as long,
-over five seeds; of photographs as in the recipe miniimagenet, one pair, whose interval is over episodes (the
-one below was measured from random weights).
+Trainings are as in the default study, but twice as long, over five seeds; on photographs as in the recipe
+miniimagenet, one pair (below from random weights), with an interval over episodes.
 
 Steps of both are timed in turn, on all cores or one GPU; a step may take 1.05 times as long.
 """

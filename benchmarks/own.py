@@ -1,9 +1,8 @@
 """What `parashot measure` says of the examples, against the same two ways written by hand in plain PyTorch.
 
-After one measurement, its default and its recommended way are timed anew ten times, in turn: by the code of
-the finals, which states an interval, and by plain_training.py, in processes of its own. How often does the
-interval, widened by 5% for other processes, hold the speedup by hand: the mean of all ten, or that of
-the pair timed beside it?
+After one measurement, its default and its recommended way are timed ten times more, in turn: by the code of
+the finals, which states an interval, and by hand (plain_training.py). How often does the interval, widened by
+5%, hold the speedup by hand: the mean of all ten, or that of the pair timed beside it?
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The search of `parashot measure` against the full grid of ways, on two of the examples.
 
-All ways are timed in rounds before and after ten searches; a way's time is the median over both. Of each
-search two figures count: how much longer than the fastest way its first choice takes, and the fastest of its
-finalists, between which the finals of a measurement decide.
+All ways are timed before and after ten searches. Of each search: how much longer than the fastest way its
+first choice takes, and the fastest of its finalists, between which a measurement decides.
 """
 
 from __future__ import annotations
