@@ -1,6 +1,6 @@
 """The bounds that parashot holds itself to: measured, wanted, and whether each holds here.
 
-A row holds when its median reaches the bound; its interval is printed beside it.
+A row holds when its median reaches the bound. *The study* is that of 2020.
 
 A kernel that soon drops what it has read of files reads the large set from the disk again: then the row of
 640,000 images says nothing of the loader.

@@ -1,7 +1,7 @@
 """Ghost batch norm, of one episode at a time, against PyTorch's: time of a step, and accuracy after training.
 
 Trainings are as in the default study, but twice as long, over five seeds; on photographs as in the recipe
-miniimagenet, one pair (below from random weights), with an interval over episodes.
+miniimagenet, one pair (the last table: from random weights), with an interval over episodes.
 
 Steps of both are timed in turn, on all cores or one GPU; a step may take 1.05 times as long.
 """

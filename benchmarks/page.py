@@ -30,8 +30,9 @@ def page(results: Path) -> str:
     parts = [
         "# Benchmarks",
         "`python -m benchmarks NAME` repeats one of them; `python -m benchmarks.page` makes this page.\n"
-        f"[Every block, and {', '.join(sorted(LEFT_OUT))}](../benchmarks/results). Sides run in processes of "
-        "their own,\ntimed in turn; medians with 95% intervals. A `+` after a commit: uncommitted changes.",
+        f"[Every block, and {', '.join(sorted(LEFT_OUT))}](../benchmarks/results). What is compared runs in "
+        "processes\nof its own, timed in turn; medians with 95% intervals. A `+` after a commit: uncommitted "
+        "changes.",
         f"*Where nothing else is said: {usual}.*",
     ]
     for name, file in files:

@@ -110,7 +110,7 @@ def test_a_strategy_without_options_is_a_section_more() -> None:
         assert parallel.strategies[-1] == "gossip" and parallel.strategies[0] == "serial"
         assert parallel.section("gossip") == StrategyParams(False)
         assert parallel.switched_off("gossip") == "parallel.gossip.enabled is false"
-    assert flatten(params)["parallel.gossip.enabled"] == "False"
+    assert flatten(params)["parallel.gossip.enabled"] == "false"
     with pytest.raises(ParamsError, match=r"parallel.unheard_of: missing"):
         params.parallel.section("unheard_of")
     more = _with({"gossip": {"enabled": False, "peers": 3}}, "parallel")

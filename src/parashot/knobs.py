@@ -12,7 +12,7 @@ from typing import Any, cast
 from parashot.errors import ParamsError
 from parashot.files import replacing_file
 from parashot.params import Params, load_params
-from parashot.parsing import Value, allowed, keys
+from parashot.parsing import Value, allowed, in_yaml, keys
 
 
 def knobs(kind: Any = None, prefix: str = "") -> dict[str, str]:
@@ -37,7 +37,7 @@ def flatten(section: Any, prefix: str = "") -> dict[str, str]:
     result: dict[str, str] = {}
     for name, value in values.items():
         key = f"{prefix}{name}"
-        result |= flatten(value, f"{key}.") if is_dataclass(value) else {key: str(value)}
+        result |= flatten(value, f"{key}.") if is_dataclass(value) else {key: in_yaml(value)}
     return result
 
 
@@ -89,9 +89,7 @@ def _word(value: Value) -> str:
     """Write a value in the grammar of `-S` (Hydra's), unquoted: word splitting does not remove quotes."""
     if isinstance(value, list):
         return f"[{','.join(_word(each) for each in value)}]"
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    word = str(value)
+    word = in_yaml(value)
     if not re.fullmatch(r"[\w./+-]+", word):
         raise ParamsError(
             f"{word!r} cannot be passed through a shell unquoted; choose a value of letters and digits"

@@ -34,6 +34,15 @@ Value = bool | int | float | str | None | list[Any]
 """Of a key in YAML."""
 
 
+def in_yaml(value: object) -> str:
+    """Say a value as params.yaml does, and `-S` of `dvc exp run`; texts are not quoted."""
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(in_yaml, value))}]"
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    return str(value)
+
+
 def _distinct(items: tuple[Item, ...]) -> tuple[Item, ...]:
     if len(set(items)) < len(items):
         raise ValueError("an item comes twice")

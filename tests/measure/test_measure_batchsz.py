@@ -110,12 +110,16 @@ def test_the_baseline_sets_the_limit_at_which_others_are_stopped(studied: Path) 
         f"{each}.csv" for each in ("runs", "blocks", "trainings", "in_fp32", "gradients")
     }
     assert {each.name: each.status for each in children} == {
-        f"batch sizes: batchsz{size}": run.status for size, run in runs.items()
+        **{f"batch sizes: batchsz{size}": run.status for size, run in runs.items()},
+        **{f"batch sizes: batchsz{size}_in_equal_time": "ok" for size in SIZES},
     }
     assert children[0].tags == {"source": "tiny", "strategy": "ddp", "reason": stopped.reason}
     assert len([each for each in children[0].metrics if each.key == "seconds_per_episode_block"]) == 7
     metrics = read_json(studied / "metrics.json")
-    assert set(metrics) == {f"batchsz{size}" for size in SIZES}
+    assert set(metrics) == {f"batchsz{size}{what}" for size in SIZES for what in ("", "_in_equal_time")}
+    trainings = read_rows(BatchszTraining, studied / "trainings.csv")
+    by_seed = [each.val_accuracy for each in trainings if each.batchsz == 8]
+    assert by_seed == [each.value for each in children[-1].metrics if each.key == "val_accuracy_block"]
     assert metrics["batchsz1"]["projected_seconds"] == TICKS * BUDGET
     assert {"val_accuracy", "seconds_per_episode_low", "communication_share"} <= set(metrics["batchsz8"])
 

@@ -111,6 +111,9 @@ def test_an_export_is_plain_json_and_complete_and_metrics_are_flat_and_few() -> 
     assert packed.speedup and found["loader.speedup"] == packed.speedup.value
     assert found["loader.workers"] == 0 and found["gain.speedup"] > 1
     assert found["batchsz60.speedup"] > 1 and len(found) < 30
+    in_equal_time = {f"batchsz{row.batchsz}.val_accuracy": row.val_accuracy for row in study.sizes}
+    assert in_equal_time
+    assert {key: each.value for key, each in in_equal_time.items() if each}.items() <= found.items()
 
 
 def test_an_empty_study_has_an_export() -> None:

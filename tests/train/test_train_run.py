@@ -95,6 +95,8 @@ def test_the_folder_holds_all_there_is_to_know(
     assert record.params == {"train.batchsz": "3"}
     losses = [(each.step, each.value) for each in record.metrics if each.key == "loss"]
     assert losses == [(row.step, row.loss) for row in history]
+    points = [(each.key, each.step) for each in record.metrics]
+    assert len({*points}) == len(points) and ("final_val_accuracy", history[-1].step) in points
 
 
 def test_it_gives_the_same_bytes_again_whether_memory_is_measured_or_not(

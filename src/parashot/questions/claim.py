@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from parashot.questions.statistics import Interval
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from parashot.questions.study import Study
 
 Verdict = Literal["holds", "does not hold", "undecided", "cannot be tested here"]
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 Side = Literal["above", "below"]
 T = TypeVar("T")
 
@@ -45,9 +44,14 @@ class Claim:
     reason: str
 
     @property
+    def measured_here(self) -> bool:
+        """Whether the study measured it: else it cannot be tested here, or a test decides it."""
+        return self.verdict != "cannot be tested here" and self.measured != _BY_TEST
+
+    @property
     def decided_by_measurement(self) -> bool:
         """Whether chance may have made the verdict wrong."""
-        return self.verdict in {"holds", "does not hold"} and self.measured != _BY_TEST
+        return self.measured_here and self.verdict != "undecided"
 
 
 class UntestableError(Exception):

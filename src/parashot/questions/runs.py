@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from parashot.files import replacing_folder
+from parashot.parsing import in_yaml
 from parashot.questions.statistics import flat
 from parashot.records import (
     Metric,
@@ -142,7 +143,7 @@ class Stage:
             status=setting.status,
             start_ms=self.start_ms,
             end_ms=now_ms(),
-            params={key: str(value) for key, value in setting.options.items()},
+            params={key: in_yaml(value) for key, value in setting.options.items()},
             tags={**self.provenance.tags, **setting.tags, **reason},
             metrics=(*blocks, *means),
             parent=parent,

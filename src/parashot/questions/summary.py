@@ -6,10 +6,10 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from parashot.errors import RecordError
-from parashot.questions.claim import VERDICTS
+from parashot.questions.claim import Verdict
 from parashot.questions.statistics import Interval, flat
 from parashot.questions.study import Study
 
@@ -67,9 +67,10 @@ def metrics(study: Study) -> dict[str, float]:
         found["gain.speedup"] = each.speedup
     for size, run in study.batchsz.items():
         found[f"batchsz{size}.speedup"] = run.speedup
-        found[f"batchsz{size}.val_accuracy"] = run.val_accuracy
+    for reached in study.sizes:  # not of the experiment of 2020, whose sizes had other times
+        found[f"batchsz{reached.batchsz}.val_accuracy"] = reached.val_accuracy
     verdicts = Counter(claim.verdict for claim in study.claims)
-    for verdict in VERDICTS:
+    for verdict in get_args(Verdict):
         found[f"claims.{verdict.replace(' ', '_')}"] = verdicts[verdict]
     return {
         key: float(value.value if isinstance(value, Interval) else value)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from parashot.questions.claim import VERDICTS, Claim
-from parashot.questions.strategies.rows import StrategyRow
 from parashot.questions.study import Study
 from parashot.report.tables import Table, all_tables
 
@@ -32,10 +30,24 @@ HEADINGS = {
 MAIN: dict[str, Sequence[str]] = {
     "advice": (),
     "loading": ("backend", "workers", "seconds per step", "speedup", "waiting for data", "memory"),
-    "strategies": ("strategy", "seconds per step", "speedup", "validation accuracy", "peak memory"),
+    "strategies": (
+        "strategy",
+        "seconds per step",
+        "speedup",
+        "efficiency",
+        "validation accuracy",
+        "peak memory",
+    ),
     "sizes": ("batchsz", "validation accuracy", "minus the baseline's, points", "episodes"),
+    "claims": ("claim", "here", "verdict"),
 }
 """Tables that answer the questions, with their columns there, () for all; the report has the others."""
+
+NAME_OF_UNMEASURED: dict[str, Callable[[Any], str]] = {
+    "strategies": lambda row: row.variant if row.status == "skipped" else "",
+    "claims": lambda row: "" if row.measured_here else row.id,
+}
+"""Of tables that have rows without a measurement: the name of such a row, empty for others."""
 
 BESIDE = "The [report](report.html) has all tables, more figures, and how it was measured."
 
@@ -61,10 +73,9 @@ def markdown_beside_report(study: Study, title: str, pictures: Sequence[str]) ->
     """Render the main tables of `study`, with `pictures` (paths, as the page will link them) below them."""
     tables = all_tables(study)
     parts = [*_head(study, title), BESIDE]
-    main = {name: tables[name].only(headers) for name, headers in MAIN.items() if name in tables}
-    for name, table in main.items():
-        parts += _strategies(table) if name == "strategies" else _section(main, name)
-    parts += _verdicts(study.claims)
+    main = {name: tables[name].only(MAIN[name]) for name in MAIN if name in tables}
+    for name in main:
+        parts += _measured(main, name)
     figures = [f"![{Path(each).stem.replace('_', ' ')}]({each})" for each in pictures]
     return _page([*parts, *(["## Figures"] if figures else []), *figures])
 
@@ -82,19 +93,15 @@ def _section(tables: Mapping[str, Table[Any]], name: str) -> list[str]:
     return [f"## {HEADINGS[name]}", f"{tables[name].caption}.", as_markdown(tables[name])]
 
 
-def _strategies(table: Table[StrategyRow]) -> list[str]:
-    """Return the section of the strategies; those that were not measured are only named, below it."""
-    measured = table.of([row for row in table.rows if row.status != "skipped"])
-    names = [f"`{row.variant}`" for row in table.rows if row.status == "skipped"]
+def _measured(tables: Mapping[str, Table[Any]], name: str) -> list[str]:
+    """Return the section of a table; rows that measured nothing are only named, below it."""
+    table, name_of = tables[name], NAME_OF_UNMEASURED.get(name)
+    if name_of is None:
+        return _section(tables, name)
+    measured = table.of([row for row in table.rows if not name_of(row)])
+    names = [f"`{each}`" for each in map(name_of, table.rows) if each]
     told = [f"Not measured here, for reasons that the report has: {', '.join(names)}."] if names else []
-    return [*_section({"strategies": measured}, "strategies"), *told]
-
-
-def _verdicts(claims: Sequence[Claim]) -> list[str]:
-    """Return the section of the claims, by verdict; what was measured, and why, is in the report."""
-    alike = {verdict: [each.claim for each in claims if each.verdict == verdict] for verdict in VERDICTS}
-    lines = [f"- *{verdict}*: {' '.join(alike[verdict])}" for verdict in VERDICTS if alike[verdict]]
-    return [f"## {HEADINGS['claims']}", "\n".join(lines)] if lines else []
+    return [*_section({name: measured}, name), *told]
 
 
 def _page(parts: Sequence[str]) -> str:

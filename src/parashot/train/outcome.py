@@ -64,7 +64,8 @@ def training_run(
     ]
     if result is not None:
         metrics += [
-            Metric(name, value, result.steps, now_ms()) for name, value in result_metrics(result).items()
+            Metric(f"final_{name}" if name in _FOLLOWED else name, value, result.steps, now_ms())
+            for name, value in result_metrics(result).items()
         ]
     done = result is not None
     files = ("history.csv", "val_episodes.csv", "result.json", *([MODEL] if job.model is None else []))

@@ -48,7 +48,14 @@ from parashot.questions.batchsz.records import (
     BatchszTraining,
     GradientSample,
 )
-from parashot.questions.batchsz.rows import BatchszRow, batchsz_rows, episode_seconds, in_equal_time
+from parashot.questions.batchsz.rows import (
+    BatchszRow,
+    batchsz_rows,
+    episode_seconds,
+    in_equal_time,
+    reached,
+    size_rows,
+)
 from parashot.questions.runs import Setting, Stage
 from parashot.questions.statistics import Resampling
 from parashot.questions.timed import TimedStrategy, timed_strategy
@@ -92,7 +99,8 @@ def study_batch_sizes(
         results = launch(batchsz_rank, placement, placement.replicas, task)
     if results is not None:
         rows = batchsz_rows(results, study.baseline, Resampling())
-        stage.write(out, results, [_setting(row, results.blocks) for row in rows])
+        in_blocks = [_setting(row, results.blocks) for row in rows]
+        stage.write(out, results, [*in_blocks, *_in_equal_time(results, params)])
 
 
 def batchsz_rank(context: Context, task: RelationTask) -> BatchszResults:
@@ -208,6 +216,15 @@ def _setting(row: BatchszRow, blocks: Sequence[BatchszBlock]) -> Setting:
     options = {"batchsz": row.batchsz, "replicas": row.replicas, "episodes": row.episodes_budget}
     name, tags = f"batchsz{row.batchsz}", {"strategy": "ddp"}
     return Setting(name, options, row, series, row.status, row.reason, tags)
+
+
+def _in_equal_time(results: BatchszResults, params: Params) -> Iterator[Setting]:
+    """What each size reached in the same time; a series has the trainings, by seed."""
+    study, accuracies = params.batchsz_study, reached(results.trainings)
+    for row in size_rows(results.trainings, study.baseline, study.target, Resampling()):
+        options = {"batchsz": row.batchsz, "seeds": row.seeds, "seconds": study.seconds}
+        series = {"val_accuracy": [*accuracies[row.batchsz].values()]}
+        yield Setting(f"batchsz{row.batchsz}_in_equal_time", options, row, series)
 
 
 # --- what each size reaches in the same time ----------------------------------------------------------------
