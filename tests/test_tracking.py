@@ -75,8 +75,6 @@ def test_only_what_is_new_is_published_and_what_the_user_deletes_stays_deleted(c
         checkout.client.delete_run(checkout.runs()[name].info.run_id)
         assert checkout.publish(first) == Published(already_there=3)
     assert set(checkout.runs()) == {"ddp", "loader", "second"}
-    made = checkout.client.get_experiment_by_name(checkout.store.experiment)
-    assert made.tags["mlflow.experimentKind"] == "custom_model_development"  # as the page of trainings asks
 
 
 def test_a_store_of_the_users_own(checkout: Checkout, empty_database: Path, tmp_path: Path) -> None:

@@ -26,9 +26,6 @@ def mlflow_is_installed() -> bool:
     return find_spec("mlflow") is not None
 
 
-_TRAININGS = {"mlflow.experimentKind": "custom_model_development"}
-"""Tag of an experiment that MLflow's pages show as one of trainings, not of language models."""
-
 _SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     # A training waits for seconds, not for MLflow's minutes, until a server is given up.
@@ -118,7 +115,7 @@ def _experiment_id(client: MlflowClient, store: Store) -> str:
     """Find or make the experiment. Raises `TrackingError` where it was deleted, or is of another place."""
     found = client.get_experiment_by_name(store.experiment)
     if found is None:
-        return str(client.create_experiment(store.experiment, store.artifacts, _TRAININGS))
+        return str(client.create_experiment(store.experiment, store.artifacts))
     if store.uri is None and found.artifact_location != store.artifacts:
         raise TrackingError(
             f"{store.database} belongs to another place ({found.artifact_location}); move mlflow.db and "
