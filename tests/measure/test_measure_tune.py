@@ -98,7 +98,7 @@ def test_what_is_chosen_was_measured_and_every_way_is_a_run(
     assert order == sorted(order) and {launch for launch, _ in order} == {0, 1}
     assert {number for _, number in order} == set(range(params.parallel.bench.blocks))
     parent, *children = read_runs(out / "records.jsonl")
-    assert sum(each.params["chosen"] == "True" for each in children) == 1
+    assert sum(each.params["chosen"] == "true" for each in children) == 1
     metrics = read_json(out / "metrics.json")
     assert {f"{parent.name}: {name}" for name in metrics} == {each.name for each in children}
     assert all(each["seconds_per_step"] > 0 for each in metrics.values())

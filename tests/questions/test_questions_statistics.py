@@ -11,14 +11,16 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.special import stdtrit
+from scipy.stats import ttest_1samp
 
 from parashot.questions import text
 from parashot.questions.advice import Choice
 from parashot.questions.statistics import (
+    ENOUGH_LAUNCHES,
     Interval,
     Ranking,
     Resampling,
@@ -60,6 +62,19 @@ def test_launches_that_differ_widen_a_ratio() -> None:
     one = {(launch, number): math.exp(0.2 * launch) for launch in (0, 1) for number in (0, 1)}
     found = paired_ratio(one, dict.fromkeys(one, 1.0), FEW)
     assert np.log([found.value, found.high]) == pytest.approx([0.1, 0.1 + 12.7062 * 0.1], 1e-4)
+
+
+@given(arrays(np.float64, (ENOUGH_LAUNCHES, 3), elements=st.floats(-1, 1)), st.floats(0, 3))
+def test_of_enough_launches_each_counts_by_its_median(logs: np.ndarray, further: float) -> None:
+    """By SciPy's t-test of the medians, however far out the slowest round of each launch is."""
+    medians = np.median(logs, axis=1)
+    assume(np.ptp(medians) > 1e-6)
+    logs[np.arange(len(logs)), logs.argmax(axis=1)] += further
+    one = {place: math.exp(value) for place, value in np.ndenumerate(logs)}
+    found = paired_ratio(one, dict.fromkeys(one, 1.0), FEW)
+    expected = ttest_1samp(medians, 0).confidence_interval(0.95)
+    ends = [medians.mean(), expected.low, expected.high]
+    assert np.log([found.value, found.low, found.high]) == pytest.approx(ends, abs=1e-9)
 
 
 def test_degrees_of_freedom_are_between_those_of_launches_and_of_rounds() -> None:

@@ -8,8 +8,8 @@ Statistician 69, 2015), which `scipy.stats.bootstrap` does not offer.
 
 Two settings: the logarithm of the ratio of their times in each round, so that what slowed the whole machine
 for a while cancels out; its mean, with an interval by Student's t. Where rounds were measured in several
-launches of the processes, each of which is a little faster or slower, the squared errors of launches and of
-the rounds within them add up.
+launches of the processes, each of which is a little faster or slower, the launches are what repeats: each
+counts by the median of its rounds, which one disturbed round does not move.
 
 Many settings: each against the fastest, with intervals that hold together (`Ranking`).
 
@@ -34,6 +34,9 @@ Floats = NDArray[np.float64]
 Values = Sequence[float] | Floats
 Draws = NDArray[np.intp]
 """Indices of rounds."""
+
+ENOUGH_LAUNCHES = 5
+"""With as many launches, Student's t over them is about as narrow as over rounds."""
 
 Rounds = Mapping[Any, float]
 """Measurements of one setting, by round (or episode, or seed), or by launch and round."""
@@ -140,18 +143,21 @@ def block_seconds(own: Rounds, what: str, stages: str, resampling: Resampling) -
 def paired_ratio(numerator: Rounds, denominator: Rounds, resampling: Resampling) -> Interval:
     """Ratio of two settings: the geometric mean of the ratios of the rounds that measured both, at least 2.
 
-    With several launches both errors count, that over launches and that within them, which is cautious: the
-    first holds the second. By the first alone Student's t would be exact, but with two launches so wide that
-    nothing could be told. The degrees of freedom of the sum are Satterthwaite's (Biometrics Bulletin 2,
-    1946): few where launches make the difference, more where rounds do.
+    With `ENOUGH_LAUNCHES`, the geometric mean over launches of the median ratio of each, and Student's t over
+    launches. With fewer that would be so wide that nothing could be told. Then both errors count, that over
+    launches and that within them, which is cautious: the first holds the second. The degrees of freedom of
+    the sum are Satterthwaite's (Biometrics Bulletin 2, 1946): few where launches make the difference, more
+    where rounds do.
     """
     common = sorted(numerator.keys() & denominator.keys())
     launches = [each[0] if isinstance(each, tuple) else 0 for each in common]
     above, below = paired(numerator, denominator)
     logs = np.log(above / below)
+    of_launch = [logs[np.equal(launches, each)] for each in sorted({*launches})]
+    if len(of_launch) >= ENOUGH_LAUNCHES:
+        logs = np.array([np.median(each) for each in of_launch])
     mean, error = _mean_and_error(logs, 2, "rounds")
     freedom: float = len(logs) - 1
-    of_launch = [logs[np.equal(launches, each)] for each in sorted({*launches})]
     if 1 < len(of_launch) < len(logs):
         _, of_launches = _mean_and_error([each.mean() for each in of_launch], 2, "launches")
         rounds = len(logs) - len(of_launch)

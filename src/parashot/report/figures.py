@@ -287,7 +287,7 @@ def draw_choices(
         name,
         title,
         f"Speedup of {of}, on a logarithmic axis: {found}.",
-        f"Speedup over {base} (1×), logarithmic. Dots are single rounds, marks their geometric mean with its "
+        f"Speedup over {base} (1×), logarithmic. Dots are single rounds, marks the speedup with its "
         f"interval; filled is what is {filled}.",
         _drawn(choices, heading, width),
     )
