@@ -31,7 +31,7 @@ from parashot.knobs import apply, knobs
 from parashot.model.weights import load_network, save_weights
 from parashot.parallel.registry import STRATEGIES
 from parashot.params import load_params
-from parashot.parsing import read_yaml
+from parashot.parsing import in_yaml, read_yaml
 from parashot.questions.results import StudyResults, load_results
 from parashot.questions.statistics import repeated_interval
 from parashot.questions.text import number
@@ -233,12 +233,11 @@ def _groups(found: Sequence[Training]) -> dict[tuple[str, str], list[Training]]:
 
 def _circumstances(found: Sequence[Training]) -> list[str]:
     """Return a table of settings and machines, one row for all seeds, and the list of machines."""
-    said = {None: "null", True: "true", False: "false"}
     letters = {each: chr(ord("A") + i) for i, each in enumerate(dict.fromkeys(map(_machine, found)))}
     rows = []
     for group, alike in _groups(found).items():
         words = [
-            f"-S {key}={said[each] if each is None or isinstance(each, bool) else shlex.quote(str(each))}"
+            f"-S {key}={shlex.quote(in_yaml(each))}"
             for key, each in alike[0]["differs"].items()
             if key != "seed"
         ]

@@ -158,7 +158,7 @@ def paired_ratio(numerator: Rounds, denominator: Rounds, resampling: Resampling)
         logs = np.array([np.median(each) for each in of_launch])
     mean, error = _mean_and_error(logs, 2, "rounds")
     freedom: float = len(logs) - 1
-    if 1 < len(of_launch) < len(logs):
+    if 1 < len(of_launch) < min(ENOUGH_LAUNCHES, len(logs)):
         _, of_launches = _mean_and_error([each.mean() for each in of_launch], 2, "launches")
         rounds = len(logs) - len(of_launch)
         within = math.sqrt(
