@@ -126,11 +126,11 @@ def test_the_baseline_sets_the_limit_at_which_others_are_stopped(studied: Path) 
 
 def test_a_size_below_the_number_of_replicas_runs_on_as_many(tiny_packed: Path, ranks: StandingRanks) -> None:
     own = params(
-        {"parallel.replicas": 3, "batchsz_study.sizes": [2, BASELINE], "batchsz_study.seconds": 0.05}
+        {"parallel.replicas": 2, "batchsz_study.sizes": [1, BASELINE], "batchsz_study.seconds": 0.05}
     )
-    found = ranks(3, batchsz_rank, RelationTask(own, tiny_packed))
-    assert [(each.batchsz, each.replicas) for each in found.runs] == [(2, 2), (BASELINE, 3)]
-    assert {each.batchsz for each in found.blocks} == {each.batchsz for each in found.trainings} == {2, 4}
+    found = ranks(2, batchsz_rank, RelationTask(own, tiny_packed))
+    assert [(each.batchsz, each.replicas) for each in found.runs] == [(1, 1), (BASELINE, 2)]
+    assert {each.batchsz for each in found.blocks} == {each.batchsz for each in found.trainings} == {1, 4}
 
 
 def test_blocks_of_all_sizes_are_interleaved(studied: Path) -> None:

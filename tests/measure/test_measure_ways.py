@@ -141,9 +141,10 @@ def test_a_way_whose_step_fails_is_left_out_where_that_is_wanted(
 def test_a_round_has_as_many_steps_of_every_way(ranks: StandingRanks) -> None:
     """As many as last long enough in the fastest, so that totals of the ways can be compared."""
     bench = replace(BENCH, seconds=0.15)  # many steps, on a busy machine too
-    blocks = ranks(2, measure.ways_rank, vectors, WAYS, bench, 0, "ways")
+    ways = WAYS[1::2]  # about as fast as each other
+    blocks = ranks(2, measure.ways_rank, vectors, ways, bench, 0, "ways")
     steps = {each.round: each.steps for each in blocks}
-    assert all(each.steps == steps[each.round] for each in blocks) and len(blocks) == 7 * len(WAYS)
+    assert all(each.steps == steps[each.round] for each in blocks) and len(blocks) == 7 * len(ways)
     assert 2 < min(steps.values()) <= max(steps.values()) <= MOST_STEPS
 
 

@@ -196,7 +196,7 @@ def test_fp16_trains_and_leaves_out_a_step_that_overflows() -> None:
     names = [name for name, _ in strategy.network.named_parameters()]
     assert all(torch.equal(strategy.state_dict()[name], before[name]) for name in names)
     strategy.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8)
-    losses = [float(strategy.step(batch)[0]) for _ in range(8)]
+    losses = [float(strategy.step(batch)[0]) for _ in range(4)]
     assert losses[-1] < losses[0]
 
 
