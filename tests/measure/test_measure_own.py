@@ -40,7 +40,7 @@ from parashot.questions.own.measure import (
     own_parallel,
 )
 from parashot.questions.own.records import DEFAULTS, PLAIN, OwnWay, SizeRow
-from parashot.questions.own.search import Found, better_half, halvings
+from parashot.questions.own.search import Found, better_half, halvings, simplest_of_the_best
 from parashot.questions.timed import steps_of_block
 from parashot.questions.ways.measure import time_ways
 from parashot.questions.ways.records import SkippedWay, WayBlock
@@ -64,6 +64,14 @@ def test_halving_ends_with_the_fastest() -> None:
     # a block lasts a quarter of a second unless that are too many steps
     bench = own_parallel().bench
     assert [steps_of_block(each, bench) for each in (1.0, 0.1, 0.01, 1e-6)] == [2, 3, 25, 200]
+
+
+@pytest.mark.parametrize(("by_ddp", "refined"), [(0.104, "ddp"), (0.106, "allreduce")])
+def test_of_ways_about_as_fast_the_simplest_is_refined(by_ddp: float, refined: str) -> None:
+    ddp = way("ddp", replicas=2)
+    best = (replace(ddp, way="allreduce", strategy="allreduce"), ddp)
+    timed = (*blocks("allreduce", 0.1, 0), *blocks("ddp", by_ddp, 0))
+    assert simplest_of_the_best(Found(timed, best, 0.0, 0.0)).way == refined
 
 
 def test_what_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -411,21 +419,37 @@ def test_finals_have_as_many_launches_as_there_is_time_for(
     seconds: int, finalists: int, launches: int, timed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A launch of a way takes a second; more launches come before more than four ways."""
+    ways = [way(PLAIN), *(way(str(each)) for each in range(1, finalists))]
+    assert timed_in_finals(seconds, ways, monkeypatch, tmp_path) == (launches, timed)
+
+
+def test_processes_that_are_not_forked_take_longer_to_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for seconds, expected in ((25, (4, 3)), (23, (2, 3))):
+        assert timed_in_finals(seconds, THREE, monkeypatch, tmp_path) == expected
+
+
+def timed_in_finals(
+    seconds: int, ways: list[OwnWay], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> tuple[int, int]:
+    """Launches and ways of finals of so many seconds: of a way 1 s, and 3 s more to import what it needs."""
     clock, called = [0.0], list[tuple[range, int]]()
 
     def noted(trainings: object, ways: list[OwnWay], *_: object, launches: range, apart: bool) -> None:
         assert apart  # this is a CPU
         called.append((launches, len(ways)))
-        clock[0] += len(launches) * len(ways)
+        clock[0] += len(launches) * sum(4 if each.keep_memory else 1 for each in ways)
 
     monkeypatch.setattr("parashot.questions.own.measure.time_ways", noted)
     monkeypatch.setattr("parashot.questions.own.measure.monotonic", lambda: clock[0])
     measurement = Measurement(own_trainings(), 0.0, 0.0, seconds / FINALS_END, tmp_path, [])
-    measurement.finals(
-        Found((), (), 0.0, 1.0), [way(PLAIN), *(way(str(each)) for each in range(1, finalists))]
-    )
-    assert [number for each, _ in called for number in each] == [*range(launches)]
-    assert {ways for _, ways in called} == {timed}
+    measurement.import_seconds = 3.0
+    measurement.finals(Found((), (), 0.0, 1.0), ways)
+    numbers = [number for each, _ in called for number in each]
+    (timed,) = {count for _, count in called}
+    assert numbers == [*range(len(numbers))]
+    return len(numbers), timed
 
 
 @pytest.mark.parametrize("name", ["MALLOC_ARENA_MAX", "LD_PRELOAD", "GLIBC_TUNABLES"])

@@ -96,7 +96,7 @@ def advise_own(results: OwnResults) -> OwnAdvice | None:
     ranking = Ranking.by_time(seconds, resampling, MARGIN)
     rows = way_rows(finalists, results.finals, PLAIN, resampling, ELSEWHEN)
     faster = {each.way.way for each in rows if each.speedup is not None and each.speedup.low > 1}
-    choice = Choice.of(ranking, PLAIN, _simplest_first(finalists), faster)
+    choice = Choice.of(ranking, PLAIN, [each.way for each in simplest_first(finalists)], faster)
     return OwnAdvice(choice, tuple(rows))
 
 
@@ -162,7 +162,7 @@ def _loader(way: OwnWay, ranks: int) -> str:
     return f"DataLoader(dataset, {', '.join(arguments)}){timed}"
 
 
-def _simplest_first(ways: Sequence[OwnWay]) -> list[str]:
+def simplest_first(ways: Sequence[OwnWay]) -> list[OwnWay]:
     """The default, then fewer replicas, what PyTorch wraps, fewer changes, fewer workers, full precision."""
 
     def cost(way: OwnWay) -> tuple[bool, int, bool, int, int, bool]:
@@ -170,4 +170,4 @@ def _simplest_first(ways: Sequence[OwnWay]) -> list[str]:
         by_hand, rounded = way.strategy == "allreduce", way.precision != "fp32"
         return way.way != PLAIN, way.replicas, by_hand, changes, way.workers, rounded
 
-    return [each.way for each in sorted(ways, key=cost)]
+    return sorted(ways, key=cost)

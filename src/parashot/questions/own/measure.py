@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import monotonic
+from time import monotonic, process_time
 
 from parashot.allocator import why_nothing_is_kept
 from parashot.errors import DeviceError, ParashotError, TaskError
@@ -28,7 +28,13 @@ from parashot.questions.own.candidates import candidates, refined, refinements, 
 from parashot.questions.own.checks import check_own
 from parashot.questions.own.closer import measure_sizes, parts_rank
 from parashot.questions.own.records import PLAIN, OwnResults, OwnWay, SizeRow, StepParts
-from parashot.questions.own.search import READY_SHARE, Found, better_half, search_rank
+from parashot.questions.own.search import (
+    READY_SHARE,
+    Found,
+    better_half,
+    search_rank,
+    simplest_of_the_best,
+)
 from parashot.questions.ways.measure import FAILED, Training, for_ways, time_ways, together
 from parashot.questions.ways.records import SkippedWay, WayBlock
 from parashot.records import read_rows
@@ -80,6 +86,7 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
     """
     begin = monotonic()
     task, parallel = own_task(file), own_parallel()
+    import_seconds = process_time()
     listed = candidates(task, parallel)
     log.info("%s: %d ways to train, which are checked first", file.name, len(listed.ways))
     with full_memory_named(task):
@@ -87,13 +94,21 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
     load_dataset.cache_clear()  # ranks load it for themselves
     checked_seconds = monotonic() - begin
     left = max(0.0, budget_seconds - checked_seconds)
-    log.info(
-        "%s: about %s to search the ways, %s to refine the best, %s to time the last ones against the "
-        "default, and larger batches in what is left of %s",
-        file.name,
-        *(span(share * left) for share in (SEARCH_SHARE, REFINE_SHARE, FINALS_SHARE)),
-        span(budget_seconds),
-    )
+    if left:
+        log.info(
+            "%s: about %s to search the ways, %s to refine the best, %s to time the last ones against the "
+            "default, and larger batches in what is left of %s",
+            file.name,
+            *(span(share * left) for share in (SEARCH_SHARE, REFINE_SHARE, FINALS_SHARE)),
+            span(budget_seconds),
+        )
+    else:
+        log.info(
+            "%s: the checks took %s of a budget of %s; two ways are timed all the same",
+            file.name,
+            span(checked_seconds),
+            span(budget_seconds),
+        )
     warnings = list(checked.warnings)
     if own_placement(parallel).device_type == "cpu" and has_nvidia_driver():
         warnings.append("torch cannot use the GPU here, so the CPU was measured; `parashot doctor` says more")
@@ -104,6 +119,7 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
     with TemporaryDirectory(prefix="parashot-measure-") as name:
         trainings = OwnTrainings(task, checked.parallel)
         measurement = Measurement(trainings, checked_seconds, monotonic(), left, Path(name), ways)
+        measurement.import_seconds = import_seconds
         try:
             with full_memory_named(task):
                 found = measurement.search()
@@ -129,7 +145,8 @@ class Measurement:
     """The measurement of one training after its checks, which took `checked_seconds`, within a budget.
 
     ways: to be tried, then those that were; they grow when the best is refined. warnings: for the user.
-    launch_seconds: to start processes, before they make anything ready.
+    launch_seconds: to start processes, before they make anything ready. import_seconds: about what one that
+    is not forked takes to import torch and the user's file, as this process did.
     """
 
     trainings: OwnTrainings
@@ -145,6 +162,7 @@ class Measurement:
     error: ParashotError | None = None
     warnings: list[str] = field(default_factory=list)
     launch_seconds: float = 0.0
+    import_seconds: float = 0.0
 
     def search(self) -> Found:
         """Search the ways for the best few."""
@@ -168,17 +186,17 @@ class Measurement:
         return found
 
     def refine(self, found: Found) -> list[OwnWay]:
-        """Improve the best way found; return the ways for the finals, the default first."""
-        best = found.best[0]
+        """Improve the simplest of the best ways; return the ways for the finals, the default first."""
+        best, fastest = simplest_of_the_best(found), found.best[0]
         alone = better_half([each for each in self.ways if each.replicas == 1], found.blocks, FINALISTS)
         better = self._improved(best, found.block_seconds)
         simple = [each for each in alone if each.way != PLAIN][:1]  # what needs no second process, too
         may_keep = self.placement.device_type == "cpu" and not why_nothing_is_kept()
         kept = [renamed(each, keep_memory=True) for each in (better, self.ways[0]) if may_keep]
-        # several changes at once have not been timed: `best` has, and comes first
+        # several changes at once have not been timed: `best` has been, and comes first
         is_timed = any(each.way == better.way for each in self._blocks("refining"))
         first = [better] if is_timed else [best, better]
-        finalists = [self.ways[0], *first, *kept, best, *simple, *found.best]
+        finalists = [self.ways[0], *first, *kept, fastest, best, *simple, *found.best]
         self.ways = _unique(*self.ways, *finalists)
         return _unique(*finalists)
 
@@ -228,7 +246,10 @@ class Measurement:
 
     def _launch(self, ways: Sequence[OwnWay], launches: int, found: Found) -> float:
         """Seconds that a launch of `ways` in the finals is expected to take."""
-        starting = len(together(ways, apart_on(self.placement))) * self.launch_seconds
+        starting = sum(
+            self.import_seconds if group[0].variables else self.launch_seconds
+            for group in together(ways, apart_on(self.placement))
+        )
         return starting + len(ways) * (found.ready_seconds + ROUNDS / launches * found.block_seconds)
 
     def look_closer(self) -> None:

@@ -19,6 +19,7 @@ from statistics import median
 from parashot.parallel.context import Context
 from parashot.parallel.exchange import from_all_ranks
 from parashot.progress import passing
+from parashot.questions.own.advice import MARGIN, simplest_first
 from parashot.questions.own.records import OwnWay
 from parashot.questions.timed import steps_of_loaded_block
 from parashot.questions.ways.measure import ReadyWays, Trainings
@@ -95,8 +96,20 @@ def halvings(ways: int, finalists: int) -> int:
 
 def better_half(left: Sequence[OwnWay], blocks: Sequence[WayBlock], least: int) -> list[OwnWay]:
     """The faster half of the ways, but `least` of them, the fastest first."""
-    seconds = {
-        way.way: median(each.seconds / each.steps for each in blocks if each.way == way.way) for way in left
-    }
+    seconds = seconds_per_step(left, blocks)
     ordered = sorted(left, key=lambda way: seconds[way.way])
     return ordered[: max(least, math.ceil(len(left) / 2))]
+
+
+def simplest_of_the_best(found: Found) -> OwnWay:
+    """The simplest of the best ways that takes at most `MARGIN` longer than the fastest."""
+    seconds = seconds_per_step(found.best, found.blocks)
+    near = (1 + MARGIN) * min(seconds.values())
+    return simplest_first([each for each in found.best if seconds[each.way] <= near])[0]
+
+
+def seconds_per_step(ways: Sequence[OwnWay], blocks: Sequence[WayBlock]) -> dict[str, float]:
+    """Median over the blocks of each way, by its name."""
+    return {
+        way.way: median(each.seconds / each.steps for each in blocks if each.way == way.way) for way in ways
+    }
