@@ -157,9 +157,9 @@ def advise_precision(study: Study) -> Advice:
         raise UntestableError(few if sizes.trainings else none)
     steps = max(each.steps for each in sizes.in_fp32)
     difference, pairs = points(outcome.difference), f"{outcome.seeds} pairs of trainings"
-    choice, phrase = _survival(outcome), f"{pairs} cannot tell whether bf16 changes the accuracy"
+    choice, phrase = _survival(outcome), f"{pairs} cannot tell whether bf16 changes the mean accuracy"
     if choice == "survives":
-        phrase = f"in {pairs}, bf16 changes the accuracy by less than {100 * outcome.margin:g} points"
+        phrase = f"in {pairs}, bf16 changes the mean accuracy by less than {100 * outcome.margin:g} points"
     elif choice != "open":
         phrase = f"with bf16 the accuracy {choice}: {difference}"
     return Advice(
