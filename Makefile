@@ -15,16 +15,20 @@ SAME := git diff --quiet HEAD -- $(STATE)
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
-setup: $(VENV)/.ready            ## make .venv with the pinned dependencies
+setup: $(VENV)/.ready            ## make .venv with the pinned dependencies of study, sweeps and tests
 
-$(VENV)/.ready: pyproject.toml constraints.txt
+$(VENV)/.study: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and "error: Python 3.11 to 3.13 is needed, this is " + sys.version.split()[0] + "; try make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	@test -z "$(TORCH_INDEX)" || $(BIN)/python -m pip install --quiet torch torchvision --index-url "$(TORCH_INDEX)" --constraint constraints.txt
+	$(BIN)/python -m pip install --quiet --editable ".[study]" --constraint constraints.txt
+	touch $@
+
+$(VENV)/.ready: $(VENV)/.study
 	$(BIN)/python -m pip install --quiet --editable ".[dev]" --constraint constraints.txt
 	touch $@
 
-study: setup            ## run the whole study; BASELINE=yes commits what dvc metrics diff compares with
+study: $(VENV)/.study            ## run the whole study; BASELINE=yes commits what dvc metrics diff compares with
 	$(RUN) dvc repro
 	@test "$(BASELINE)" != yes || $(SAME) || git commit --quiet -m "The study on this machine" $(STATE) || true
 	@$(SAME) || echo "to compare later runs with this one: git commit -m 'The study on this machine' $(STATE)"

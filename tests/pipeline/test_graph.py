@@ -114,7 +114,7 @@ def test_a_file_runs_again_what_uses_it(repository: Checkout) -> None:
 
 def test_a_study_is_committed_only_where_asked(repository: Checkout) -> None:
     def study(*words: str) -> str:
-        make = ("make", "-f", str(ROOT / "Makefile"), "-o", "setup", "study", "RUN=true")
+        make = ("make", "-f", str(ROOT / "Makefile"), "-o", ".venv/.study", "study", "RUN=true")
         return repository.run(*make, *words).stdout
 
     before = repository.run("git", "rev-parse", "HEAD").stdout
