@@ -23,6 +23,7 @@ import torch
 
 from parashot.errors import DeviceError, one_line
 from parashot.hardware import MemoryPeak, tree_memory_bytes
+from parashot.lifetime import end_with_maker
 
 Key = TypeVar("Key")
 
@@ -82,7 +83,7 @@ class Turns:
     def __init__(self, sides: Mapping[str, Callable[[], Block]]) -> None:
         self._sides = sides
         spawn = multiprocessing.get_context("spawn")
-        self._pools = {name: ProcessPoolExecutor(1, spawn) for name in sides}
+        self._pools = {name: ProcessPoolExecutor(1, spawn, initializer=end_with_maker) for name in sides}
 
     def __enter__(self) -> Self:
         print(f"  in turn: {'; '.join(self._pools)}", file=sys.stderr)
