@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from parashot.questions.own.advice import OwnAdvice, advise_own
+from parashot.questions.own.measure import OwnTrainings, own_parallel
 from parashot.questions.own.records import DEFAULTS, OwnResults, OwnWay
 from parashot.questions.ways.records import WayBlock
+from parashot.tasks.own import OwnTask
 
 OWN = """
 import torch
@@ -57,6 +60,10 @@ def edited(folder: Path, name: str, changes: dict[str, str], top: str = "") -> P
     file = folder / f"{name}.py"
     file.write_text(top + text, encoding="utf-8")
     return file
+
+
+def own_trainings() -> OwnTrainings:
+    return OwnTrainings(OwnTask(Path("file.py"), 6), replace(own_parallel(), device="cpu"))
 
 
 def way(name: str, *, replicas: int = 1, workers: int = 0, precision: str = "fp32") -> OwnWay:
