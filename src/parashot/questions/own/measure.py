@@ -118,9 +118,16 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
     ways = [each for each in listed.ways if each.strategy not in failing]
     with TemporaryDirectory(prefix="parashot-measure-") as name:
         trainings = OwnTrainings(task, checked.parallel)
-        measurement = Measurement(trainings, checked_seconds, monotonic(), left, Path(name), ways)
-        # this process may have done more than import; the checks have started others, too
-        measurement.import_seconds = min(import_seconds, checked_seconds)
+        measurement = Measurement(
+            trainings,
+            checked_seconds,
+            monotonic(),
+            left,
+            Path(name),
+            ways,
+            # this process may have done more than import; the checks have started others, too
+            import_seconds=min(import_seconds, checked_seconds),
+        )
         try:
             with full_memory_named(task):
                 found = measurement.search()

@@ -24,6 +24,7 @@ from parashot.questions.own.records import OwnWay
 from parashot.questions.timed import steps_of_loaded_block
 from parashot.questions.ways.measure import ReadyWays, Trainings
 from parashot.questions.ways.records import WayBlock
+from parashot.questions.ways.rows import step_seconds_by_way
 
 READY_SHARE = 0.5
 """Of a search's time: no further way is made ready after it."""
@@ -34,7 +35,7 @@ MOST_PASSES = 8
 
 @dataclass(frozen=True)
 class Found:
-    """Blocks of a search, the best ways, and seconds on average.
+    """Blocks of a search, the best ways, the fastest first, and seconds on average.
 
     block_seconds: of a block, with its loader's start. ready_seconds: to make a way ready to be timed.
     began: when the ranks had started, by the machine's monotonic clock.
@@ -96,20 +97,18 @@ def halvings(ways: int, finalists: int) -> int:
 
 def better_half(left: Sequence[OwnWay], blocks: Sequence[WayBlock], least: int) -> list[OwnWay]:
     """The faster half of the ways, but `least` of them, the fastest first."""
-    seconds = seconds_per_step(left, blocks)
+    seconds = seconds_per_step(blocks)
     ordered = sorted(left, key=lambda way: seconds[way.way])
     return ordered[: max(least, math.ceil(len(left) / 2))]
 
 
 def simplest_of_the_best(found: Found) -> OwnWay:
     """The simplest of the best ways that takes at most `MARGIN` longer than the fastest."""
-    seconds = seconds_per_step(found.best, found.blocks)
-    near = (1 + MARGIN) * min(seconds.values())
+    seconds = seconds_per_step(found.blocks)
+    near = (1 + MARGIN) * seconds[found.best[0].way]
     return simplest_first([each for each in found.best if seconds[each.way] <= near])[0]
 
 
-def seconds_per_step(ways: Sequence[OwnWay], blocks: Sequence[WayBlock]) -> dict[str, float]:
+def seconds_per_step(blocks: Sequence[WayBlock]) -> dict[str, float]:
     """Median over the blocks of each way, by its name."""
-    return {
-        way.way: median(each.seconds / each.steps for each in blocks if each.way == way.way) for way in ways
-    }
+    return {way: median(each.values()) for way, each in step_seconds_by_way(blocks).items()}
