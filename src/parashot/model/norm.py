@@ -18,7 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 class _GroupedNorm(_BatchNorm):
     """Batch norm that takes `group` consecutive maps at a time while it trains; 0: all, as PyTorch does.
 
-    Where `group` does not divide the batch its last group has what is left. Running statistics move once per
+    Where `group` does not divide the batch its last group has what is left. Running statistics move, per
     call, towards the mean of the groups' statistics, each weighted by its number of maps.
     """
 
@@ -28,23 +28,17 @@ class _GroupedNorm(_BatchNorm):
         """Maps [m, C, ...] to maps of the same shape and memory order."""
         if not self.training or not 0 < self.group < len(maps):
             return super().forward(maps)
-        assert self.running_mean is not None and self.running_var is not None
         assert self.num_batches_tracked is not None
-        groups = maps.split(self.group)
-        means = self.running_mean.new_zeros(len(groups), len(self.running_mean))
-        variances = torch.zeros_like(means)
-        normalised = [
-            # with a momentum of 1 the running statistics become those of the group
-            F.batch_norm(each, mean, variance, self.weight, self.bias, True, 1.0, self.eps)
-            for each, mean, variance in zip(groups, means, variances, strict=True)
-        ]
-        shares = means.new_tensor([len(each) for each in groups])[:, None] / len(maps)
         with torch.no_grad():
             self.num_batches_tracked.add_(1)
-            # without a momentum: the mean over all batches, as PyTorch's
-            momentum = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
-            self.running_mean.lerp_((shares * means).sum(0), momentum)
-            self.running_var.lerp_((shares * variances).sum(0), momentum)
+        # without a momentum: the mean over all batches, as PyTorch's
+        momentum = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        mean, variance, normalised, left = self.running_mean, self.running_var, list[Tensor](), len(maps)
+        for each in maps.split(self.group):
+            left -= len(each)
+            # the groups that follow keep the rest: of `momentum` each has its share of the maps in the end
+            own = momentum * len(each) / (len(maps) - momentum * left)
+            normalised.append(F.batch_norm(each, mean, variance, self.weight, self.bias, True, own, self.eps))
         return torch.cat(normalised)
 
 
