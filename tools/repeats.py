@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from parashot.questions.claim import BY_TEST
 from parashot.questions.text import listed
 
 DECIDES = ("holds", "does not hold")
@@ -32,7 +33,7 @@ def main(folders: Sequence[str]) -> None:
     print(f"on one machine ({measured}).")
     print("Made by `python tools/repeats.py STUDY ...`, except the remarks; ? means undecided.\n")
     print(_table(["", *(str(number + 1) for number in range(len(studies)))], list(_rows(studies))))
-    print("\nVerdicts that are the same in all:\n")
+    print("\nMeasured, with the same verdict in all:\n")
     same = {claim: verdicts[0] for claim, verdicts in _verdicts(studies).items() if len({*verdicts}) == 1}
     for verdict in (*DECIDES, "undecided"):
         if claims := [f"`{claim}`" for claim, each in same.items() if each == verdict]:
@@ -60,8 +61,8 @@ def _rows(studies: list[Any]) -> Iterator[list[str]]:
 
 
 def _verdicts(studies: list[Any]) -> dict[str, list[str]]:
-    """Verdict of each study on every claim that can be tested here."""
-    claims = [claim["id"] for claim in studies[0]["claims"]]
+    """Verdict of each study on every claim that can be measured here."""
+    claims = [claim["id"] for claim in studies[0]["claims"] if claim["measured"] != BY_TEST]
     found = {claim: [_row(study["claims"], "id", claim)["verdict"] for study in studies] for claim in claims}
     return {claim: each for claim, each in found.items() if {*DECIDES, "undecided"} & {*each}}
 

@@ -113,6 +113,7 @@ def test_the_same_algorithm_does_not_affect_the_accuracy() -> None:
     strategies = build.strategy_results(gradient_difference=3e-15)
     found = advice("accuracy", build.study(training=trainings(-0.1), strategies=strategies))
     assert (found.choice, found.decided) == ("same algorithm", True)
+    assert "10.0 points apart (one training each)" in found.phrase
     assert "3e-15" in found.sure and "ddp minus serial, one training each: -10.0 points" in found.buys
     several = advice("accuracy", build.study(training=trainings(0.1, 0.11, 0.12), strategies=strategies))
     assert several.buys.startswith("ddp minus serial, 3 seeds: ") and "trainings, 3 of each" in several.sure

@@ -106,7 +106,5 @@ class Choice(Generic[T]):
         if not self.others and behind[self.choice].high <= 1:
             name, slower = self.next_best
             return f"faster than every other {noun}: the next, {name}, takes {times(slower)} its time"
-        best = f"{times(behind[self.choice])} the time of the best of these"
-        if behind[self.choice].high < 1:
-            return f"faster than any other {noun}: {best}"
-        return f"at most {margin} slower than any other {noun}: {best}"
+        best = f"takes {times(behind[self.choice])} the time of the best other {noun}"
+        return best if behind[self.choice].high < 1 else f"{best}: at most {margin} more"

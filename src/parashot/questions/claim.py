@@ -20,7 +20,8 @@ Verdict = Literal["holds", "does not hold", "undecided", "cannot be tested here"
 Side = Literal["above", "below"]
 T = TypeVar("T")
 
-_BY_TEST = "decided by a test, not measured here"
+BY_TEST = "decided by a test, not measured here"
+"""What is said to be measured of a claim that a test decides, on all machines alike."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Claim:
     @property
     def measured_here(self) -> bool:
         """Whether the study measured it: else it cannot be tested here, or a test decides it."""
-        return self.verdict != "cannot be tested here" and self.measured != _BY_TEST
+        return self.verdict != "cannot be tested here" and self.measured != BY_TEST
 
     @property
     def decided_by_measurement(self) -> bool:
@@ -90,7 +91,7 @@ def settled(name: str, sentence: str, verdict: Verdict, test: str, figure: str =
 
 def by_test(verdict: Verdict, test: str) -> Finding:
     """Finding that a test shows: its path, and what it shows."""
-    return Finding(_BY_TEST, verdict, f"shown by a test: {test}")
+    return Finding(BY_TEST, verdict, f"shown by a test: {test}")
 
 
 def by_side(

@@ -89,17 +89,18 @@ def _gain(runs: Iterable[WarmupRun], size: int, confidence: float) -> Interval:
 def _same_algorithm(study: Study, row: StrategyRow) -> Advice:
     """Advice on a strategy whose gradients are those of one replica."""
     outcome = study.comparison(row.strategy, BASE)
-    buys = "not both were trained"
+    buys, phrase = "not both were trained", f"{BASE} and {row.strategy} compute the same gradients"
     sure = f"gradients in float64 differ by at most {row.gradient_difference:.0e}"
     if outcome is not None:
         buys = f"{row.strategy} minus {BASE}, {outcome.trainings}: {points(outcome.difference)}"
         sure += f"; the interval is over {outcome.over}"
+        apart = f"{abs(100 * outcome.difference.value):.1f} points"
+        phrase += f"; their accuracies are {apart} apart ({outcome.trainings})"
         if outcome.rounding is not None:
             buys += f"; a rerun of {BASE}, first weights off by 1e-7: {100 * outcome.rounding:+.1f} points"
             tune = study.results.tune
             if tune and tune.choices.precision == "bf16":
                 sure += "; in bf16, the rerun understates what rounding does"
-    phrase = f"{BASE} and {row.strategy} are the same algorithm: only rounding can change the accuracy"
     return Advice("accuracy", "same algorithm", phrase, buys, sure, decided=True)
 
 
@@ -156,10 +157,10 @@ def advise_precision(study: Study) -> Advice:
         none = "batch sizes, whose trainings it takes, were skipped"
         raise UntestableError(few if sizes.trainings else none)
     steps = max(each.steps for each in sizes.in_fp32)
-    difference, pairs = points(outcome.difference), f"{outcome.seeds} pairs of trainings"
+    difference, pairs = points(outcome.difference), f"{outcome.seeds} pairs of trainings of {steps} steps"
     choice, phrase = _survival(outcome), f"{pairs} cannot tell whether bf16 changes the mean accuracy"
     if choice == "survives":
-        phrase = f"in {pairs}, bf16 changes the mean accuracy by less than {100 * outcome.margin:g} points"
+        phrase = f"in {pairs}, bf16 changes the mean accuracy by {difference}"
     elif choice != "open":
         phrase = f"with bf16 the accuracy {choice}: {difference}"
     return Advice(
@@ -167,7 +168,7 @@ def advise_precision(study: Study) -> Advice:
         choice=choice,
         phrase=phrase,
         buys=f"bf16 minus fp32: {difference}",
-        sure=f"the difference is {outcome.shown}; {pairs} of {steps} steps after one pretraining in bf16, "
+        sure=f"the difference is {outcome.shown}; {pairs}, after one pretraining in bf16, "
         f"validated on the same {study.params.train.val_episodes} episodes",
         decided=choice != "open",
         settings={"train.precision": "fp32"} if choice == "suffers" else {},
