@@ -14,7 +14,7 @@ from benchmarks.outcome import Outcome, save, show
 from parashot.command import guarded
 
 BENCHMARKS = {
-    "check": "the bounds the project holds itself to; exit status 1 where one falls short",
+    "check": "the bounds the project holds itself to; exit status 1 where one is not shown to hold",
     "own": "what `parashot measure` says of an example, against trainings in plain PyTorch",
     "search": "the search of `parashot measure` against all ways; exit status 1 where it is off by over 5%",
     "roofline": "training steps against what the machine's arithmetic and memory allow",

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.checkout import scratch_folder
-from benchmarks.outcome import Cell, Outcome, Table, median_of, ratio_of
+from benchmarks.outcome import Cell, Outcome, Table, median_of, ratio_of, verdict
 from benchmarks.step import SMALL, compare
 from benchmarks.workload import Settings, Workload, device, params_with
 from parashot.errors import DataError
@@ -127,8 +127,8 @@ def _steps_table(times: Mapping[Workload, Mapping[str, Sequence[float]]]) -> Tab
     rows: list[list[Cell]] = []
     for workload, ways in times.items():
         ratio = ratio_of(ways["ghost"], ways["plain"])
-        verdict = "holds" if ratio.value <= MOST else "falls short"
-        rows.append([workload.name, median_of(ways["plain"]), median_of(ways["ghost"]), ratio, MOST, verdict])
+        seconds = median_of(ways["plain"]), median_of(ways["ghost"])
+        rows.append([workload.name, *seconds, ratio, MOST, verdict(ratio, MOST, least=False)])
     title = f"A step with ghost batch norm, in {precisions(device().type)[-1]}"
     return Table(title, ("step", "plain (s)", "ghost (s)", "ghost over plain", "at most", "verdict"), rows)
 

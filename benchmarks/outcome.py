@@ -38,6 +38,15 @@ def ratio_of(numerator: Sequence[float], denominator: Sequence[float]) -> Interv
     return statistics.paired_ratio(above, below, _RESAMPLING)
 
 
+def verdict(measured: Interval, wanted: float, *, least: bool = True) -> str:
+    """Judge a bound, the least or the most: it holds where the whole interval reaches it."""
+    if least:
+        holds, missed = measured.low >= wanted, measured.high < wanted
+    else:
+        holds, missed = measured.high <= wanted, measured.low > wanted
+    return "holds" if holds else "falls short" if missed else "undecided"
+
+
 @dataclass(frozen=True)
 class Table:
     """A table; column names hold the unit, cells are numbers, intervals or words."""

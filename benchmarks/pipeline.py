@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from benchmarks.checkout import run_command
-from benchmarks.outcome import Outcome, Table, median_of
+from benchmarks.outcome import Outcome, Table, median_of, verdict
 from benchmarks.turns import BLOCKS, in_turn, rounds, seconds_of
 from parashot import watch
 
@@ -39,13 +39,17 @@ def run(quick: bool) -> Outcome:
     commands = Table("Fixed costs: a command from its start to its end", ("command", "seconds"), rows)
     added = watch_seconds()
     share = median_of([each / WATCHED_STEP_SECONDS for each in added])
-    holds = share.value <= MOST_WATCHING
+    found = verdict(share, MOST_WATCHING, least=False)
     watched = Table(
         "What parashot.watch adds to a step of 5 ms",
         ("seconds", "share", "at most", "verdict"),
-        [(median_of(added), share, MOST_WATCHING, "holds" if holds else "falls short")],
+        [(median_of(added), share, MOST_WATCHING, found)],
     )
-    settings = {"rounds": rounds(quick), "quick": quick, "short": [] if holds else ["parashot.watch"]}
+    settings = {
+        "rounds": rounds(quick),
+        "quick": quick,
+        "short": [] if found == "holds" else ["parashot.watch"],
+    }
     return Outcome("pipeline", [commands, watched], raw={**measured, "watch": added}, settings=settings)
 
 

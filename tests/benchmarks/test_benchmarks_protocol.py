@@ -105,15 +105,18 @@ def test_a_command_runs_this_checkout_and_fails_in_one_line(monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("row", "verdict", "short"),
     [
-        (Row("a", interval(3.0), 3), "holds", False),
-        (Row("a", interval(2.99), 3), "falls short", True),
-        (Row("a", interval(0.5), 0.5, least=False), "holds", False),
-        (Row("a", interval(0.51), 0.5, least=False), "falls short", True),
+        (Row("a", Interval(3.1, 3.0, 3.2), 3), "holds", False),
+        (Row("a", Interval(3.1, 2.9, 3.3), 3), "undecided", True),
+        (Row("a", Interval(2.9, 2.8, 2.99), 3), "falls short", True),
+        (Row("a", Interval(0.4, 0.3, 0.5), 0.5, least=False), "holds", False),
+        (Row("a", Interval(0.4, 0.3, 0.6), 0.5, least=False), "undecided", True),
+        (Row("a", Interval(0.6, 0.51, 0.7), 0.5, least=False), "falls short", True),
+        (Row("a", interval(3.0), 3, excuse="no units"), "undecided; not asked here: no units", False),
         (Row("a", interval(2.0), 3, excuse="no units"), "falls short; not asked here: no units", False),
         (Row("a", None, 3, excuse="no disk"), "not measured: no disk", True),
     ],
 )
-def test_a_row_holds_when_its_median_reaches_the_bound(row: Row, verdict: str, short: bool) -> None:
+def test_a_row_holds_where_its_whole_interval_reaches_the_bound(row: Row, verdict: str, short: bool) -> None:
     assert (row.verdict, row.short) == (verdict, short)
 
 
