@@ -26,52 +26,57 @@ from parashot.questions.statistics import Ranking, Resampling, Rounds, median_in
 from parashot.questions.timed import rounds_of_launch
 
 Floats = NDArray[np.float64]
-Noise = Callable[[int, np.random.Generator], Floats]
-"""Logarithms of noise [rounds, settings], from the number of settings."""
+Noise = Callable[[int, list[int], np.random.Generator], Floats]
+"""Logarithms of noise [rounds, settings], from the number of settings and the launch of each round."""
 
 NOISE, DRIFT, STICKY, OUTLIERS, OUTLIER, LAUNCH = 0.06, 0.1, 0.9, 0.1, 0.5, 0.04
 LITTLE_NOISE = 0.01
 ROUNDS, LAUNCHES, MARGIN = 18, 6, 0.05
 """Rounds of all launches together, launches, and how much slower a setting may be to be as good."""
 
-LAUNCH_OF = [launch for launch in range(LAUNCHES) for _ in rounds_of_launch(ROUNDS, launch, LAUNCHES)]
-"""Launch of each round."""
+FEWER_LAUNCHES, FEWER_ROUNDS = (2, 3, 4), 8
+"""Of `parashot measure` where time is short, and of a study that asks for so few."""
 
 RESAMPLING, TOLERANCE = Resampling(resamples=500), 0.03
 
 
-def independent(settings: int, generator: np.random.Generator, deviation: float = NOISE) -> Floats:
+def independent(
+    settings: int, launches: list[int], generator: np.random.Generator, deviation: float = NOISE
+) -> Floats:
     """Noise of each block by itself."""
-    return generator.normal(0, deviation, (ROUNDS, settings))
+    return generator.normal(0, deviation, (len(launches), settings))
 
 
-def drift(settings: int, generator: np.random.Generator) -> Floats:
+def drift(settings: int, launches: list[int], generator: np.random.Generator) -> Floats:
     """Speed that wanders from block to block, whichever setting runs."""
-    wander = np.empty(ROUNDS * settings)
+    rounds = len(launches)
+    wander = np.empty(rounds * settings)
     wander[0] = generator.normal(0, DRIFT)
     for block in range(1, len(wander)):
         wander[block] = STICKY * wander[block - 1] + generator.normal(0, DRIFT * np.sqrt(1 - STICKY**2))
-    order = np.argsort(generator.random((ROUNDS, settings)), axis=1)
-    placed: Floats = np.empty((ROUNDS, settings))
-    np.put_along_axis(placed, order, wander.reshape(ROUNDS, settings), axis=1)
-    return placed + independent(settings, generator)
+    order = np.argsort(generator.random((rounds, settings)), axis=1)
+    placed: Floats = np.empty((rounds, settings))
+    np.put_along_axis(placed, order, wander.reshape(rounds, settings), axis=1)
+    return placed + independent(settings, launches, generator)
 
 
-def outliers(settings: int, generator: np.random.Generator) -> Floats:
+def outliers(settings: int, launches: list[int], generator: np.random.Generator) -> Floats:
     """Blocks that something else has slowed."""
-    hit = generator.random((ROUNDS, settings)) < OUTLIERS
-    return independent(settings, generator) + math.log1p(OUTLIER) * hit.astype(np.float64)
+    hit = generator.random((len(launches), settings)) < OUTLIERS
+    return independent(settings, launches, generator) + math.log1p(OUTLIER) * hit.astype(np.float64)
 
 
-def launch(settings: int, generator: np.random.Generator, deviation: float = NOISE) -> Floats:
+def launch(
+    settings: int, launches: list[int], generator: np.random.Generator, deviation: float = NOISE
+) -> Floats:
     """An effect of each launch on each setting."""
-    effects: Floats = generator.normal(0, LAUNCH, (LAUNCHES, settings))
-    return effects[LAUNCH_OF] + independent(settings, generator, deviation)
+    effects: Floats = generator.normal(0, LAUNCH, (max(launches) + 1, settings))
+    return effects[launches] + independent(settings, launches, generator, deviation)
 
 
-def steady(settings: int, generator: np.random.Generator) -> Floats:
+def steady(settings: int, launches: list[int], generator: np.random.Generator) -> Floats:
     """The same, and little noise beside it."""
-    return launch(settings, generator, LITTLE_NOISE)
+    return launch(settings, launches, generator, LITTLE_NOISE)
 
 
 def run(quick: bool) -> Outcome:
@@ -79,24 +84,30 @@ def run(quick: bool) -> Outcome:
     trials = 40 if quick else 4000
     models = (independent, drift, outliers, launch, steady)
     intervals = [row for noise in models for row in _interval_rows(noise, trials)]
+    few = [_few_launches_row(noise, count, trials) for noise, count in product(models, FEWER_LAUNCHES)]
     families = [_family_row(noise, settings, trials) for settings, noise in product((3, 5, 11), models)]
     single = f"Coverage of 95% intervals, {ROUNDS} rounds"
+    fewer = "Coverage of 95% intervals of the ratio of two settings, rounds over fewer launches"
     several = f"Best of several, {ROUNDS} rounds, errors of the family; 5% are allowed"
     errors = ["fastest left out", "a bound missed", "slower by 6% called as good"]
     tables = [
         Table(single, ["noise", "of", "coverage", "verdict"], intervals),
+        Table(fewer, ["noise", "launches", "rounds", "coverage", "verdict"], few),
         Table(several, ["noise", "settings", *errors, "verdict"], families),
     ]
     return Outcome("coverage", tables, settings={"trials": trials, "margin": MARGIN})
 
 
-def _studies(noise: Noise, truth: Floats, trials: int) -> Iterator[list[Rounds]]:
+def _studies(
+    noise: Noise, truth: Floats, trials: int, rounds: int = ROUNDS, launches: int = LAUNCHES
+) -> Iterator[list[Rounds]]:
     """Simulated studies: times of each setting by launch and round."""
     generator = np.random.default_rng(0)
+    launch_of = [each for each in range(launches) for _ in rounds_of_launch(rounds, each, launches)]
     for _ in range(trials):
-        times = truth * np.exp(noise(len(truth), generator))
+        times = truth * np.exp(noise(len(truth), launch_of, generator))
         yield [
-            {(LAUNCH_OF[number], number): value for number, value in enumerate(column)}
+            {(launch_of[number], number): value for number, value in enumerate(column)}
             for column in times.T.tolist()
         ]
 
@@ -110,6 +121,15 @@ def _interval_rows(noise: Noise, trials: int) -> Iterator[list[str | float]]:
         two += ratio.low <= 1.2 <= ratio.high
     for what, share in (("median of one setting", one / trials), ("ratio of two settings", two / trials)):
         yield [noise.__name__, what, share, _verdict(RESAMPLING.confidence - share)]
+
+
+def _few_launches_row(noise: Noise, launches: int, trials: int) -> list[str | float]:
+    covered = 0
+    for first, second in _studies(noise, np.array([1.0, 1.2]), trials, FEWER_ROUNDS, launches):
+        ratio = paired_ratio(second, first, RESAMPLING)
+        covered += ratio.low <= 1.2 <= ratio.high
+    share = covered / trials
+    return [noise.__name__, launches, FEWER_ROUNDS, share, _verdict(RESAMPLING.confidence - share)]
 
 
 def _family_row(noise: Noise, settings: int, trials: int) -> list[str | float]:

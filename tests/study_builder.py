@@ -167,7 +167,7 @@ def loader_results(
 def way_blocks(way: EpisodeWay, step: float, own: float = 0.01) -> list[WayBlock]:
     """Blocks of 4 steps, a 40th of their time without a batch."""
     return [
-        WayBlock(number // 3, number, way.way, 4, 4 * each, each / 10, 20 * MIB * (1 + way.workers))
+        WayBlock(number, number, way.way, 4, 4 * each, each / 10, 20 * MIB * (1 + way.workers))
         for number, each in timed(step, f"w{way}", own)
     ]
 
@@ -194,7 +194,7 @@ def strategy_results(
     skipped = skipped or {}
     ran = [name for name in steps if name not in skipped]
     blocks = [
-        StrategyBlock(number // 3, number, name, 4, 4 * each)
+        StrategyBlock(number, number, name, 4, 4 * each)
         for name in ran
         for number, each in timed(steps[name], name, own)
     ]

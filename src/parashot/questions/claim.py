@@ -49,11 +49,6 @@ class Claim:
         """Whether the study measured it: else it cannot be tested here, or a test decides it."""
         return self.verdict != "cannot be tested here" and self.measured != BY_TEST
 
-    @property
-    def decided_by_measurement(self) -> bool:
-        """Whether chance may have made the verdict wrong."""
-        return self.measured_here and self.verdict != "undecided"
-
 
 class UntestableError(Exception):
     """A claim or a choice cannot be tested with what was measured; the message says why."""

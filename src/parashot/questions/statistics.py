@@ -144,10 +144,8 @@ def paired_ratio(numerator: Rounds, denominator: Rounds, resampling: Resampling)
     """Ratio of two settings: the geometric mean of the ratios of the rounds that measured both, at least 2.
 
     With `ENOUGH_LAUNCHES`, the geometric mean over launches of the median ratio of each, and Student's t over
-    launches. With fewer that would be so wide that nothing could be told. Then both errors count, that over
-    launches and that within them, which is cautious: the first holds the second. The degrees of freedom of
-    the sum are Satterthwaite's (Biometrics Bulletin 2, 1946): few where launches make the difference, more
-    where rounds do.
+    launches. With fewer, the wider of Student's intervals over launches and over rounds: a few launches that
+    agree by luck must not make it narrow.
     """
     common = sorted(numerator.keys() & denominator.keys())
     launches = [each[0] if isinstance(each, tuple) else 0 for each in common]
@@ -156,25 +154,13 @@ def paired_ratio(numerator: Rounds, denominator: Rounds, resampling: Resampling)
     of_launch = [logs[np.equal(launches, each)] for each in sorted({*launches})]
     if len(of_launch) >= ENOUGH_LAUNCHES:
         logs = np.array([np.median(each) for each in of_launch])
+    level = (1 + resampling.confidence) / 2
     mean, error = _mean_and_error(logs, 2, "rounds")
-    freedom: float = len(logs) - 1
+    half = float(stdtrit(len(logs) - 1, level)) * error
     if 1 < len(of_launch) < min(ENOUGH_LAUNCHES, len(logs)):
-        _, of_launches = _mean_and_error([each.mean() for each in of_launch], 2, "launches")
-        rounds = len(logs) - len(of_launch)
-        within = math.sqrt(
-            sum(np.square(each - each.mean()).sum() for each in of_launch) / rounds / len(logs)
-        )
-        error = math.hypot(of_launches, within)
-        freedom = _freedom([(of_launches, len(of_launch) - 1), (within, rounds)])
-    half = float(stdtrit(freedom, (1 + resampling.confidence) / 2)) * error
+        _, error = _mean_and_error([each.mean() for each in of_launch], 2, "launches")
+        half = max(half, float(stdtrit(len(of_launch) - 1, level)) * error)
     return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
-
-
-def _freedom(errors: Sequence[tuple[float, int]]) -> float:
-    """Degrees of freedom of the sum of squared standard errors, each with degrees of its own."""
-    if not any(error for error, _ in errors):
-        return sum(degrees for _, degrees in errors)
-    return sum(error**2 for error, _ in errors) ** 2 / sum(error**4 / degrees for error, degrees in errors)
 
 
 @dataclass(frozen=True)

@@ -149,8 +149,10 @@ def advise_loader(study: Study) -> Advice:
     buys, waits = choice.gains_nothing, f"{trained} waits {percent(row.waiting.value)} of its time for data"
     if not plain:
         buys = f"nothing to compare it with: {PLAIN_LOADER} was not timed"
-    elif row.speedup and taken != PLAIN_LOADER:
-        buys = f"{times(row.speedup)} as fast as {PLAIN_LOADER}"
+    elif taken != PLAIN_LOADER:
+        seconds = step_seconds_by_way(needed(study, "loader", study.results.loader).training)
+        gain = choice.gain(seconds[PLAIN_LOADER.name], seconds[taken.name], study.resampling)
+        buys = f"{times(gain)} as fast as {PLAIN_LOADER}"
         waits += f", with {PLAIN_LOADER} {percent(plain.waiting.value)}"
     return Advice(
         topic="loader",

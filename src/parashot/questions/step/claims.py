@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from parashot.questions.advice import MORE_BLOCKS, Advice, Choice
 from parashot.questions.claim import Finding, UntestableError, by_test, claim, needed, settled
-from parashot.questions.statistics import paired_ratio
 from parashot.questions.step.rows import base_way, seconds_by_way
 from parashot.questions.text import times
 
@@ -64,7 +63,7 @@ def advise_step(study: Study) -> Advice:
     choice = Choice(taken, ranking, taken in ranking.as_good)
     buys = choice.gains_nothing
     if taken != base:
-        buys = f"{times(paired_ratio(seconds[base], seconds[taken], study.resampling))} as fast as {base}"
+        buys = f"{times(choice.gain(seconds[base], seconds[taken], study.resampling))} as fast as {base}"
     if (base.pairing, taken.pairing) == ("concat", "split"):
         buys += "; split gives the same scores without joining the maps of each pair"
     return Advice(

@@ -227,7 +227,7 @@ def advise_strategy(study: Study) -> Advice:
     on = f"{row.variant} on {row.replicas} replicas" if row.replicas > 1 else alone
     buys = choice.gains_nothing if one in steps else f"nothing to compare it with: {one} was not timed"
     if row.variant != one and one in steps:
-        gain = paired_ratio(steps[one], steps[row.variant], study.resampling)
+        gain = choice.gain(steps[one], steps[row.variant], study.resampling)
         buys = f"{times(gain)} as fast as {ALONE[one]}"
     if one == ALL_CORES and row.variant != BASE and row.speedup:
         buys += f"; {times(row.speedup)} as fast as with the threads of one replica ({BASE})"
