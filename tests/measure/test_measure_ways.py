@@ -10,6 +10,7 @@ from weakref import ref
 
 import pytest
 import torch
+from own_file import edited
 from small_tasks import VectorTask, alone
 from standing_ranks import StandingRanks
 from tiny_data import tiny_params
@@ -23,6 +24,8 @@ from parashot.params import StrategyBenchParams
 from parashot.questions.gain.measure import bench_gain
 from parashot.questions.loader import measure as loader_bench
 from parashot.questions.loader.measure import loadings, who_trains, worker_counts
+from parashot.questions.own.candidates import plain_way
+from parashot.questions.own.measure import OwnTrainings
 from parashot.questions.timed import MOST_STEPS, steps_with_loading
 from parashot.questions.ways import measure
 from parashot.questions.ways.episodes import read_by
@@ -30,6 +33,7 @@ from parashot.questions.ways.measure import Training
 from parashot.questions.ways.records import EpisodeWay, SkippedWay, Way, WayBlock
 from parashot.records import Provenance, read_rows
 from parashot.task import Batch
+from parashot.tasks.own import OwnTask
 
 
 def test_without_advice_there_is_nothing_to_measure(tmp_path: Path) -> None:
@@ -146,6 +150,20 @@ def test_a_round_has_as_many_steps_of_every_way(ranks: StandingRanks) -> None:
     steps = {each.round: each.steps for each in blocks}
     assert all(each.steps == steps[each.round] for each in blocks) and len(blocks) == 7 * len(ways)
     assert 2 < min(steps.values()) <= max(steps.values()) <= MOST_STEPS
+
+
+def test_a_block_has_whole_turns_of_workers_that_a_step_waits_for(tmp_path: Path) -> None:
+    """Three workers deliver three batches at once, then nothing until they have read the next three."""
+    slow = {"x = torch.sin": "time.sleep(0.01); x = torch.sin"}
+    task = OwnTask(edited(tmp_path, "turns", slow, "import time"), batchsz=6, samples=10)
+    plain = plain_way(task, alone().placement)
+    ways = [plain, replace(plain, way="three", workers=3)]
+    ready = measure.ReadyWays(alone(), OwnTrainings(task, tiny_params().parallel), ways)
+    assert ready.turns == {plain.way: 1, "three": 3}
+    bench = replace(BENCH, steps=4, seconds=0.01)
+    assert [ready.steps_of_block([each], bench) for each in ways] == [4, 6]
+    assert ready.steps_of_block(ways, bench) == 6
+    ready.close()
 
 
 # --- ways of loading ------------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ from parashot.parallel.exchange import from_all_ranks
 from parashot.progress import passing
 from parashot.questions.own.advice import MARGIN, simplest_first
 from parashot.questions.own.records import OwnWay
-from parashot.questions.timed import steps_of_loaded_block
 from parashot.questions.ways.measure import ReadyWays, Trainings
 from parashot.questions.ways.records import WayBlock
 from parashot.questions.ways.rows import step_seconds_by_way
@@ -73,9 +72,7 @@ def search_rank(
             if passes and from_all_ranks(time.monotonic() + needed > ends, context, patient=True)[0]:
                 break
             for way in Random(passes).sample(left, len(left)):
-                bench = ready.trainings[way.way].parallel.bench
-                seconds_per_step = ready.step_seconds[way.way]
-                steps = steps_of_loaded_block(seconds_per_step, bench, workers=ready.has_workers)
+                steps = ready.steps_of_block([way], ready.trainings[way.way].parallel.bench)
                 if (block := ready.block(way, steps, 0, passes)) is not None:
                     blocks.append(block)
                 if context.is_main:

@@ -53,6 +53,9 @@ Trainings = Callable[[W], Training]
 """The training of each way; pickled to every rank."""
 
 
+WAITS = 0.05
+"""Share of a step without a batch from which its workers are taken to be what limits it."""
+
 FULL = ("out of memory", "memory is full", "can't allocate memory", "exit code -9")
 """Words of errors where the memory did not suffice."""
 
@@ -72,7 +75,8 @@ class ReadyWays(Generic[W]):
     journal: CSV file that every block is added to when it has been timed; with one, a way that fails is
     left out and written into `FAILED` beside it, but for the first of `ways`. until: when, by the
     monotonic clock, no further way is made ready; two are in any case, the first among them.
-    step_seconds: of each way that is ready, as last timed, alike on all ranks. Raises `WayError`.
+    step_seconds: of each way that is ready, as last timed, alike on all ranks. turns: number of workers of a
+    rank where a step of the way waits for them, else 1. Raises `WayError`.
     """
 
     def __init__(
@@ -92,14 +96,31 @@ class ReadyWays(Generic[W]):
         held = kinds if _fit_together(self.trainings[ways[0].way].task, kinds, context) else 1
         self.held = min(from_all_ranks(held, context, patient=True))  # GPUs may differ
         self.step_seconds: dict[str, float] = {}
+        self.turns: dict[str, int] = {}
         for way in order_of_making_ready(ways):
             if len(self.step_seconds) > 1 and self._over(until):
                 break
             steps = max(1, _workers_of_rank(way))  # a turn of them, whose batches may come in a burst
             try:
-                self.step_seconds[way.way] = self.timed(way, steps)[0].seconds / steps
+                ranks = self.timed(way, steps)
             except WayError as error:
                 self._leave_out(way, error)
+                continue
+            self.step_seconds[way.way] = ranks[0].seconds / steps
+            waits = any(each.waiting_seconds > WAITS * each.seconds for each in ranks)
+            self.turns[way.way] = steps if waits else 1
+
+    def steps_of_block(self, ways: Sequence[W], bench: StrategyBenchParams) -> int:
+        """Steps of a block of each of `ways`, some of which are ready.
+
+        Workers deliver in turn: where a step waits for them their batches come in bursts, which only whole
+        turns average.
+        """
+        names = [each.way for each in ways if each.way in self.step_seconds]
+        fastest = min(self.step_seconds[each] for each in names)
+        turn = max(self.turns[each] for each in names)
+        steps = steps_of_loaded_block(fastest, bench, workers=self.has_workers)
+        return math.ceil(steps / turn) * turn
 
     def strategy(self, way: W) -> Strategy | None:
         """Return the strategy of a way, built if it is not there; None in a rank that sleeps meanwhile."""
@@ -299,8 +320,7 @@ def ways_rank(
     blocks, rounds = [], rounds_of_launch(bench.blocks, number, bench.launches)
     for done, round_number in enumerate(rounds):
         # as many steps of every way, and the same order on every rank
-        fastest = min(ready.step_seconds.values())
-        steps = steps_of_loaded_block(fastest, bench, workers=ready.has_workers)
+        steps = ready.steps_of_block(ways, bench)
         for way in Random(round_number).sample(ways, len(ways)):
             if (block := ready.block(way, steps, number, round_number)) is not None:
                 blocks.append(block)
