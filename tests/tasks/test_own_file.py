@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from own_file import edited, write_own
@@ -18,6 +19,7 @@ from parashot.parallel.registry import build_strategy
 from parashot.parallel.strategy import StepOptions, weighted_loss
 from parashot.questions.own.measure import own_parallel
 from parashot.task import Plan
+from parashot.tasks.handles import what_is_open
 from parashot.tasks.own import load_file, own_task
 
 STEPS, USUAL = 4, StepOptions()
@@ -233,6 +235,14 @@ def test_what_forked_workers_may_have_is_not_refused(tmp_path: Path) -> None:
     assert not task.reads_apart
     (batch,) = replace(task, workers=1).batches(Plan(6, 6), alone())
     assert len(batch) == 6
+
+
+def test_data_larger_than_the_memory_are_not_read_to_see_what_is_open(tmp_path: Path) -> None:
+    tokens = np.memmap(tmp_path / "tokens", np.uint8, "w+", shape=2**37)  # 128 GiB, none of which is written
+    table = pytest.importorskip("pyarrow").table({"text": ["a", "b"]})
+    assert what_is_open({"tokens": tokens, "text": table, "names": np.array(["a", None])}, hidden=True) == ""
+    with (tmp_path / "tokens").open("rb") as file:
+        assert "BufferedReader" in what_is_open({"objects": np.array([file])}, hidden=True)
 
 
 def test_a_data_set_of_many_tensors_is_read_by_workers(tmp_path: Path) -> None:

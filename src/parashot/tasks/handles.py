@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import IO, Any
 
+import numpy as np
 from torch import Tensor
 
 from parashot.errors import one_line
@@ -40,7 +41,9 @@ class _Walk(pickle.Pickler):
         self.hidden = hidden
 
     def persistent_id(self, obj: object) -> int | None:
-        return 0 if isinstance(obj, SAFE) else None
+        numbers = isinstance(obj, np.ndarray) and not obj.dtype.hasobject  # of a file, too: its memory map
+        arrow = type(obj).__module__.partition(".")[0] == "pyarrow"  # a table would be read as a whole
+        return 0 if numbers or arrow or isinstance(obj, SAFE) else None
 
     def reducer_override(self, obj: Any) -> Any:
         get_state: object = type(obj).__getstate__
