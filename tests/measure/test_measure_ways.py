@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -14,10 +16,13 @@ from own_file import edited
 from small_tasks import VectorTask, alone
 from standing_ranks import StandingRanks
 from tiny_data import tiny_params
-from torch import Tensor
+from torch import Tensor, nn
 
+from parashot.errors import DeviceError
+from parashot.parallel import context as parallel_context
 from parashot.parallel.allreduce import Allreduce
 from parashot.parallel.context import Context, Placement
+from parashot.parallel.launch import launch_apart
 from parashot.parallel.registry import build_strategy
 from parashot.parallel.strategy import StepOptions, Strategy
 from parashot.params import StrategyBenchParams
@@ -140,6 +145,31 @@ def test_a_way_whose_step_fails_is_left_out_where_that_is_wanted(
     assert failed == [SkippedWay("allreduce", "KeyError: 'x'")]
     with pytest.raises(AssertionError, match="KeyError: 'x'"):
         ranks(2, fails, None)
+
+
+class BrokenOnRank1(VectorTask):
+    """A training of which one rank cannot take a step."""
+
+    def forward(self, network: nn.Module, data: Any) -> Tensor:
+        if os.environ["RANK"] == "1":
+            raise ValueError("a broken sample")
+        return super().forward(network, data)
+
+
+def broken_on_rank_1(way: Way) -> Training:
+    return Training(BrokenOnRank1(batchsz=way.batchsz), StepOptions(), tiny_params().parallel, 0)
+
+
+def soon_lost(context: Context, ways: tuple[Way, ...]) -> list[WayBlock]:
+    parallel_context.ALIKE = timedelta(seconds=1)
+    return measure.ways_rank(context, broken_on_rank_1, ways, BENCH, 0, "ways")
+
+
+@pytest.mark.parametrize("way", WAYS[1:], ids=str)
+def test_what_fails_on_one_rank_alone_ends_all_and_is_named(way: Way) -> None:
+    """Its peers would wait for it in their step for ten minutes."""
+    with pytest.raises(DeviceError, match=r"^ValueError: a broken sample$"):
+        launch_apart(soon_lost, Placement("cpu", 2, 1, 2), 2, (way,))
 
 
 def test_a_round_has_as_many_steps_of_every_way(ranks: StandingRanks) -> None:

@@ -31,6 +31,9 @@ from parashot.params import ParallelParams
 CONTROL_TIMEOUT = timedelta(days=7)
 """Timeout of `Context.control`."""
 
+ALIKE = timedelta(seconds=30)
+"""Time within which all ranks fail where they fail alike."""
+
 MOST_CPU_REPLICAS = 4
 
 PREFIX = "PARASHOT_"
@@ -169,6 +172,21 @@ class Context:
         """Wait in the control group until every rank is here, asleep meanwhile."""
         if self.control is not None:
             dist.barrier(group=self.control)
+
+    def end_unless_all_fail(self, reason: str) -> None:
+        """Meet all ranks after a step, where this one may have failed for a `reason`. Every rank calls it.
+
+        Peers that have not failed would wait for this rank in the step, as long as any message may take.
+        Raises `DeviceError` where they do not come within `ALIKE`: then the launcher ends them.
+        """
+        if self.control is None:
+            return
+        try:
+            dist.barrier(self.control, async_op=True).wait(ALIKE if reason else CONTROL_TIMEOUT)
+        except RuntimeError as error:
+            if reason:
+                raise DeviceError(reason) from error
+            raise
 
     def first_ranks(self, count: int) -> Context | None:
         """The first `count` ranks as a group of their own, None in the others. Every rank must call it."""

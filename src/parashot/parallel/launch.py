@@ -38,6 +38,9 @@ T = TypeVar("T")
 _LOST = re.compile(r"gloo|nccl|timed? ?out|connection|peer|socket", re.IGNORECASE)
 """Words of torch's errors where a message did not arrive."""
 
+_OF_MESSAGES = re.compile(r"gloo|nccl|pair closure", re.IGNORECASE)
+"""Those among them that the user's own code would not use."""
+
 
 def launch(
     function: Callable[Concatenate[Context, P], T],
@@ -133,14 +136,22 @@ def lost_peers_named(context: Context) -> Iterator[None]:
     """Turn the failure of a message between ranks into a `PeerError` of one line."""
     try:
         yield
-    except RuntimeError as error:
-        if context.world_size == 1 or not (isinstance(error, dist.DistError) or _LOST.search(str(error))):
+    except Exception as error:
+        if not is_of_a_peer(error, context):
             raise
         refuse_set_up(error)
         raise PeerError(
             f"rank {context.rank} lost a peer: it ended, or did not answer within PARASHOT_TIMEOUT_SECONDS "
             f"{context.placement.rendezvous.timeout_seconds:g} ({one_line(error)})"
         ) from error
+
+
+def is_of_a_peer(error: BaseException, context: Context) -> bool:
+    """Whether an error, or what an error in the user's code comes from, is of a message between ranks."""
+    cause = error.__cause__ or error
+    words = _LOST if cause is error else _OF_MESSAGES
+    said = isinstance(cause, RuntimeError) and words.search(str(cause))
+    return context.world_size > 1 and bool(said or isinstance(cause, dist.DistError))
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from parashot.data.loaders import host_batches
 from parashot.errors import PeerError, TaskError, one_line
 from parashot.parallel.context import Context, resolve_placement
 from parashot.parallel.exchange import from_all_ranks
-from parashot.parallel.launch import launch_apart
+from parashot.parallel.launch import is_of_a_peer, launch_apart
 from parashot.parallel.registry import STRATEGIES, build_strategy
 from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams
@@ -325,10 +325,11 @@ def _compared(
         if mine is not None and not reason:
             try:
                 moved = gradient(way.strategy, task, mine, parallel, PLAIN_STEP, exact=exact)
-            except PeerError:
-                raise
             except Exception as error:
+                if isinstance(error, PeerError) or is_of_a_peer(error, context):
+                    raise
                 reason = one_line(error)
+        context.end_unless_all_fail(reason)
         if reason := next(filter(None, from_all_ranks(reason, context, patient=True)), ""):
             short = shorten(reason, LONGEST_REASON, placeholder=" …")
             found.skipped.append(SkippedWay(way.strategy, short))

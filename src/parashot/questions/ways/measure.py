@@ -24,7 +24,7 @@ from parashot.errors import DeviceError, PeerError, described
 from parashot.hardware import usable_memory_bytes
 from parashot.parallel.context import Context, Placement
 from parashot.parallel.exchange import from_all_ranks
-from parashot.parallel.launch import launch_apart
+from parashot.parallel.launch import is_of_a_peer, launch_apart
 from parashot.parallel.registry import STRATEGIES, build_strategy
 from parashot.parallel.strategy import StepOptions, Strategy
 from parashot.params import ParallelParams, StrategyBenchParams
@@ -131,9 +131,14 @@ class ReadyWays(Generic[W]):
         return self.strategies[way.trained_as]
 
     def timed(self, way: W, steps: int) -> list[LoadedSteps]:
-        """Train so many steps; of each rank that takes part in it. The others sleep. Raises `WayError`."""
+        """Train so many steps; of each rank that takes part in it. The others sleep.
+
+        Raises `WayError`, or `DeviceError` on a rank that has failed where its peers have not.
+        """
         self.context.wait_for_all()
-        every = from_all_ranks(self._attempted(way, steps), self.context, patient=True)
+        timed, reason = self._attempted(way, steps)
+        self.context.end_unless_all_fail(reason)
+        every = from_all_ranks((timed, reason), self.context, patient=True)
         if reasons := [each for _, each in every if each]:
             if self.held > 1 and any(word in each for each in reasons for word in FULL):
                 self.close()  # what waits takes memory that this one needs
@@ -151,9 +156,9 @@ class ReadyWays(Generic[W]):
                 return None, ""
             timed = steps_with_loading(strategy, training.task, steps, threads=threads, in_advance=in_advance)
             return timed, ""
-        except PeerError:
-            raise
         except Exception as error:
+            if isinstance(error, PeerError) or is_of_a_peer(error, self.context):
+                raise
             return None, described(error)
 
     def block(self, way: W, steps: int, launch: int, round_number: int) -> WayBlock | None:
