@@ -14,6 +14,7 @@ from small_tasks import (
     NOWHERE,
     TOLERANCE,
     State,
+    VectorTask,
     alone,
     assert_equal,
     build_relation,
@@ -23,6 +24,7 @@ from small_tasks import (
 from standing_ranks import StandingRanks
 from tiny_data import tiny_params
 from torch import distributed as dist
+from torch import nn
 
 from parashot.parallel.context import Context
 from parashot.parallel.exchange import same_on_all_ranks
@@ -214,3 +216,22 @@ def test_scores_stay_in_full_precision_where_the_network_computes_in_half() -> N
     assert (seen, scores.dtype) == ([torch.bfloat16], torch.float32)
     assert len(scores.unique()) == scores.numel()  # with 8 bits some would tie
     torch.testing.assert_close(scores, full.model(data), rtol=0, atol=0.05)
+
+
+class Synchronised(VectorTask):
+    def network(self) -> nn.Module:
+        return nn.Sequential(super().network(), nn.SyncBatchNorm(3))
+
+
+def waits_for(context: Context) -> tuple[int, bool]:
+    """How many ranks a synchronised batch norm waits for where one trains alone, and by DDP."""
+    sizes = []
+    for name, mine in (("serial", context.alone()), ("ddp", context)):
+        strategy = build_strategy(name, Synchronised(), StepOptions(), mine, tiny_params().parallel)
+        layer = next(each for each in strategy.network.modules() if isinstance(each, nn.SyncBatchNorm))
+        sizes.append(dist.get_world_size(layer.process_group))
+    return sizes[0], sizes[1] == context.world_size
+
+
+def test_a_rank_that_trains_alone_synchronises_batch_norm_with_nobody(ranks: StandingRanks) -> None:
+    assert ranks(2, waits_for) == (1, True)

@@ -101,7 +101,9 @@ def test_the_lines_to_copy_share_batch_and_workers_out() -> None:
     all_on = replace(way("all", precision="fp16"), channels_last=True, fused=True, compile="default")
     text = "\n".join(to_copy(replace(all_on, pin_memory=True), gpus=True))
     parts = "channels_last", "fused=True", "network.compile", "pin_memory=True", "float16", "GradScaler"
-    assert [part for part in parts if part not in text] == []
+    assert [part for part in (*parts, "non_blocking=True", "around the loss") if part not in text] == []
+    threads_of_its_own = replace(way("dp", replicas=2, precision="bf16"), strategy="dp")
+    assert "in the network's forward" in to_copy(threads_of_its_own, gpus=True)[-1]
 
 
 def test_the_lines_that_average_gradients_do_so_in_any_memory_order(monkeypatch: pytest.MonkeyPatch) -> None:

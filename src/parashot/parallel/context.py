@@ -21,6 +21,7 @@ from pathlib import Path
 import psutil
 import torch
 from torch import distributed as dist
+from torch.distributed import distributed_c10d
 
 from parashot.allocator import keep_freed_memory
 from parashot.errors import DeviceError, PeerError, one_line
@@ -290,10 +291,7 @@ def process_context(placement: Placement) -> Iterator[Context]:
     )
     if placement.device_type == "cuda":
         torch.cuda.set_device(context.device)
-    _join(context)
-    control = dist.new_group(backend="gloo", timeout=CONTROL_TIMEOUT)
-    assert isinstance(control, dist.ProcessGroup)
-    yield dataclasses.replace(context, control=control)
+    yield dataclasses.replace(context, control=_join(context))
     _leave()
 
 
@@ -330,8 +328,11 @@ def refuse_set_up(error: Exception) -> None:
         ) from error
 
 
-def _join(context: Context) -> None:
-    """Join the other ranks. Raises `DeviceError` where they are not found, `PeerError` where one was lost."""
+def _join(context: Context) -> dist.ProcessGroup:
+    """Join the other ranks, and return their control group.
+
+    Raises `DeviceError` where they are not found, `PeerError` where one was lost.
+    """
     rendezvous = context.placement.rendezvous
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
@@ -352,6 +353,7 @@ def _join(context: Context) -> None:
             rank=context.rank,
             world_size=context.world_size,
         )
+        control = dist.new_group(backend="gloo", timeout=rendezvous.timeout)  # to connect
     except (dist.DistError, RuntimeError, ValueError, OSError) as error:
         refuse_set_up(error)
         waited = time.monotonic() - begin >= rendezvous.timeout_seconds
@@ -360,3 +362,7 @@ def _join(context: Context) -> None:
             f"rank {context.rank} of {context.world_size} did not find the others by {method} within "
             f"{rendezvous.timeout_seconds:g} s ({one_line(error)}); see PARASHOT_INIT_METHOD"
         ) from error
+    assert isinstance(control, dist.ProcessGroup)
+    set_timeout = getattr(dist, "set_timeout", None) or distributed_c10d._set_pg_timeout  # before torch 2.15
+    set_timeout(CONTROL_TIMEOUT, control)
+    return control

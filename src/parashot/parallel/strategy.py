@@ -98,6 +98,8 @@ class Strategy(ABC):
     def __init__(self, task: Task, options: StepOptions, context: Context, params: Any) -> None:
         self.task, self.options, self.context, self.params = task, options, context, params
         network = task.network()
+        if context.world_size == 1:
+            synchronise_alone(network)
         if options.compile != "none":
             network.compile(mode=options.compile, dynamic=options.dynamic)
         self.network = self.place(network.to(context.device))
@@ -342,3 +344,12 @@ class ShardedStrategy(RankStrategy):
         whole = self.task.network().to(self.context.device)
         whole.load_state_dict(self.gathered(self.network.state_dict()))
         return channels_last(whole.train(self.network.training))
+
+
+def synchronise_alone(network: nn.Module) -> None:
+    """Let `torch.nn.SyncBatchNorm` wait for no other rank, which does not train this network."""
+    layers = [each for each in network.modules() if isinstance(each, nn.SyncBatchNorm)]
+    if layers and dist.is_initialized() and dist.get_world_size() > 1:
+        group = dist.new_group([dist.get_rank()], use_local_synchronization=True)
+        for each in layers:
+            each.process_group = group

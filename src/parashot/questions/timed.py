@@ -96,7 +96,8 @@ def steps_with_loading(
     torch.set_num_threads(threads)
     before, batchsz, context = tree_memory_bytes(os.getpid()), task.batchsz, strategy.context
     taken = 1 + in_advance if in_advance else 0  # the first, and those that lie ready by then
-    whole = strategy.plan((taken + 1 + steps + in_advance) * batchsz, batchsz, context)
+    # one more at least: on a GPU a batch is loaded before the one ahead of it is trained on
+    whole = strategy.plan((taken + 1 + steps + max(1, in_advance)) * batchsz, batchsz, context)
     batches = task.batches(whole, context)
     for _ in range(taken):
         next(batches)

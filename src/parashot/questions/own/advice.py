@@ -116,13 +116,14 @@ def to_copy(way: OwnWay, gpus: bool, unused: bool = False) -> list[str]:
         "torch.manual_seed(torch.distributed.get_rank())  # after it is made": by_hand,
         "from torch.distributed.fsdp import fully_shard": way.strategy == "fsdp",
         _loader(way, ranks): True,
+        "tensor.to(device, non_blocking=True)  # each tensor of a batch": way.pin_memory,
         "network = network.to(memory_format=torch.channels_last)": way.channels_last,
         f"network.compile(mode={way.compile!r})": way.compile != DEFAULTS["compile"],
         _wrap(way.strategy, unused): way.strategy in WRAPS,
         "optimizer = YOUR_OPTIMIZER(..., fused=True)": way.fused,
         'torch.set_float32_matmul_precision("high")': way.precision == "tf32",
         f'scaler = torch.amp.GradScaler("{device}")  # for backward and step': way.precision == "fp16",
-        f'with torch.autocast("{device}", {dtype}):  # around the loss': dtype is not None,
+        f'with torch.autocast("{device}", {dtype}):  # {_where_autocast(way)}': dtype is not None,
         **dict.fromkeys(BY_HAND.format(ranks=ranks).splitlines(), way.strategy == "allreduce"),
         "torch.distributed.destroy_process_group()  # at the end": ranks > 1,
     }
@@ -136,8 +137,13 @@ def _begin(way: OwnWay, ranks: int, gpus: bool) -> list[str]:
         f"torchrun --nproc-per-node {ranks} YOUR_SCRIPT.py",
         f'torch.distributed.init_process_group("{"nccl" if gpus else "gloo"}")',
         *([own_device] if gpus else []),
-        "sampler = torch.utils.data.DistributedSampler(dataset)  # in each epoch: sampler.set_epoch(epoch)",
+        "sampler = torch.utils.data.DistributedSampler(dataset)  # not shuffle; each epoch: set_epoch(epoch)",
     ]
+
+
+def _where_autocast(way: OwnWay) -> str:
+    """Say where the line belongs: threads of DataParallel do not inherit its precision."""
+    return "in the network's forward" if way.strategy == "dp" else "around the loss"
 
 
 def _wrap(strategy: str, unused: bool) -> str:

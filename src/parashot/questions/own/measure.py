@@ -89,9 +89,9 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
     import_seconds = process_time()
     listed = candidates(task, parallel)
     log.info("%s: %d ways to train, which are checked first", file.name, len(listed.ways))
+    load_dataset.cache_clear()  # ranks load it for themselves
     with full_memory_named(task):
         checked = check_own(task, parallel, listed.ways)
-    load_dataset.cache_clear()  # ranks load it for themselves
     checked_seconds = monotonic() - begin
     left = max(0.0, budget_seconds - checked_seconds)
     if left:
@@ -255,7 +255,7 @@ class Measurement:
     def _launch(self, ways: Sequence[OwnWay], launches: int, found: Found) -> float:
         """Seconds that a launch of `ways` in the finals is expected to take."""
         starting = sum(
-            self.import_seconds if group[0].variables else self.launch_seconds
+            found.load_seconds + (self.import_seconds if group[0].variables else self.launch_seconds)
             for group in together(ways, apart_on(self.placement))
         )
         return starting + len(ways) * (found.ready_seconds + ROUNDS / launches * found.block_seconds)

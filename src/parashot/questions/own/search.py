@@ -37,7 +37,8 @@ class Found:
     """Blocks of a search, the best ways, the fastest first, and seconds on average.
 
     block_seconds: of a block, with its loader's start. ready_seconds: to make a way ready to be timed.
-    began: when the ranks had started, by the machine's monotonic clock.
+    began: when the ranks had started, by the machine's monotonic clock. load_seconds: by which the first way
+    of a process takes longer to be ready, which loads the data set.
     """
 
     blocks: tuple[WayBlock, ...]
@@ -45,6 +46,7 @@ class Found:
     block_seconds: float
     ready_seconds: float
     began: float = 0.0
+    load_seconds: float = 0.0
 
 
 def search_rank(
@@ -83,8 +85,10 @@ def search_rank(
     ready.close()
     best = better_half(left, blocks, finalists)[:finalists]
     block_seconds = (time.monotonic() - begun) / max(1, len(blocks))
-    ready_seconds = (begun - begin) / len(ready.step_seconds)
-    return Found(tuple(blocks), tuple(best), block_seconds, ready_seconds, begin)
+    further = len(ready.step_seconds) - 1
+    ready_seconds = (begun - begin - ready.first_seconds) / further if further > 0 else ready.first_seconds
+    load_seconds = max(0.0, ready.first_seconds - ready_seconds)
+    return Found(tuple(blocks), tuple(best), block_seconds, ready_seconds, begin, load_seconds)
 
 
 def halvings(ways: int, finalists: int) -> int:

@@ -76,7 +76,8 @@ class ReadyWays(Generic[W]):
     left out and written into `FAILED` beside it, but for the first of `ways`. until: when, by the
     monotonic clock, no further way is made ready; two are in any case, the first among them.
     step_seconds: of each way that is ready, as last timed, alike on all ranks. turns: number of workers of a
-    rank where a step of the way waits for them, else 1. Raises `WayError`.
+    rank where a step of the way waits for them, else 1. first_seconds: until the first way was ready. Raises
+    `WayError`.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class ReadyWays(Generic[W]):
         self.held = min(from_all_ranks(held, context, patient=True))  # GPUs may differ
         self.step_seconds: dict[str, float] = {}
         self.turns: dict[str, int] = {}
+        begin, self.first_seconds = monotonic(), 0.0
         for way in order_of_making_ready(ways):
             if len(self.step_seconds) > 1 and self._over(until):
                 break
@@ -107,6 +109,7 @@ class ReadyWays(Generic[W]):
                 self._leave_out(way, error)
                 continue
             self.step_seconds[way.way] = ranks[0].seconds / steps
+            self.first_seconds = self.first_seconds or monotonic() - begin
             waits = any(each.waiting_seconds > WAITS * each.seconds for each in ranks)
             self.turns[way.way] = steps if waits else 1
 
