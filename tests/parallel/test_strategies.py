@@ -224,9 +224,9 @@ class Synchronised(VectorTask):
 
 
 def waits_for(context: Context) -> tuple[int, bool]:
-    """How many ranks a synchronised batch norm waits for where one trains alone, and by DDP."""
+    """How many ranks a synchronised batch norm waits for where one trains alone, and with others."""
     sizes = []
-    for name, mine in (("serial", context.alone()), ("ddp", context)):
+    for name, mine in (("serial", context.alone()), ("allreduce", context)):
         strategy = build_strategy(name, Synchronised(), StepOptions(), mine, tiny_params().parallel)
         layer = next(each for each in strategy.network.modules() if isinstance(each, nn.SyncBatchNorm))
         sizes.append(dist.get_world_size(layer.process_group))
