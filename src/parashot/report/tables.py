@@ -233,8 +233,8 @@ STEP = Table[StepRow](
 )
 ADVICE = Table[Advice](
     "advice",
-    "What to take on this machine, and what it gains over the setting that its row names. How sure: by "
-    "intervals that hold for all comparisons of a row together, wider than single ones",
+    "What to take on this machine, and what it gains over the setting that its row names, by intervals that "
+    "hold for all comparisons of a row together, wider than single ones",
     Column("question", lambda row: row.topic, number=False),
     Column("take", lambda row: Cell("", lead=row.choice), number=False),
     Column("gain", lambda row: row.buys, number=False),
