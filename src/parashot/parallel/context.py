@@ -21,7 +21,6 @@ from pathlib import Path
 import psutil
 import torch
 from torch import distributed as dist
-from torch.distributed import distributed_c10d
 
 from parashot.allocator import keep_freed_memory
 from parashot.errors import DeviceError, PeerError, one_line
@@ -184,9 +183,9 @@ class Context:
             return
         try:
             dist.barrier(self.control, async_op=True).wait(ALIKE if reason else CONTROL_TIMEOUT)
-        except RuntimeError as error:
+        except RuntimeError:
             if reason:
-                raise DeviceError(reason) from error
+                raise DeviceError(reason) from None
             raise
 
     def first_ranks(self, count: int) -> Context | None:
@@ -344,7 +343,7 @@ def _join(context: Context) -> dist.ProcessGroup:
         run, port = os.environ.get("TORCHELASTIC_RUN_ID", "run"), os.environ["MASTER_PORT"]
         # hosts count attempts each for itself, and agree on a port
         method += f".{run}.{attempt if context.local_world_size == context.world_size else port}"
-    begin = time.monotonic()
+    begin, set_timeout = time.monotonic(), getattr(dist, "set_timeout", None)  # older torch has none
     try:
         dist.init_process_group(
             context.placement.backend,
@@ -353,7 +352,8 @@ def _join(context: Context) -> dist.ProcessGroup:
             rank=context.rank,
             world_size=context.world_size,
         )
-        control = dist.new_group(backend="gloo", timeout=rendezvous.timeout)  # to connect
+        to_connect = CONTROL_TIMEOUT if set_timeout is None else rendezvous.timeout
+        control = dist.new_group(backend="gloo", timeout=to_connect)
     except (dist.DistError, RuntimeError, ValueError, OSError) as error:
         refuse_set_up(error)
         waited = time.monotonic() - begin >= rendezvous.timeout_seconds
@@ -363,6 +363,6 @@ def _join(context: Context) -> dist.ProcessGroup:
             f"{rendezvous.timeout_seconds:g} s ({one_line(error)}); see PARASHOT_INIT_METHOD"
         ) from error
     assert isinstance(control, dist.ProcessGroup)
-    set_timeout = getattr(dist, "set_timeout", None) or distributed_c10d._set_pg_timeout  # before torch 2.15
-    set_timeout(CONTROL_TIMEOUT, control)
+    if set_timeout is not None:
+        set_timeout(CONTROL_TIMEOUT, control)
     return control

@@ -19,7 +19,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from torch import distributed as dist
 
-from parashot.errors import DeviceError, PeerError, described, one_line
+from parashot.errors import DeviceError, PeerError, TaskError, described, one_line
 from parashot.lifetime import end_with_maker, fork_server
 from parashot.parallel.context import (
     FRESH_STORE,
@@ -148,8 +148,8 @@ def lost_peers_named(context: Context) -> Iterator[None]:
 
 def is_of_a_peer(error: BaseException, context: Context) -> bool:
     """Whether an error, or what an error in the user's code comes from, is of a message between ranks."""
-    cause = error.__cause__ or error
-    words = _LOST if cause is error else _OF_MESSAGES
+    of_user = isinstance(error, TaskError) and error.__cause__ is not None
+    cause, words = (error.__cause__, _OF_MESSAGES) if of_user else (error, _LOST)
     said = isinstance(cause, RuntimeError) and words.search(str(cause))
     return context.world_size > 1 and bool(said or isinstance(cause, dist.DistError))
 
