@@ -244,7 +244,7 @@ def test_a_file_is_measured_and_its_report_written(four_ways: ParallelParams, tm
         "ddp-0-fp32": ["keeping freed memory was not tried, for want of time"],
     }
     assert plain.way == PLAIN and more == not_kept[other.way]
-    assert len(found.finals) == 8 * 2
+    assert len(found.finals) == 9 * 2
     advice = advised(found)
     write_own_report(tmp_path / "report", Path("own.py"), found, advice, inspect_hardware())
     assert read_rows(WayBlock, tmp_path / "report/finals.csv") == [*found.finals]

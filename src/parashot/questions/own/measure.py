@@ -50,9 +50,9 @@ COMPILING_SECONDS = 300.0
 """What is left of the budget after the checks where torch.compile is tried, which takes a minute or two."""
 
 REFINE_ROUNDS = 7
-LAUNCHES, MOST_LAUNCHES, LEAST_FINALISTS = 4, 12, 4
-"""Launches of the finals where there is time for so many ways, and at most: two do not show by how much
-launches differ."""
+LEAST_LAUNCHES, LAUNCHES, MOST_LAUNCHES, LEAST_FINALISTS = 3, 4, 12, 4
+"""Launches of the finals in any case, where there is time for so many ways, and at most: two do not show by
+how much launches differ."""
 
 ROUNDS = 8
 """Of the finals, over the first launches; more launches have as many rounds each."""
@@ -231,13 +231,13 @@ class Measurement:
     def finals(self, found: Found, finalists: Sequence[OwnWay]) -> None:
         """Time the first of the last ways against the default, in as many launches as there is time for.
 
-        Two ways and two launches are timed in any case.
+        Two ways and three launches are timed in any case.
         """
         ends = self._until(SEARCH_SHARE + REFINE_SHARE + FINALS_SHARE)
         compiled = any(each.compile != "none" for each in finalists)  # by each launch anew
         least = finalists[:LEAST_FINALISTS]
         is_slow = compiled or monotonic() + LAUNCHES * self._launch(least, LAUNCHES, found) > ends
-        launches, chosen = 2 if is_slow else LAUNCHES, list(finalists)
+        launches, chosen = LEAST_LAUNCHES if is_slow else LAUNCHES, list(finalists)
         while len(chosen) > 2 and monotonic() + launches * self._launch(chosen, launches, found) > ends:
             chosen.pop()
         if {each.variables for each in chosen} < {each.variables for each in finalists}:
