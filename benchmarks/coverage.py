@@ -37,6 +37,9 @@ ROUNDS, LAUNCHES, MARGIN = 18, 6, 0.05
 FEWER_LAUNCHES, FEWER_ROUNDS = (2, 3, 4), 8
 """Of `parashot measure` where time is short, and of a study that asks for so few."""
 
+TWO = np.array([1.0, 1.2])
+"""True times of two settings that are compared."""
+
 RESAMPLING, TOLERANCE = Resampling(resamples=500), 0.03
 
 
@@ -114,22 +117,23 @@ def _studies(
 
 def _interval_rows(noise: Noise, trials: int) -> Iterator[list[str | float]]:
     one = two = 0
-    for first, second in _studies(noise, np.array([1.0, 1.2]), trials):
+    for first, second in _studies(noise, TWO, trials):
         median = median_interval([*first.values()], RESAMPLING)
-        ratio = paired_ratio(second, first, RESAMPLING)
         one += median.low <= 1 <= median.high
-        two += ratio.low <= 1.2 <= ratio.high
+        two += _ratio_is_covered(first, second)
     for what, share in (("median of one setting", one / trials), ("ratio of two settings", two / trials)):
         yield [noise.__name__, what, share, _verdict(RESAMPLING.confidence - share)]
 
 
 def _few_launches_row(noise: Noise, launches: int, trials: int) -> list[str | float]:
-    covered = 0
-    for first, second in _studies(noise, np.array([1.0, 1.2]), trials, FEWER_ROUNDS, launches):
-        ratio = paired_ratio(second, first, RESAMPLING)
-        covered += ratio.low <= 1.2 <= ratio.high
-    share = covered / trials
+    studies = _studies(noise, TWO, trials, FEWER_ROUNDS, launches)
+    share = sum(_ratio_is_covered(first, second) for first, second in studies) / trials
     return [noise.__name__, launches, FEWER_ROUNDS, share, _verdict(RESAMPLING.confidence - share)]
+
+
+def _ratio_is_covered(first: Rounds, second: Rounds) -> bool:
+    ratio = paired_ratio(second, first, RESAMPLING)
+    return bool(ratio.low <= TWO[1] <= ratio.high)
 
 
 def _family_row(noise: Noise, settings: int, trials: int) -> list[str | float]:

@@ -136,6 +136,8 @@ def lost_peers_named(context: Context) -> Iterator[None]:
     """Turn the failure of a message between ranks into a `PeerError` of one line."""
     try:
         yield
+    except PeerError:
+        raise
     except Exception as error:
         if not is_of_a_peer(error, context):
             raise
@@ -151,7 +153,7 @@ def is_of_a_peer(error: BaseException, context: Context) -> bool:
     of_user = isinstance(error, TaskError) and error.__cause__ is not None
     cause, words = (error.__cause__, _OF_MESSAGES) if of_user else (error, _LOST)
     said = isinstance(cause, RuntimeError) and words.search(str(cause))
-    return context.world_size > 1 and bool(said or isinstance(cause, dist.DistError))
+    return context.world_size > 1 and bool(said or isinstance(cause, PeerError | dist.DistError))
 
 
 @contextmanager

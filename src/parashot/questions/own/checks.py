@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import Dataset
 
 from parashot.data.loaders import host_batches
-from parashot.errors import PeerError, TaskError, one_line
+from parashot.errors import TaskError, one_line
 from parashot.parallel.context import Context, resolve_placement
 from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.launch import is_of_a_peer, launch_apart
@@ -326,7 +326,7 @@ def _compared(
             try:
                 moved = gradient(way.strategy, task, mine, parallel, PLAIN_STEP, exact=exact)
             except Exception as error:
-                if isinstance(error, PeerError) or is_of_a_peer(error, context):
+                if is_of_a_peer(error, context):
                     raise
                 reason = one_line(error)
         context.end_unless_all_fail(reason)

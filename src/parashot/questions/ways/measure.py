@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 
 import torch
 
-from parashot.errors import DeviceError, PeerError, described
+from parashot.errors import DeviceError, described
 from parashot.hardware import usable_memory_bytes
 from parashot.parallel.context import Context, Placement
 from parashot.parallel.exchange import from_all_ranks
@@ -160,7 +160,7 @@ class ReadyWays(Generic[W]):
             timed = steps_with_loading(strategy, training.task, steps, threads=threads, in_advance=in_advance)
             return timed, ""
         except Exception as error:
-            if isinstance(error, PeerError) or is_of_a_peer(error, self.context):
+            if is_of_a_peer(error, self.context):
                 raise
             return None, described(error)
 
