@@ -1,7 +1,8 @@
 """How often the project's intervals cover, and its choices err, on simulated times whose truth is known.
 
-A row misses where coverage is more than 3 points below nominal, or errors of a family more than 3 points
-above what is allowed. Decisions rest on ratios; the median of one setting is what tables give in seconds.
+A procedure misses where coverage is more than 3 points below nominal, or errors of a family more than 3
+points above what is allowed: the largest share of studies in which the fastest setting was left out, a bound
+did not hold, or one slower by 6% was called as good. Decisions rest on ratios; tables give seconds too.
 
 A block's time is the setting's true time with noise of one of five kinds:
 
@@ -15,8 +16,7 @@ steady:      the same beside 1%: launches make the difference
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from itertools import product
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +34,11 @@ LITTLE_NOISE = 0.01
 ROUNDS, LAUNCHES, MARGIN = 18, 6, 0.05
 """Rounds of all launches together, launches, and how much slower a setting may be to be as good."""
 
-FEWER_LAUNCHES, FEWER_ROUNDS = (2, 3, 4), 8
+FEWER_LAUNCHES, FEWER_ROUNDS = (4, 3, 2), 8
 """Of `parashot measure` where time is short, and of a study that asks for so few."""
+
+FAMILIES = (3, 5, 11)
+"""Settings that are compared with the best of them."""
 
 TWO = np.array([1.0, 1.2])
 """True times of two settings that are compared."""
@@ -82,23 +85,46 @@ def steady(settings: int, launches: list[int], generator: np.random.Generator) -
     return launch(settings, launches, generator, LITTLE_NOISE)
 
 
+NOISES: Sequence[Noise] = (independent, drift, outliers, launch, steady)
+
+
 def run(quick: bool) -> Outcome:
     """Simulate every procedure under every kind of noise."""
     trials = 40 if quick else 4000
-    models = (independent, drift, outliers, launch, steady)
-    intervals = [row for noise in models for row in _interval_rows(noise, trials)]
-    few = [_few_launches_row(noise, count, trials) for noise, count in product(models, FEWER_LAUNCHES)]
-    families = [_family_row(noise, settings, trials) for settings, noise in product((3, 5, 11), models)]
-    single = f"Coverage of 95% intervals, {ROUNDS} rounds"
-    fewer = "Coverage of 95% intervals of the ratio of two settings, rounds over fewer launches"
-    several = f"Best of several, {ROUNDS} rounds, errors of the family; 5% are allowed"
-    errors = ["fastest left out", "a bound missed", "slower by 6% called as good"]
+    coverage = {noise.__name__: _coverage(noise, trials) for noise in NOISES}
+    families = {
+        noise.__name__: {f"best of {each}": _family_errors(noise, each, trials) for each in FAMILIES}
+        for noise in NOISES
+    }
+    largest = {
+        noise: {name: max(errors.values()) for name, errors in each.items()}
+        for noise, each in families.items()
+    }
+    single = f"Coverage of 95% intervals, {ROUNDS} rounds over {LAUNCHES} launches, {FEWER_ROUNDS} over fewer"
+    several = (
+        f"Best of several, {ROUNDS} rounds over {LAUNCHES} launches: errors of the family, 5% are allowed"
+    )
     tables = [
-        Table(single, ["noise", "of", "coverage", "verdict"], intervals),
-        Table(fewer, ["noise", "launches", "rounds", "coverage", "verdict"], few),
-        Table(several, ["noise", "settings", *errors, "verdict"], families),
+        _table(single, coverage, lambda share: RESAMPLING.confidence - share),
+        _table(several, largest, lambda share: share - (1 - RESAMPLING.confidence)),
     ]
-    return Outcome("coverage", tables, settings={"trials": trials, "margin": MARGIN})
+    return Outcome(
+        "coverage", tables, raw={"errors": families}, settings={"trials": trials, "margin": MARGIN}
+    )
+
+
+def _table(title: str, rows: Mapping[str, Mapping[str, float]], short: Callable[[float], float]) -> Table:
+    """A row per kind of noise, which names the procedures that fall `short` of nominal by too much."""
+    procedures = [*next(iter(rows.values()))]
+    cells = [
+        [
+            noise,
+            *shares.values(),
+            ", ".join(each for each in procedures if short(shares[each]) > TOLERANCE) or "none",
+        ]
+        for noise, shares in rows.items()
+    ]
+    return Table(title, ["noise", *procedures, "misses"], cells)
 
 
 def _studies(
@@ -115,20 +141,19 @@ def _studies(
         ]
 
 
-def _interval_rows(noise: Noise, trials: int) -> Iterator[list[str | float]]:
+def _coverage(noise: Noise, trials: int) -> dict[str, float]:
+    """Share of studies whose interval covers: of the seconds of one setting, and of the ratio of two."""
     one = two = 0
     for first, second in _studies(noise, TWO, trials):
         median = median_interval([*first.values()], RESAMPLING)
         one += median.low <= 1 <= median.high
         two += _ratio_is_covered(first, second)
-    for what, share in (("median of one setting", one / trials), ("ratio of two settings", two / trials)):
-        yield [noise.__name__, what, share, _verdict(RESAMPLING.confidence - share)]
-
-
-def _few_launches_row(noise: Noise, launches: int, trials: int) -> list[str | float]:
-    studies = _studies(noise, TWO, trials, FEWER_ROUNDS, launches)
-    share = sum(_ratio_is_covered(first, second) for first, second in studies) / trials
-    return [noise.__name__, launches, FEWER_ROUNDS, share, _verdict(RESAMPLING.confidence - share)]
+    shares = {"seconds": one / trials, "ratio": two / trials}
+    for launches in FEWER_LAUNCHES:
+        studies = _studies(noise, TWO, trials, FEWER_ROUNDS, launches)
+        covered = sum(_ratio_is_covered(first, second) for first, second in studies)
+        shares[f"ratio, {launches} launches"] = covered / trials
+    return shares
 
 
 def _ratio_is_covered(first: Rounds, second: Rounds) -> bool:
@@ -136,8 +161,8 @@ def _ratio_is_covered(first: Rounds, second: Rounds) -> bool:
     return bool(ratio.low <= TWO[1] <= ratio.high)
 
 
-def _family_row(noise: Noise, settings: int, trials: int) -> list[str | float]:
-    """The fastest, one slower by 6%, and others up to half as slow again."""
+def _family_errors(noise: Noise, settings: int, trials: int) -> dict[str, float]:
+    """Shares of studies that err, of the fastest, one slower by 6%, and others up to half as slow again."""
     truth = np.linspace(1.0, 1.5, settings)
     truth[1] = 1.06
     slowdown = truth / np.array([np.delete(truth, each).min() for each in range(settings)])
@@ -150,10 +175,8 @@ def _family_row(noise: Noise, settings: int, trials: int) -> list[str | float]:
             for bound, true in ((ranking.behind[each], slowdown[each]) for each in range(1, settings))
         )
         wrong += any(slowdown[each] > 1 + MARGIN for each in ranking.as_good)
-    shares = [left_out / trials, missed / trials, wrong / trials]
-    return [noise.__name__, settings, *shares, _verdict(max(shares) - (1 - RESAMPLING.confidence))]
-
-
-def _verdict(short: float) -> str:
-    """Whether what falls short of nominal is within 3 points."""
-    return "nominal" if short <= TOLERANCE else "misses"
+    return {
+        "fastest left out": left_out / trials,
+        "a bound missed": missed / trials,
+        "slower by 6% called as good": wrong / trials,
+    }
