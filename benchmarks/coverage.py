@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.outcome import Outcome, Table
+from benchmarks.outcome import Cell, Outcome, Table
 from parashot.questions.statistics import Ranking, Resampling, Rounds, median_interval, paired_ratio
 from parashot.questions.timed import rounds_of_launch
 
@@ -116,7 +116,7 @@ def run(quick: bool) -> Outcome:
 def _table(title: str, rows: Mapping[str, Mapping[str, float]], short: Callable[[float], float]) -> Table:
     """A row per kind of noise, which names the procedures that fall `short` of nominal by too much."""
     procedures = [*next(iter(rows.values()))]
-    cells = [
+    cells: list[list[Cell]] = [
         [
             noise,
             *shares.values(),
