@@ -137,11 +137,7 @@ def train_all(strategy: Strategy, items: int, *, alike: bool = False) -> tuple[S
     """State and losses of a training on so many items; `alike`: every step has the first one's batch."""
     plan = strategy.plan(items, strategy.task.batchsz, strategy.context)
     batches = strategy.task.batches(plan, strategy.context)
-    trace = train_steps(
-        strategy,
-        repeat(next(batches), plan.steps) if alike else batches,
-        plan,
-    )
+    trace = train_steps(strategy, repeat(next(batches), plan.steps) if alike else batches, plan)
     state = strategy.state_dict()
     strategy.close()
     return state, trace.losses

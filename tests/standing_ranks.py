@@ -87,10 +87,8 @@ class _Group:
 
 def serve(rank: int, count: int, folder: str, address: str) -> None:
     """Run in every rank: join the others by a file in `folder`, and answer calls until END."""
-    for name in ("RANK", "LOCAL_RANK"):
-        os.environ[name] = str(rank)
-    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
-        os.environ[name] = str(count)
+    os.environ |= dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank))
+    os.environ |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(count))
     os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
     placement = by_file(Placement("cpu", count, 1, 2), Path(folder, "ranks"))
     with process_context(placement) as context, Client(address) as connection:

@@ -7,7 +7,7 @@ plus a little noise of their own where `own` is above 0.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 from zlib import crc32
 
@@ -93,10 +93,8 @@ def params() -> Params:
     defaults = parse(Params, project_tree(load_recipe(DEFAULT).settings))
     return replace(
         defaults,
-        data=replace(defaults.data, source="synthetic"),
         train=replace(defaults.train, episodes=1600, batchsz=16, batch_per="global"),
         parallel=replace(defaults.parallel, device="auto"),
-        loader=replace(defaults.loader, backend="packed"),
         batchsz_study=replace(
             defaults.batchsz_study, sizes=(2, 30, 60), baseline=30, episodes=300, block_episodes=60
         ),
@@ -199,9 +197,9 @@ def strategy_results(
         for number, each in timed(steps[name], name, own)
     ]
     anatomy = [
-        _trace("serial", processes=1, threads=1),
-        _trace("dp", processes=1, threads=replicas, bytes_sent=1_380_000),
-        _trace("ddp", processes=replicas, threads=replicas, bytes_sent=460_000, all_reduces=3),
+        StepTrace("serial", 1, 1, all_reduces=0, bytes_sent=0, gradient_bytes=460_000),
+        StepTrace("dp", 1, replicas, all_reduces=0, bytes_sent=1_380_000, gradient_bytes=460_000),
+        StepTrace("ddp", replicas, replicas, all_reduces=3, bytes_sent=460_000, gradient_bytes=460_000),
     ]
     seen = tuple(each for each in anatomy if each.variant in ran)
     shares = [
@@ -219,12 +217,6 @@ def strategy_results(
         cost_messages(own=own) if seen else (),
         tuple(StepEquality(each.variant, gradient_difference) for each in seen),
     )
-
-
-def _trace(variant: str, **counts: int) -> StepTrace:
-    """Trace of a step; counts that are not given are 0."""
-    zeros = dict.fromkeys((each.name for each in fields(StepTrace)), 0)
-    return StepTrace(**{**zeros, "gradient_bytes": 460_000, **counts, "variant": variant})  # type: ignore[arg-type]
 
 
 def _variant(name: str, replicas: int, reason: str) -> StrategyVariant:

@@ -13,9 +13,7 @@ from typing import Any
 
 import yaml
 
-from parashot.knobs import flatten, knobs
 from parashot.parallel.registry import STRATEGIES
-from parashot.params import load_params
 
 ROOT = Path(__file__).parents[1]
 STAGES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
@@ -173,13 +171,12 @@ def test_neither_strategies_nor_the_loop_know_the_relation_network() -> None:
 def test_what_reads_results_needs_no_torch() -> None:
     reading = [module for module in FILES if _inside(module, "parashot.report", "stages.summarize")]
     assert [module for module in reading if _libraries(_reached(module)) & {"torch", "mlflow"}] == []
-    commands = "".join(
-        f"parashot.cli.{each}, " for each in ("recipe", "summary", "advise", "predict", "clean")
-    )
-    # all but the first import it after they have read params, or not at all
+    commands = [f"parashot.cli.{each}" for each in ("recipe", "summary", "advise", "predict", "clean")]
+    # all stages but the first import it after they have read params, or not at all
     late = ("train", "pretrain", "warmup", "loader_bench", "strategy_bench", "gain", "batchsz")
-    quick = ", ".join(f"stages.{each}" for each in ("summarize", *late))
-    command = [sys.executable, "-c", f"import sys, {commands}{quick}; print(*sys.modules)"]
+    quick = [f"stages.{each}" for each in ("summarize", *late)]
+    program = f"import sys, {', '.join([*commands, *quick])}; print(*sys.modules)"
+    command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert not set(done.stdout.split()) & {"torch", "mlflow", "ray"}
 
@@ -247,16 +244,6 @@ def test_a_stage_depends_on_the_code_that_it_runs() -> None:
             wrong += [f"{name} does not depend on {each}" for each in sorted(missing)]
             wrong += [f"{name}: no {each}" for each in code if not each.exists()]
     assert wrong == []
-
-
-def test_params_of_a_stage_are_knobs_or_sections() -> None:
-    keys = [*knobs(), *flatten(load_params(ROOT / "params.yaml"))]
-    sections = {key.rsplit(".", count)[0] for key in keys for count in range(key.count(".") + 1)}
-    for name, stage in STAGES.items():
-        lists = [[each] if isinstance(each, str) else each["params.yaml"] for each in stage.get("params", [])]
-        listed = [key for each in lists for key in each or []]
-        assert set(listed) <= sections, name
-        assert len(set(listed)) == len(listed), f"{name} lists a key twice"
 
 
 def test_every_strategy_is_trained_and_drawn() -> None:

@@ -84,13 +84,12 @@ def test_a_reader_that_leaves_is_no_error_and_heavy_packages_stay_out() -> None:
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        (["--version"], 0, "parashot "),
         (["--help"], 0, "  measure   find the fastest way"),
         (["mesure"], 2, "no command mesure; did you mean measure?"),
         (["measure", "a.py", "--budget", "0"], 2, "0 is not between 1 and 1440"),
     ],
 )
-def test_help_version_and_wrong_usage(
+def test_help_and_wrong_usage(
     words: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exit_:
@@ -98,14 +97,6 @@ def test_help_version_and_wrong_usage(
     assert exit_.value.code == status
     printed = capsys.readouterr()
     assert said in (printed.err if status else printed.out)
-
-
-def test_a_file_that_is_not_there_is_not_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Commands
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert "no such file" in command.refused("measure", "nowhere.py")
-    assert not list(tmp_path.iterdir())
 
 
 def test_help_lists_every_command() -> None:
@@ -118,7 +109,6 @@ def test_help_lists_every_command() -> None:
 def test_recipes_are_listed_with_a_line_each(command: Commands) -> None:
     assert [line.split()[0] for line in command("recipe").splitlines()] == recipe_names()
     assert recipe_names()[0] == DEFAULT
-    assert {"quick", "miniimagenet", "study"} <= set(recipe_names())
     assert [each["name"] for each in json.loads(command("recipe", "--json"))] == recipe_names()
 
 
@@ -155,7 +145,7 @@ def test_a_recipe_reaches_params_by_dvc_and_by_the_shell(name: str, tmp_path: Pa
     assert done.stdout.splitlines() == words
 
 
-def test_quick_is_the_default_study_and_a_recipe_may_be_like_another() -> None:
+def test_quick_is_the_default_study_and_any_recipe_can_follow_any_other() -> None:
     """It leads back from any recipe to the study of docs/studies/synthetic, whatever params.yaml says."""
     tree = read_yaml(PARAMS.parent / "docs/studies/synthetic/params.yaml")
     quick = load_recipe(DEFAULT).settings
@@ -164,20 +154,10 @@ def test_quick_is_the_default_study_and_a_recipe_may_be_like_another() -> None:
     owned = project_tree({"data.source": "miniimagenet", "data.archive": "/somewhere/mini"})
     for name in recipe_names():
         settings = load_recipe(name).settings
-        assert settings.keys() | {"data.archive"} == quick.keys()  # so that each can follow any other
+        assert settings.keys() | {"data.archive"} == quick.keys()
         # the user's copy of the images outlives other recipes
         kept = None if name == DEFAULT else "/somewhere/mini"
         assert apply(owned, settings)["data"]["archive"] == kept
-    fast, best = load_recipe("fast-conv4").settings, load_recipe("best-conv4").settings
-    assert {key for key in fast if fast[key] != best[key]} == {
-        "pretrain.epochs",
-        "pretrain.batchsz",
-        "pretrain.learning_rate",
-        "pretrain.validate_every",
-        "train.episodes",
-        "train.k_shot",
-        "train.pretrained_share",
-    }
 
 
 def test_a_value_that_a_shell_would_change_is_refused() -> None:

@@ -11,7 +11,6 @@ import pytest
 from command_line import Commands
 from tiny_data import EVALUATED, SEED, tiny_params
 
-from parashot.cli.shared import SHIPPED
 from parashot.data import pack
 from parashot.data.images import encode_jpeg
 from parashot.data.sources.miniimagenet import class_splits, miniimagenet
@@ -25,11 +24,16 @@ pytestmark = pytest.mark.usefixtures("one_core")
 SHAPE = ("--n-way", 2, "--k-shot", 1, "--k-query", 3, "--episodes", 11, "--seed", SEED)
 
 
+def saved(folder: Path, head: str) -> Path:
+    """Weights of a network that has learned nothing."""
+    model = tiny_params({"model.head": head}).model
+    save_weights(folder / f"{head}.safetensors", model, build_network(model, seed=1).state_dict())
+    return folder / f"{head}.safetensors"
+
+
 @pytest.fixture
 def weights(tmp_path: Path) -> Path:
-    model = tiny_params({"model.head": "residual"}).model
-    save_weights(tmp_path / "model.safetensors", model, build_network(model, seed=1).state_dict())
-    return tmp_path / "model.safetensors"
+    return saved(tmp_path, "residual")
 
 
 def test_json_holds_what_the_library_measures(tiny_packed: Path, weights: Path, command: Commands) -> None:
@@ -43,28 +47,22 @@ def test_json_holds_what_the_library_measures(tiny_packed: Path, weights: Path, 
     assert (found["n_way"], found["k_shot"], found["k_query"], found["split"]) == (2, 1, 3, "test")
 
 
-def test_a_table_for_people(tiny_packed: Path, weights: Path, command: Commands) -> None:
-    printed = command("evaluate", "--data", tiny_packed, "--weights", weights, *SHAPE, "--split", "val")
+def test_a_table_for_people(tiny_packed: Path, tmp_path: Path, command: Commands) -> None:
+    words = ("evaluate", "--data", tiny_packed, *SHAPE)
+    printed = command(*words, "--weights", saved(tmp_path, "residual"), "--split", "val")
     assert "2-way 1-shot, 11 episodes" in printed
     assert "margin, episode by episode    +0.00 ± 0.00 points" in printed
-    assert "transductive" not in printed
-    assert "without cosine" in printed  # of a residual head
-    other = tiny_params().model
-    save_weights(weights, other, build_network(other, seed=1).state_dict())
-    words = ("--data", tiny_packed, "--weights", weights, *SHAPE, "--transductive", 3)
-    printed = command("evaluate", *words)
-    assert "without cosine" not in printed
-    assert "transductive, 3 episodes" in printed
+    assert "without cosine" in printed and "transductive" not in printed
+    printed = command(*words, "--weights", saved(tmp_path, "relation"), "--transductive", 3)
+    assert "without cosine" not in printed and "transductive, 3 episodes" in printed
 
 
 def test_other_sizes_grids_and_mirror_images_are_tested_on_request(
     tiny_packed: Path, tmp_path: Path, command: Commands
 ) -> None:
-    model, weights, told = tiny_params().model, tmp_path / "model.safetensors", []
-    save_weights(weights, model, build_network(model, seed=1).state_dict())
-    for words in ([], ["--image-size", 24], ["--mirrored"], ["--grids", 1, 2]):
-        usual = ("--data", tiny_packed, "--weights", weights, *SHAPE, "--json")
-        told.append(json.loads(command("evaluate", *usual, *words)))
+    words = ("--data", tiny_packed, "--weights", saved(tmp_path, "relation"), *SHAPE, "--json")
+    changes = ((), ("--image-size", 24), ("--mirrored",), ("--grids", 1, 2))
+    told = [json.loads(command("evaluate", *words, *change)) for change in changes]
     settings = [(each.get("image_size"), each.get("mirrored"), each.get("grids")) for each in told]
     assert settings == [(None, None, None), (24, None, None), (None, True, None), (None, None, [1, 2])]
     usual, large, mirrored, grids = (each["test_accuracy"] for each in told)
@@ -104,12 +102,3 @@ def test_bad_input_is_one_line(
     tiny_packed: Path, weights: Path, words: tuple[object, ...], answer: str, command: Commands
 ) -> None:
     assert answer in command.refused("evaluate", "--data", tiny_packed, "--weights", weights, *SHAPE, *words)
-
-
-def test_without_weights_it_is_the_network_that_comes_with_parashot(
-    tiny_packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Commands
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    printed = command("evaluate", "--data", tiny_packed, *SHAPE, "--json")
-    assert json.loads(printed)["weights"] == str(SHIPPED)
-    assert command.said.startswith("network: the one that comes with parashot")

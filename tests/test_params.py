@@ -17,13 +17,11 @@ from tiny_data import project_tree
 from parashot.errors import ParamsError
 from parashot.knobs import apply, flatten, knobs, select
 from parashot.params import Params, StrategyParams, load_params
-from parashot.parsing import Value, parse, parse_yaml, read_yaml
+from parashot.parsing import parse, parse_yaml, read_yaml
 from parashot.recipes import load_recipe
 
 FILE = Path(__file__).parents[1] / "params.yaml"
 KNOWN = {"episode.n_way": 5, "episode.k_shot": 1, "data.synthetic.images_per_class": 60}
-
-
 TREE = project_tree({**load_recipe("quick").settings, **KNOWN})
 """The tree of the default study, whatever knobs are turned in this checkout."""
 
@@ -75,16 +73,10 @@ def test_the_file_is_valid() -> None:
 
 
 def test_values_keep_their_types() -> None:
-    changes: dict[str, Value] = {
-        "batchsz_study.sizes": [8, 2],
-        "train.learning_rate": 1,
-        "parallel.replicas": 3,
-    }
-    params = parse(Params, apply(TREE, changes))
-    assert params.batchsz_study.sizes == (8, 2)
+    params = parse(Params, apply(TREE, {"train.learning_rate": 1, "loader.bench.workers": [4, 0]}))
     assert (params.train.learning_rate, type(params.train.learning_rate)) == (1.0, float)
-    assert params.loader.bench.workers == "auto" and params.parallel.replicas == 3
-    assert parse(Params, apply(TREE, {"loader.bench.workers": [0, 4]})).loader.bench.workers == (0, 4)
+    assert params.loader.bench.workers == (4, 0)
+    assert parse(Params, TREE).loader.bench.workers == "auto"
 
 
 def test_flattened_params_are_every_knob_as_text_and_knobs_say_what_they_may_be() -> None:
@@ -131,14 +123,6 @@ def test_wrong_values_are_refused(kind: str) -> None:
             assert message.startswith(f"{key}: "), (key, value)
             assert f" is not allowed; it must be {KNOBS[key]}" in message, (key, value)
     assert tried
-
-
-@pytest.mark.parametrize(
-    ("key", "inside", "outside"), [("episode.n_way", 2, 1), ("claims.confidence", 0.9999, 1.0)]
-)
-def test_both_ends_of_a_range_are_in_it(key: str, inside: float, outside: float) -> None:
-    parse(Params, apply(TREE, {key: inside}))
-    assert " is not allowed" in _refused(apply(TREE, {key: outside}))
 
 
 def test_a_missing_key_is_named() -> None:

@@ -16,26 +16,24 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    caplog.set_level(logging.INFO, log.name)
+
+
 def sent(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
     """What a stderr of 80 columns is sent by some work."""
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setenv("COLUMNS", "80")
-    handler, before = OneLine(), log.level
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        progress = Progress("bench", 3, "round")
-        progress(1)
-        progress(2)
-        log.info("something to keep")
-        progress(3)
-        passing("100%% of a long word: %s", "x" * 300)
-        handler.end()
-        stream.write("an answer\n")
-    finally:
-        log.setLevel(before)
-        log.removeHandler(handler)
-        handler.close()
+    monkeypatch.setattr(log, "handlers", [handler := OneLine()])
+    progress = Progress("bench", 3, "round")
+    progress(1)
+    progress(2)
+    log.info("something to keep")
+    progress(3)
+    passing("100%% of a long word: %s", "x" * 300)
+    handler.end()
+    stream.write("an answer\n")
     return stream.getvalue()
 
 

@@ -1,4 +1,5 @@
-"""The smallest study there is: params and packed images of 16 pixels, however params.yaml is turned."""
+"""The smallest study there is: the default one with 16 pixels and little of everything, however params.yaml
+is turned; and its packed images."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from parashot.data.raw import ImageStream, RawImage, write_raw
 from parashot.knobs import apply
 from parashot.params import Params
 from parashot.parsing import Value, parse
+from parashot.recipes import DEFAULT, load_recipe
 
 SEED = 3
 IMAGES = 6
@@ -25,33 +27,25 @@ EVALUATED = EpisodeSpec(n_way=2, k_shot=1, k_query=3)
 PACKED_EPISODES = 11
 
 SETTINGS: dict[str, Value] = {
+    **load_recipe(DEFAULT).settings,
     "seed": SEED,
-    "data.source": "synthetic",
-    "data.archive": None,
     "data.synthetic.images_per_class": IMAGES,
     "data.synthetic.image_size": 16,
     "episode.n_way": 2,
     "episode.k_shot": 1,
     "episode.k_query": 2,
-    "model.embedding": "conv4",
     "model.image_size": 16,
     "pretrain.epochs": 0,
     "train.episodes": 7,
     "train.batchsz": 3,
     "train.batch_per": "global",
-    "train.schedule": "cosine",
     "train.validate_every": 2,
     "train.val_episodes": 5,
     "parallel.device": "cpu",
     "parallel.replicas": 2,
-    "parallel.serial.enabled": True,
     "parallel.serial.twin": False,
-    "parallel.dp.enabled": True,
-    "parallel.ddp.enabled": True,
     "parallel.bench.launches": 1,
     "parallel.bench.seconds": 0.0,
-    "loader.backend": "packed",
-    "loader.workers": 0,
     "loader.prefetch": 1,
     "loader.bench.workers": [2, 0],
     "loader.bench.backends": ["jpeg", "packed", "resident"],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-import socket
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -68,15 +67,9 @@ class Checkout:
         return sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
 
 
-_REFUSING = socket.socket()
-"""Bound and never listening: its port stays taken, and refuses."""
-
-
 def refusing_address() -> str:
-    """Where nobody listens."""
-    if _REFUSING.getsockname()[1] == 0:
-        _REFUSING.bind(("127.0.0.1", 0))
-    return f"http://127.0.0.1:{_REFUSING.getsockname()[1]}"
+    """Where nobody listens: a port that no program is given."""
+    return "http://127.0.0.1:1"
 
 
 def tiny_model() -> LoggableModel:

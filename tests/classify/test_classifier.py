@@ -39,18 +39,6 @@ def squares(count: int, start: int = 0) -> list[np.ndarray]:
     return [picture((50 * (each % 5), 90, 200), start + each, 16) for each in range(count)]
 
 
-@pytest.mark.parametrize("network", ["relation", "bdc"], indirect=True)
-def test_scores_are_those_of_the_network_on_such_an_episode(network: RelationNetwork) -> None:
-    examples = [squares(2, 100 * number) for number in range(11)]
-    pictures = squares(70, 5000)
-    classifier = Classifier(network, {str(n): each for n, each in enumerate(examples)}, "cpu")
-    support = torch.stack([tensors(each) for each in examples])[None]
-    with torch.inference_mode():
-        expected = network(support, tensors(pictures)[None])[0].sigmoid().double()
-    # sums of float32 in another order: some 1e-6
-    np.testing.assert_allclose(classifier.scores(pictures), expected.numpy(), atol=1e-5)
-
-
 def test_scores_of_a_calibrated_network_are_probabilities(network: RelationNetwork) -> None:
     examples, pictures = {str(each): squares(2, each) for each in range(4)}, squares(5, 50)
     relations = Classifier(network, examples, "cpu")
@@ -64,13 +52,19 @@ def test_scores_of_a_calibrated_network_are_probabilities(network: RelationNetwo
 
 
 @pytest.mark.parametrize("network", ["relation", "bdc"], indirect=True)
-def test_every_class_is_compared_by_all_of_its_own_examples(network: RelationNetwork) -> None:
-    examples = {"a": squares(2), "b": squares(1, 20), "c": squares(2, 40), "d": squares(3, 60)}
-    pictures = squares(5, 100)
-    found = Classifier(network, examples, "cpu").scores(pictures)
+def test_scores_are_those_of_the_network_by_all_examples_of_each_class(network: RelationNetwork) -> None:
+    """In the order of classes and pictures, of which there are more than are embedded at once."""
+    counts = (2, 1, 2, 3, 1, 1, 2, 2, 2, 1, 3)
+    examples = {f"class {-n}": squares(count, 100 * n) for n, count in enumerate(counts)}
+    pictures = squares(70, 5000)
+    classifier = Classifier(network, examples, "cpu")
+    assert classifier.classes == tuple(examples)
+    assert classifier.scores([]).shape == (0, len(counts))
+    found = classifier.scores(pictures)
     for column, each in enumerate(examples.values()):
         with torch.inference_mode():
             expected = network(tensors(each)[None, None], tensors(pictures)[None])[0, :, 0].sigmoid()
+        # sums of float32 in another order: some 1e-6
         np.testing.assert_allclose(found[:, column], expected.numpy(), atol=1e-5)
 
 
@@ -81,18 +75,7 @@ def test_a_network_that_sums_asks_for_equal_numbers() -> None:
     Classifier(network, {"a": squares(2), "b": squares(2)}, "cpu")
 
 
-def test_the_order_of_classes_and_pictures_is_kept(network: RelationNetwork) -> None:
-    examples = {"a": squares(1), "b": squares(2, 7), "c": squares(1, 30)}
-    pictures = squares(5, 60)
-    forward = Classifier(network, examples, "cpu")
-    backward = Classifier(network, dict(reversed(examples.items())), "cpu")
-    assert (forward.classes, backward.classes) == (("a", "b", "c"), ("c", "b", "a"))
-    np.testing.assert_allclose(forward.scores(pictures), backward.scores(pictures)[:, ::-1], atol=1e-6)
-    np.testing.assert_allclose(forward.scores(pictures), forward.scores(pictures[::-1])[::-1], atol=1e-6)
-    assert forward.scores([]).shape == (0, 3)
-
-
-@pytest.mark.parametrize("shots", [{}, {"a": squares(1)}, {"a": squares(1), "b": []}])
+@pytest.mark.parametrize("shots", [{"a": squares(1)}, {"a": squares(1), "b": []}])
 def test_too_little_to_choose_from(network: RelationNetwork, shots: dict[str, list[np.ndarray]]) -> None:
     with pytest.raises(DataError):
         Classifier(network, shots, "cpu")

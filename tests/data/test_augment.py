@@ -61,7 +61,7 @@ def test_any_knob_makes_a_recipe_active_and_leaves_what_it_was_given(recipe: Aug
     assert torch.equal(images, before)
 
 
-@pytest.mark.parametrize(("h", "w", "size"), [(9, 14, 16), (40, 30, 16), (1, 5, 7), (16, 16, 16)])
+@pytest.mark.parametrize(("h", "w", "size"), [(9, 14, 16), (40, 30, 16), (1, 5, 7)])
 def test_the_whole_image_is_resized_as_without_augmentation(h: int, w: int, size: int) -> None:
     images = random_images(1, 2, h, w)
     plain = augment(images, keys_of(7), recipe_of(), size)

@@ -75,7 +75,6 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 THIRD = len(DATA) // 3
 ARRIVING: dict[str, tuple[str, bytes, list[int]]] = {
-    "at once": ("good", b"", [0]),
     "in chunks": ("chunked", b"", [0]),
     "on from where it broke": ("cut", b"", [0, THIRD, 2 * THIRD, 3 * THIRD]),
     "the rest alone in a later run": ("good", DATA[:1000], [1000]),
@@ -140,20 +139,18 @@ def test_a_wrong_md5_is_not_accepted(tmp_path: Path, host: str) -> None:
     assert _download(right, tmp_path) == MANIFEST
 
 
-def test_when_all_fail_it_says_what_to_do_by_hand(tmp_path: Path, host: str) -> None:
-    mirrors = {name: [RemoteFile(f"{host}/{name}", "x.tar")] for name in ("gone", "html")}
-    with pytest.raises(DataError) as caught:
-        _download(mirrors, tmp_path)
+def test_when_all_fail_it_says_what_to_do_by_hand_and_later_asks_for_what_is_missing(
+    tmp_path: Path, host: str
+) -> None:
+    mirrors = {
+        name: [RemoteFile(f"{host}/{each}", each) for each in ("good", name)] for name in ("gone", "html")
+    }
+    for _ in range(2):
+        with pytest.raises(DataError) as caught:
+            _download(mirrors, tmp_path)
     for part in ("mirror gone: ", "404", "mirror html: ", "data.archive", *BY_HAND):
         assert part in str(caught.value)
-
-
-def test_files_that_are_whole_are_not_asked_for_again(tmp_path: Path, host: str) -> None:
-    files = [RemoteFile(f"{host}/good", "one"), RemoteFile(f"{host}/gone", "two")]
-    for _ in range(2):
-        with pytest.raises(DataError, match="404"):
-            _download({"m": files}, tmp_path)
-    assert [path for path, _ in _Host.asked] == ["/good", "/gone", "/gone"]
+    assert [path for path, _ in _Host.asked] == ["/good", "/gone", "/good", "/html", "/gone", "/html"]
 
 
 def test_a_full_disk_is_no_fault_of_the_host(tmp_path: Path, host: str) -> None:

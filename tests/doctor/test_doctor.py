@@ -50,7 +50,6 @@ BAD: dict[str, tuple[Callable[[Path], machine.Check], str, str]] = {
     "a driver alone": (lambda _: machine.gpus((), True), "warning", "nvidia-smi"),
     "another python": (lambda _: checkout.python("/bin/python", "/usr", "/me/.venv"), "problem", "activate"),
     "no python": (lambda _: checkout.python(None, "", "/me/.venv"), "problem", "not on the path"),
-    "no git": (checkout.git, "problem", "clone the project"),
     "no DVC": (lambda _: checkout.cache(""), "problem", "make setup"),
     "no links": (lambda _: checkout.cache(COPIES), "warning", "dvc cache dir"),
     "no room": (lambda folder: checkout.disk(folder, 2**60), "problem", "parashot clean"),

@@ -47,10 +47,6 @@ def learn(network: RelationNetwork, support: Tensor, query: Tensor) -> None:
     optimizer.zero_grad()
 
 
-def test_the_study_has_its_number_of_parameters() -> None:
-    assert sum(each.numel() for each in built(embedding="bottleneck").parameters()) == 11_285_569
-
-
 @pytest.mark.parametrize(
     ("embedding", "head", "k_shot"),
     [("conv4", "relation", 3), ("conv4", "residual", 2), ("bottleneck", "relation", 1)],
@@ -126,7 +122,8 @@ def test_any_map_size_gives_a_score_per_pair(head: type[nn.Module], size: int) -
     assert scores.isfinite().all()
 
 
-def test_conv_head_has_the_papers_layers() -> None:
+def test_the_study_has_its_number_of_parameters_and_the_conv_head_the_papers_layers() -> None:
+    assert sum(each.numel() for each in built(embedding="bottleneck").parameters()) == 11_285_569
     shapes = [tuple(parameter.shape) for parameter in ConvHead(64).parameters() if parameter.dim() > 1]
     assert shapes == [(64, 128, 3, 3), (64, 64, 3, 3), (8, 576), (1, 8)]
 

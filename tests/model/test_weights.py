@@ -60,16 +60,20 @@ def test_equal_states_give_equal_bytes(saved: Path, tmp_path: Path) -> None:
 
 
 def test_an_embedding_to_begin_with(saved: Path) -> None:
-    network = build_network(replace(PARAMS, head="residual", shots="mean"), seed=6)
-    begin_with_embedding(network, saved)
-    expected = build_network(PARAMS, seed=5).embedding.state_dict()
-    assert all(torch.equal(value, expected[name]) for name, value in network.embedding.state_dict().items())
+    """It leaves the head as it is, and each may have another one."""
+    residual = replace(PARAMS, head="residual", shots="mean")
+    for theirs, ours in ((residual, PARAMS), (PARAMS, residual)):
+        pretrained, network, first = (build_network(*each) for each in ((theirs, 5), (ours, 6), (ours, 6)))
+        save_weights(saved, theirs, pretrained.state_dict())
+        begin_with_embedding(network, saved)
+        expected = {**first.state_dict(), **pretrained.embedding.state_dict(prefix="embedding.")}
+        assert all(torch.equal(value, expected[name]) for name, value in network.state_dict().items())
     other = build_network(replace(PARAMS, embedding="resnet12"), seed=0)
     with pytest.raises(ParashotError, match="embedding is of another kind"):
         begin_with_embedding(other, saved)
 
 
-def test_a_wrappers_names_are_refused(saved: Path) -> None:
+def test_a_wrappers_names_and_no_file_are_refused(saved: Path) -> None:
     before = saved.read_bytes()
     state = torch.nn.DataParallel(build_network(PARAMS, seed=0)).state_dict()
     with pytest.raises(ParashotError, match=r"module\.embedding.*wrapper"):
@@ -77,6 +81,7 @@ def test_a_wrappers_names_are_refused(saved: Path) -> None:
     assert saved.read_bytes() == before
     safetensors.torch.save_file(state, saved, {METADATA: _described()})
     _refused(saved, "not those of the network")
+    _refused(saved.with_name("missing"), "cannot be read")
 
 
 def _described(**changes: Any) -> str:
@@ -95,18 +100,11 @@ class _Harmful:
 
 SPOILED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "a pickled program": (lambda good: pickle.dumps(_Harmful()), "damaged"),
-    "cut short": (lambda good: good[:-300], "damaged"),
     "no metadata": (lambda good: safetensors.torch.save(safetensors.torch.load(good)), "damaged"),
     "metadata that are no JSON": (_with("{"), "damaged"),
     "another format": (_with(_described(format=99)), "format 99, not 2"),
-    "a calibration that is no object": (_with(_described(calibration=1.25)), "calibration"),
     "a calibration by nothing": (_with(_described(calibration={"first": 0, "power": 1})), "calibration"),
-    "half a calibration": (_with(_described(calibration={"first": 1})), "calibration"),
     "params of another network": (_with(_described(model={**vars(PARAMS), "embedding": "vgg"})), "embedding"),
-    "a network of another kind": (
-        _with(_described(model={**vars(PARAMS), "embedding": "resnet12"})),
-        "not those of the network",
-    ),
 }
 
 
@@ -118,11 +116,6 @@ def test_files_that_are_no_models(
     saved.write_bytes(spoil(saved.read_bytes()))
     _refused(saved, message)
     assert [path.name for path in saved.parent.iterdir()] == [saved.name]
-
-
-def test_no_file(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "missing"):
-        _refused(path, "cannot be read")
 
 
 def _refused(path: Path, message: str) -> None:
