@@ -28,9 +28,6 @@ def interval(value: float) -> Interval:
     return Interval(value, 0.9 * value, 1.1 * value)
 
 
-# --- rounds -------------------------------------------------------------------------------------------
-
-
 def make_writing(name: str, journal: Path) -> Callable[[], float]:
     """A block that writes down its turn and its process, and returns the turn; side b has no third."""
 
@@ -83,9 +80,6 @@ def test_a_block_clocks_enough_steps_and_leaves_the_first_out(monkeypatch: pytes
         assert taken[0] == steps
 
 
-# --- the checkout -------------------------------------------------------------------------------------
-
-
 def test_a_command_runs_this_checkout_and_fails_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DVC_EXP_NAME", "MLFLOW_TRACKING_URI", "GIT_DIR"):
         monkeypatch.setenv(name, "elsewhere")
@@ -97,9 +91,6 @@ def test_a_command_runs_this_checkout_and_fails_in_one_line(monkeypatch: pytest.
         checkout.run_command("python", "-c", "import sys; sys.exit('Traceback\\nthe disk is full')")
     with pytest.raises(DeviceError, match="no-such-program cannot be started"):
         checkout.run_command("no-such-program")
-
-
-# --- bounds -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -131,9 +122,7 @@ def test_the_command_fails_where_a_bound_falls_short(
 
 def test_check_keeps_its_rows_and_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of the committed result, in their order, with what each is held to."""
-    blocks = [1.0] * 3
-
-    ratios = dict.fromkeys(("study", "study_floats", "copy"), interval(99))
+    blocks, ratios = [1.0] * 3, dict.fromkeys(("study", "study_floats", "copy"), interval(99))
 
     def compare(workload: Workload, sides: list[str], memory: bool) -> Comparison:
         return Comparison(dict.fromkeys(sides, blocks), dict.fromkeys(sides, 1.0))
@@ -149,9 +138,6 @@ def test_check_keeps_its_rows_and_bounds(monkeypatch: pytest.MonkeyPatch) -> Non
     committed = json.loads((RESULTS / "check.json").read_text())["tables"][0]["rows"]
     rows = check.run(quick=False).tables[0].rows
     assert [(row[0], row[2]) for row in rows] == [(each["bound"], each["wanted"]) for each in committed]
-
-
-# --- pages --------------------------------------------------------------------------------------------
 
 
 def test_the_page_holds_the_results(tmp_path: Path) -> None:

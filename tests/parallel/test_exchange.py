@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -57,14 +57,11 @@ def test_each_strategy_exchanges_what_it_says(ranks: StandingRanks) -> None:
 def with_and_without(context: Context) -> list[dict[str, int]]:
     """Collectives of one step each: as usual, without the exchange, and as usual again."""
     strategy = build_relation(context, "ddp", kind=RelationTask)
-    batch = episode_batch(strategy, 4, "float32")
+    batch, found = episode_batch(strategy, 4, "float32"), []
     for _ in range(2):
         strategy.step(batch)
-    found = []
-    for way in (nullcontext, strategy.without_exchange, nullcontext):
-        counted = Collectives(context.world_size)
-        within: AbstractContextManager[None] = way()
-        with within, counted:
+    for within in (nullcontext(), strategy.without_exchange(), nullcontext()):
+        with within, Collectives(context.world_size) as counted:
             strategy.step(batch)
         found.append(counted.calls)
     return found
@@ -79,24 +76,22 @@ def test_steps_without_exchange_exchange_nothing_and_steps_after_them_everything
     assert again == usual
 
 
-def lone_step(context: Context, name: str) -> tuple[dict[str, int], State] | None:
-    """Collectives of a step by one process of several, and what it trained; None in the others."""
+def lone_step(context: Context, name: str) -> State | None:
+    """What a step by one process of several leaves; None in the others."""
     mine = context.first_ranks(1)
     if mine is None:
         return None
     strategy = build_relation(mine, name)
-    with Collectives(1) as sent:
-        strategy.step(episode_batch(strategy, 3))
-    return sent.calls, strategy.state_dict()
+    strategy.step(episode_batch(strategy, 3))
+    return strategy.state_dict()
 
 
 @pytest.mark.parametrize("name", ["serial", "ddp", "allreduce"])
 def test_one_process_of_several_trains_by_itself(name: str, ranks: StandingRanks) -> None:
     """As where a batch feeds one replica of `ddp`, and another strategy needs two processes."""
-    _, found = ranks(2, lone_step, name)
-    strategy = build_relation(alone(), "serial")
-    strategy.step(episode_batch(strategy, 3))
-    assert_equal(found, strategy.state_dict())
+    expected = lone_step(alone(), "serial")
+    assert expected is not None
+    assert_equal(ranks(2, lone_step, name), expected)
 
 
 def summed(context: Context) -> list[torch.Tensor]:
@@ -110,9 +105,6 @@ def test_numbers_of_two_precisions_are_summed_in_the_finer_one(ranks: StandingRa
     coarse, fine = ranks(2, summed)
     assert (coarse.dtype, float(coarse)) == (torch.bfloat16, 2.0)
     assert float(fine) == 2.002
-
-
-# --- parameters that take no part -------------------------------------------------------------------------
 
 
 class FrozenTask(Float64Task):
@@ -156,20 +148,15 @@ def test_frozen_parameters_stay_and_the_others_move(name: str, ranks: StandingRa
 
 
 def refused(context: Context) -> str:
-    try:
+    with pytest.raises(RuntimeError) as error:
         stepped(context, "ddp", UnusedTask)
-    except RuntimeError as error:
-        return str(error)
-    return ""
+    return str(error.value)
 
 
 def test_ddp_steps_over_unused_parameters_where_told_to_look_for_them(ranks: StandingRanks) -> None:
     found = ranks(2, stepped, "ddp", UnusedTask, {"parallel.ddp.find_unused_parameters": True})
     assert_equal(found, ranks(2, stepped, "allreduce", UnusedTask))
     assert "find_unused_parameters" in ranks(2, refused)
-
-
-# --- what a GPU would wait for ----------------------------------------------------------------------------
 
 
 class _HostReads(TorchDispatchMode):

@@ -145,8 +145,6 @@ def test_a_message_that_does_not_arrive_is_a_lost_peer() -> None:
         raise dist.DistBackendError("NCCL: unhandled system error, connection closed by remote peer")
 
 
-# --- the server that ranks and workers are forked from ----------------------------------------------------
-
 SERVER_STARTED_EARLY = """
 import sys
 from parashot.lifetime import fork_server
@@ -168,9 +166,6 @@ if __name__ == "__main__":
 def test_a_server_imports_what_its_maker_has_not(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SERVER_STARTED_EARLY, encoding="utf-8")
     subprocess.run([sys.executable, "script.py"], cwd=tmp_path, check=True)
-
-
-# --- placement and rendezvous -----------------------------------------------------------------------------
 
 
 def test_replicas_share_the_cores_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,14 +191,13 @@ def test_what_this_machine_cannot_do_is_refused_in_one_line() -> None:
 
 
 def test_the_environment_says_how_ranks_find_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("INIT_METHOD", "TIMEOUT_SECONDS", "INTERFACE", "MAX_RESTARTS"):
-        monkeypatch.delenv(f"PARASHOT_{name}", raising=False)
+    names = [f"PARASHOT_{each}" for each in ("INIT_METHOD", "TIMEOUT_SECONDS", "INTERFACE", "MAX_RESTARTS")]
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
     assert Rendezvous.from_environment("auto") == Rendezvous()
     assert Rendezvous.restarts_from_environment() == 3
-    monkeypatch.setenv("PARASHOT_INIT_METHOD", "tcp://node-1:29500")
-    monkeypatch.setenv("PARASHOT_TIMEOUT_SECONDS", "8.5")
-    monkeypatch.setenv("PARASHOT_INTERFACE", "eth0")
-    monkeypatch.setenv("PARASHOT_MAX_RESTARTS", "0")
+    for name, value in zip(names, ("tcp://node-1:29500", "8.5", "eth0", "0"), strict=True):
+        monkeypatch.setenv(name, value)
     expected = Rendezvous("gloo", "tcp://node-1:29500", 8.5, "eth0")
     assert resolve_placement(tiny_params({"parallel.backend": "gloo"}).parallel).rendezvous == expected
     assert Rendezvous.restarts_from_environment() == 0

@@ -15,7 +15,7 @@ from parashot.parallel import registry
 from parashot.parallel.context import Context, Placement
 from parashot.parallel.fsdp import _blocks
 from parashot.parallel.registry import STRATEGIES, build_strategy, unsupported_reason
-from parashot.parallel.strategy import StepOptions, TaskModule, any_nonfinite, channels_last
+from parashot.parallel.strategy import StepOptions, TaskModule, channels_last
 from parashot.params import ParallelParams
 from parashot.parsing import Value
 from parashot.task import Plan, Task
@@ -46,9 +46,6 @@ def test_every_data_parallel_strategy_trains_it_as_serial_does(
     assert_equal(state, expected, TOLERANCE)
     assert losses == pytest.approx(expected_losses, abs=1e-10)
     assert len(losses) == 4
-
-
-# --- what cannot run --------------------------------------------------------------------------------------
 
 
 def said(
@@ -109,8 +106,3 @@ def test_weights_of_images_change_their_memory_order_and_others_stay() -> None:
     images, volumes, rows = (network.get_parameter(f"{layer}.weight") for layer in range(3))
     assert images.is_contiguous(memory_format=torch.channels_last)
     assert volumes.is_contiguous() and rows.is_contiguous()
-
-
-def test_sparse_gradients_are_looked_at() -> None:
-    whole = torch.sparse_coo_tensor(torch.tensor([[0, 0]]), torch.ones(2, 3), (4, 3))
-    assert not any_nonfinite([whole]) and any_nonfinite([whole / 0])

@@ -13,18 +13,8 @@ from checkouts import ROOT, Checkout
 from parashot.data.images import encode_jpeg
 
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PLACES = {
-    "IMAGES": "own/images",
-    "SHOTS": "own/shots",
-    "PICTURES": "own/pictures",
-    "STORAGE": "own/storage",
-}
+PLACES = {word: f"own/{word.lower()}" for word in ("IMAGES", "SHOTS", "PICTURES", "STORAGE")}
 """Words that stand for a place of the reader's own."""
-
-
-def lines() -> list[str]:
-    text = (ROOT / "docs/guide.md").read_text(encoding="utf-8")
-    return [line for block in BLOCK.findall(text) for line in block.splitlines()]
 
 
 def fill(folder: Path, classes: int, images: int) -> None:
@@ -44,7 +34,8 @@ def test_every_command_works(studied: Checkout, tmp_path: Path) -> None:
     fill(studied.root / "own/images", classes=30, images=8)
     fill(studied.root / "own/shots", classes=3, images=2)
     fill(studied.root / "own/pictures", classes=3, images=4)
-    commands = lines()
+    blocks = BLOCK.findall((ROOT / "docs/guide.md").read_text(encoding="utf-8"))
+    commands = [line for block in blocks for line in block.splitlines()]
     assert len(commands) > 16
     try:
         for command in commands:

@@ -56,18 +56,16 @@ def ranks(dvc: psutil.Process) -> list[psutil.Process]:
 
 def workers(dvc: psutil.Process) -> list[psutil.Process]:
     """Loader workers: forked by a rank or a stage of one process, so their command line is the same."""
-    alike = (
-        (each, word)
-        for found, word in ((stages, "stages.train"), (ranks, "forkserver"))
-        for each in found(dvc)
-    )
-    return [child for each, word in alike for child in children(each) if says(child, word)]
+    makers = [(stage, "stages.train") for stage in stages(dvc)] + [
+        (rank, "forkserver") for rank in ranks(dvc)
+    ]
+    return [child for maker, word in makers for child in children(maker) if says(child, word)]
 
 
-def children(process: psutil.Process, recursive: bool = False) -> list[psutil.Process]:
+def children(process: psutil.Process) -> list[psutil.Process]:
     """Its children; none where it has just ended."""
     with contextlib.suppress(psutil.Error):
-        found: list[psutil.Process] = process.children(recursive=recursive)
+        found: list[psutil.Process] = process.children()
         return found
     return []
 
@@ -182,9 +180,7 @@ def assert_undisturbed(checkout: Checkout, calm: Checkout) -> int:
     return resumed
 
 
-def test_killed_trainings_go_on(
-    studied: Checkout, tmp_path: Path, record_property: Callable[[str, int], None]
-) -> None:
+def test_killed_trainings_go_on(studied: Checkout, tmp_path: Path) -> None:
     calm = copied(studied, tmp_path / "calm")
     calm.turn(SETTINGS)
     calm.run("dvc", "repro", *TRAININGS)
@@ -203,17 +199,3 @@ def test_killed_trainings_go_on(
     )
     assert "RUNNING" not in {status for _, status in runs}
     assert len({uuid for uuid, _ in runs}) == len(runs)
-    record_property("kills_survived", killed)
-
-
-def test_a_second_repro_stops_and_the_first_goes_on(studied: Checkout, tmp_path: Path) -> None:
-    checkout = copied(studied, tmp_path / "checkout")
-    forget_trainings(checkout)
-    with repro(checkout) as first:
-        while not stages(first):
-            assert first.poll() is None
-            time.sleep(0.02)
-        second = checkout.run("dvc", "repro", *TRAININGS, check=False)
-        assert second.returncode != 0
-        assert f"PID {first.pid}" in second.stderr
-        assert first.wait(PATIENCE_SECONDS) == 0

@@ -80,9 +80,6 @@ def test_this_machine_alone(
         pass
 
 
-# --- a cluster --------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def nodes(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A head node and another one, with a CPU each, on the loopback; parashot's code travels to them."""

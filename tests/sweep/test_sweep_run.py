@@ -171,9 +171,6 @@ def test_what_cannot_run_is_said_before_anything_starts(
     assert this_process == []
 
 
-# --- what a node has of its own: the data, and cores --------------------------------------------------
-
-
 def test_elsewhere_the_files_are_written_once_and_one_machine_needs_none(
     tiny_packed: Path, tmp_path: Path
 ) -> None:
@@ -215,9 +212,6 @@ def test_runs_at_the_same_time_have_different_cores(tmp_path: Path, monkeypatch:
         assert os.sched_getaffinity(0) == {0, 1, 2}
 
 
-# --- Ray that is missing ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("ray", "address", "message"),
     [
@@ -232,9 +226,6 @@ def test_no_ray_and_no_cluster(
     monkeypatch.setitem(sys.modules, "ray", ray)
     with pytest.raises(DeviceError, match=message), connected(Nodes(address)):
         pass
-
-
-# --- the command ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -288,7 +279,6 @@ def test_what_the_user_can_mend_is_one_line(
     checkout: Path, command: Commands, this_process: list[Nodes]
 ) -> None:
     (checkout / "data/packed").unlink()
-    refused = command.refused("sweep", "--recipe", "none", status=2)
-    assert refused.startswith("recipe 'none' is unknown")
+    assert command.refused("sweep", "--recipe", "none", status=2).startswith("recipe 'none' is unknown")
     assert command.refused("sweep", "--out", "elsewhere").startswith("data/packed")
     assert this_process == []

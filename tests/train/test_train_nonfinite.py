@@ -63,6 +63,8 @@ def test_one_value_among_all_is_seen(value: float, dtype: torch.dtype) -> None:
     assert not any_nonfinite(tensors)
     tensors[2][5] = value
     assert any_nonfinite(tensors)
+    sparse = torch.sparse_coo_tensor(torch.tensor([[0, 0]]), torch.ones(2, 3, dtype=dtype), (4, 3))
+    assert not any_nonfinite([sparse]) and any_nonfinite([sparse * value])
 
 
 def test_an_endless_gradient_under_a_finite_loss_is_seen() -> None:

@@ -34,8 +34,6 @@ pytestmark = pytest.mark.usefixtures("one_core")
 RECORDS = {"history.csv", "metrics.json", "records.jsonl", "result.json"}
 FILES = {*RECORDS, "model.safetensors", "val_episodes.csv"}
 PROVENANCE = Provenance({"train.batchsz": "3"}, {"source": "tiny"})
-
-
 Train = Callable[..., TrainResult]
 
 
@@ -167,9 +165,6 @@ def test_a_training_that_fails_leaves_what_was_there(
     run("dp")
     assert names(tmp_path / "out") == FILES
     assert names(tmp_path) == {"out"}
-
-
-# --- the same training again, for real --------------------------------------------------------------------
 
 
 def test_further_seeds_are_trained_each_once_though_one_was_killed(tiny_packed: Path, tmp_path: Path) -> None:
