@@ -21,7 +21,6 @@ from parashot.records import Provenance, read_json, read_result, read_rows, read
 from parashot.task import mean_and_ci95
 from parashot.tasks.evaluation import draw_split, episode_accuracies
 from parashot.train.records import EpisodeAccuracy, TaskAccuracy, TrainResult
-from stages.warmup import skip
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -100,11 +99,3 @@ def test_every_size_is_trained_with_and_without_by_every_seed(tiny_packed: Path,
     metrics = read_json(tmp_path / "out/metrics.json")
     mine = [each.val_accuracy for each in runs if (each.batchsz, each.warmup_steps) == (4, 1)]
     assert metrics["batchsz4_warmup1"]["val_accuracy_mean"] == pytest.approx(sum(mine) / 3)
-
-
-def test_switched_off_it_says_so(tmp_path: Path) -> None:
-    skip(tmp_path / "out", Provenance())
-    assert read_rows(WarmupRun, tmp_path / "out/runs.csv") == []
-    assert read_json(tmp_path / "out/metrics.json") == {"warm-up": {}}
-    _, skipped = read_runs(tmp_path / "out/records.jsonl")
-    assert (skipped.status, skipped.tags["reason"]) == ("skipped", "warmup_study.enabled is false")

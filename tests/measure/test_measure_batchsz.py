@@ -22,13 +22,6 @@ from parashot.params import Params
 from parashot.parsing import Value
 from parashot.progress import span
 from parashot.questions.batchsz import measure
-from parashot.questions.batchsz.measure import (
-    _interleaved_blocks,
-    batchsz_rank,
-    study_batch_sizes,
-    train_in_fp32,
-    train_sizes,
-)
 from parashot.questions.batchsz.records import BatchszBlock, BatchszRun, BatchszTraining, GradientSample
 from parashot.questions.batchsz.rows import episode_seconds
 from parashot.questions.timed import TimedStrategy
@@ -71,7 +64,8 @@ def studied(tiny_packed: Path, tmp_path_factory: pytest.TempPathFactory, one_cor
     out = tmp_path_factory.mktemp("batchsz") / "out"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
-        study_batch_sizes(params(), tiny_packed, None, out, Provenance({}, {"source": "tiny"}))
+        provenance = Provenance({}, {"source": "tiny"})
+        measure.study_batch_sizes(params(), tiny_packed, None, out, provenance)
     return out
 
 
@@ -81,7 +75,7 @@ def test_blocks_of_fast_steps_repeat_their_episodes(
     """Each size as often as its own blocks are too short."""
     monkeypatch.setattr(TimedStrategy, "seconds", lambda self, steps: 0.01 * steps)
     task = RelationTask(params({"batchsz_study.block_seconds": 0.1}), tiny_packed)
-    found = _interleaved_blocks(alone(), dict.fromkeys(SIZES, alone()), task)
+    found = measure._interleaved_blocks(alone(), dict.fromkeys(SIZES, alone()), task)
     assert {each.batchsz for each in found} == {*SIZES}
     for block in found:
         assert block.episodes == BLOCK * math.ceil(10 / (BLOCK // block.batchsz))
@@ -105,10 +99,7 @@ def test_the_baseline_sets_the_limit_at_which_others_are_stopped(studied: Path) 
     assert all(each.val_accuracy is not None and each.replicas == 1 for each in runs.values())
     assert not dist.is_initialized()
 
-    parent, *children = read_runs(studied / "records.jsonl")
-    assert {*parent.artifacts} == {
-        f"{each}.csv" for each in ("runs", "blocks", "trainings", "in_fp32", "gradients")
-    }
+    _, *children = read_runs(studied / "records.jsonl")
     assert {each.name: each.status for each in children} == {
         **{f"batch sizes: batchsz{size}": run.status for size, run in runs.items()},
         **{f"batch sizes: batchsz{size}_in_equal_time": "ok" for size in SIZES},
@@ -128,12 +119,12 @@ def test_a_size_below_the_number_of_replicas_runs_on_as_many(tiny_packed: Path, 
     own = params(
         {"parallel.replicas": 2, "batchsz_study.sizes": [1, BASELINE], "batchsz_study.seconds": 0.05}
     )
-    found = ranks(2, batchsz_rank, RelationTask(own, tiny_packed))
+    found = ranks(2, measure.batchsz_rank, RelationTask(own, tiny_packed))
     assert [(each.batchsz, each.replicas) for each in found.runs] == [(1, 1), (BASELINE, 2)]
     assert {each.batchsz for each in found.blocks} == {each.batchsz for each in found.trainings} == {1, 4}
 
 
-def test_blocks_of_all_sizes_are_interleaved(studied: Path) -> None:
+def test_blocks_are_interleaved_and_gradients_of_episodes_compared_with_their_mean(studied: Path) -> None:
     blocks = read_rows(BatchszBlock, studied / "blocks.csv")
     found = [(each.round, each.batchsz, each.synchronised) for each in blocks]
     assert sorted(found) == list(product(range(7), SIZES, (False, True)))
@@ -141,6 +132,10 @@ def test_blocks_of_all_sizes_are_interleaved(studied: Path) -> None:
     steps = {(each.batchsz, each.episodes, each.steps) for each in blocks}
     assert steps == {(size, BLOCK, BLOCK // size) for size in SIZES}
     assert all(each.seconds > 0 for each in blocks)
+    samples = read_rows(GradientSample, studied / "gradients.csv")
+    assert [each.episode for each in samples] == [*range(measure.NOISE_EPISODES)]
+    mean_squared = sum(each.dot_with_mean for each in samples) / len(samples)
+    assert 0 < mean_squared < sum(each.squared_norm for each in samples) / len(samples)
 
 
 def test_every_size_is_trained_for_the_same_seconds_with_every_seed(studied: Path) -> None:
@@ -165,7 +160,7 @@ def test_what_lacks_the_target_is_trained_again_in_twice_the_time(
 ) -> None:
     """On 11 episodes of 3 queries no network is right in all."""
     own = params({"batchsz_study.target": target, "batchsz_study.seconds": 0.5})
-    trained = train_sizes(alone(), RelationTask(own, tiny_packed), {2: 0.25})
+    trained = measure.train_sizes(alone(), RelationTask(own, tiny_packed), {2: 0.25})
     seeds = range(own.seed, own.seed + own.batchsz_study.seeds)
     assert [(each.seed, each.seconds) for each in trained] == [
         (seed, 0.5 * time) for seed in seeds for time in times
@@ -180,27 +175,19 @@ def test_the_baseline_is_repeated_in_fp32_step_for_step(tiny_packed: Path) -> No
     half, full = (
         RelationTask(params({**changes, "train.precision": each}), tiny_packed) for each in ("bf16", "fp32")
     )
-    in_full = train_sizes(alone(), full, {2: 0.25, BASELINE: 0.1})
-    repeated = train_in_fp32(alone(), half, in_full)
+    in_full = measure.train_sizes(alone(), full, {2: 0.25, BASELINE: 0.1})
+    repeated = measure.train_in_fp32(alone(), half, in_full)
     assert repeated == [each for each in in_full if each.batchsz == BASELINE]
-    assert train_in_fp32(alone(), full, in_full) == []
-
-
-def test_gradients_of_episodes_are_compared_with_their_mean(studied: Path) -> None:
-    samples = read_rows(GradientSample, studied / "gradients.csv")
-    assert [each.episode for each in samples] == [*range(measure.NOISE_EPISODES)]
-    mean_squared = sum(each.dot_with_mean for each in samples) / len(samples)
-    assert 0 < mean_squared < sum(each.squared_norm for each in samples) / len(samples)
+    assert measure.train_in_fp32(alone(), full, in_full) == []
 
 
 def test_without_ddp_every_size_is_skipped_with_the_reason(tiny_packed: Path, tmp_path: Path) -> None:
     out, reason = tmp_path / "out", "parallel.ddp.enabled is false"
-    study_batch_sizes(params({"parallel.ddp.enabled": False}), tiny_packed, None, out, Provenance())
+    off = params({"parallel.ddp.enabled": False})
+    measure.study_batch_sizes(off, tiny_packed, None, out, Provenance())
     runs = read_rows(BatchszRun, out / "runs.csv")
     told = [(each.batchsz, each.status, each.reason) for each in runs]
     assert told == [(size, "skipped", reason) for size in SIZES]
-    assert read_rows(BatchszBlock, out / "blocks.csv") == []
     _, *children = read_runs(out / "records.jsonl")
-    assert {(each.status, each.tags["reason"], each.metrics) for each in children} == {
-        ("skipped", reason, ())
-    }
+    recorded = [(each.status, each.tags["reason"], each.metrics) for each in children]
+    assert recorded == [("skipped", reason, ())] * len(SIZES)

@@ -24,16 +24,11 @@ from parashot.errors import DeviceError, TaskError
 from parashot.hardware import inspect_hardware
 from parashot.parallel.launch import launch
 from parashot.params import ParallelParams
+from parashot.questions.own import measure
 from parashot.questions.own.candidates import candidates, combined, refined, refinements
 from parashot.questions.own.checks import Checked
 from parashot.questions.own.closer import measure_sizes, parts_rank, start_seconds
-from parashot.questions.own.measure import (
-    Measurement,
-    OwnTrainings,
-    full_memory_named,
-    measure_own,
-    own_parallel,
-)
+from parashot.questions.own.measure import Measurement, OwnTrainings, measure_own, own_parallel
 from parashot.questions.own.records import DEFAULTS, PLAIN, OwnWay, SizeRow
 from parashot.questions.own.search import Found, better_half, halvings, simplest_of_the_best
 from parashot.questions.timed import steps_of_block
@@ -182,12 +177,11 @@ def test_the_start_of_workers_is_what_a_second_pass_is_spared(monkeypatch: pytes
 def test_a_default_that_cannot_train_this_network_is_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    said = 'default = {"strategy": "ddp"}\nbatchsz = 6'
-    file = write_own(tmp_path, "own_unable", "batchsz = 6", said)
+    file = write_own(tmp_path, "own_unable", "batchsz = 6", 'default = {"strategy": "ddp"}\nbatchsz = 6')
     parallel = replace(own_parallel(), device="cpu", replicas=2)
     failed = Checked((), (SkippedWay("ddp", "it has a hook"),), (), parallel)
-    monkeypatch.setattr("parashot.questions.own.measure.own_parallel", lambda: parallel)
-    monkeypatch.setattr("parashot.questions.own.measure.check_own", lambda *_: failed)
+    monkeypatch.setattr(measure, "own_parallel", lambda: parallel)
+    monkeypatch.setattr(measure, "check_own", lambda *_: failed)
     with pytest.raises(TaskError, match=r"own_unable\.py: default: ddp cannot train it: it has a hook"):
         measure_own(file, 0)
 
@@ -199,7 +193,7 @@ def four_ways(monkeypatch: pytest.MonkeyPatch, standing_launch: None, one_core: 
     monkeypatch.setattr("parashot.questions.own.candidates.precisions", lambda device: ["fp32"])
     parallel = replace(own_parallel(), device="cpu", replicas=2)
     parallel = replace(parallel, bench=replace(parallel.bench, seconds=0.001))
-    monkeypatch.setattr("parashot.questions.own.measure.own_parallel", lambda: parallel)
+    monkeypatch.setattr(measure, "own_parallel", lambda: parallel)
     return parallel
 
 
@@ -222,7 +216,7 @@ def test_a_budget_for_all_ways_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pat
     ways = [way(PLAIN), *(way(str(number), workers=number) for number in (1, 2, 3))]
     tried = tuple(block for each in ways[:2] for block in blocks(each.way, 0.1))
     found = Found(tried, (ways[1],), block_seconds=1.0, ready_seconds=12.0)
-    monkeypatch.setattr("parashot.questions.own.measure.launch_apart", lambda *_: found)
+    monkeypatch.setattr(measure, "launch_apart", lambda *_: found)
     for budget, minutes in ((60, 5), (600, 12)):  # 10 s of checks, and 4 * 12 s / 0.5 / 0.35
         measurement = Measurement(own_trainings(), 10.0, time.monotonic(), budget, tmp_path, [*ways])
         assert measurement.search() == found and measurement.ways == ways[:2]
@@ -239,11 +233,8 @@ def test_a_file_is_measured_and_its_report_written(four_ways: ParallelParams, tm
     warning, *more = found.warnings
     assert warning.startswith("2 of 4 ways were not tried, for want of time: --budget ")
     plain, other = found.finalists  # the second is what the search found to be best, or the default once more
-    not_kept = {
-        "default-keep_memory": [],
-        "ddp-0-fp32": ["keeping freed memory was not tried, for want of time"],
-    }
-    assert plain.way == PLAIN and more == not_kept[other.way]
+    not_kept = ["keeping freed memory was not tried, for want of time"]
+    assert plain.way == PLAIN and more == {"default-keep_memory": [], "ddp-0-fp32": not_kept}[other.way]
     assert len(found.finals) == 9 * 2
     advice = advised(found)
     write_own_report(tmp_path / "report", Path("own.py"), found, advice, inspect_hardware())
@@ -253,26 +244,20 @@ def test_a_file_is_measured_and_its_report_written(four_ways: ParallelParams, tm
     assert {each.way for each in found.parts} == {PLAIN, advice.choice.choice} == {*tree["parts"]}
     assert tree["batch_sizes"] == [] and "no time" in tree["no_larger"]
     assert tree["finalists"][0]["speedup"] == 1
-    page = (tmp_path / "report/index.html").read_text(encoding="utf-8")
-    assert "How to train own.py" in page
+    assert "How to train own.py" in (tmp_path / "report/index.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
+def test_a_size_that_fails_ends_the_search_for_larger_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was measured before stays."""
+    for error, reason in (
         (DeviceError("CUDA out of memory. Tried to allocate 2 GiB"), "6 samples do not fit in memory"),
         (TaskError("train.py:9, in loss: the memory is full"), "6 samples do not fit in memory"),
         (DeviceError("no GPU is here"), "a step of 6 samples fails: no GPU is here"),
-    ],
-)
-def test_a_size_that_fails_ends_the_search_for_larger_ones(
-    error: Exception, reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was measured before stays."""
-    monkeypatch.setattr("parashot.questions.own.closer.launch_apart", Mock(side_effect=error))
-    sizes = list[SizeRow]()
-    found = measure_sizes(own_trainings(), way("serial"), 100, alone().placement, math.inf, sizes.append)
-    assert (found, sizes) == (reason, [])
+    ):
+        monkeypatch.setattr("parashot.questions.own.closer.launch_apart", Mock(side_effect=error))
+        sizes = list[SizeRow]()
+        found = measure_sizes(own_trainings(), way("serial"), 100, alone().placement, math.inf, sizes.append)
+        assert (found, sizes) == (reason, [])
 
 
 def test_what_was_measured_before_an_error_is_kept(
@@ -286,9 +271,7 @@ def test_what_was_measured_before_an_error_is_kept(
         for each in timed:
             append_row(measurement.folder / "search.csv", WayBlock, each)
 
-    monkeypatch.setattr(
-        "parashot.questions.own.measure.check_own", lambda *_: Checked((), (), (), own_parallel())
-    )
+    monkeypatch.setattr(measure, "check_own", lambda *_: Checked((), (), (), own_parallel()))
     monkeypatch.setattr(Measurement, "search", searched)
     monkeypatch.setattr(Measurement, "refine", Mock(side_effect=gone))
     found = measure_own(file, 0)
@@ -297,10 +280,8 @@ def test_what_was_measured_before_an_error_is_kept(
     with pytest.raises(DeviceError, match="rank 1 is gone"):
         measure_own(file, 0)
 
-    sizes = (SizeRow(6, 0.1, 2**30, 3.0), SizeRow(12, 0.15, 2**31, 4.0))
-    found = replace(
-        results({way(PLAIN): 0.2}), error=gone, sizes=sizes, no_larger="no time was left for them"
-    )
+    sizes = (SizeRow(12, 0.15, 2**31, 4.0),)
+    found = replace(results({way(PLAIN): 0.2}), error=gone, sizes=sizes, no_larger="no time was left")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("parashot.cli.measure.measure_own", lambda *_: found)
     monkeypatch.setattr("parashot.cli.measure.publish_own", lambda *_: None)
@@ -308,7 +289,7 @@ def test_what_was_measured_before_an_error_is_kept(
     printed = capsys.readouterr()
     assert printed.err == "error: rank 1 is gone\n"
     assert printed.out.startswith("Keep one process")
-    assert "batches larger than 12 were not tried: no time was left for them" in printed.out
+    assert "batches larger than 12 were not tried: no time was left" in printed.out
     assert (tmp_path / "parashot-report/index.html").exists()
 
 
@@ -346,6 +327,6 @@ def test_what_was_measured_before_ctrl_c_is_kept(
     [("CUDA out of memory", True), ("rank 1 ended with exit code -9", True), ("a worker was killed", False)],
 )
 def test_full_memory_comes_with_advice(said: str, named: bool, tmp_path: Path) -> None:
-    with pytest.raises(DeviceError) as error, full_memory_named(OwnTask(tmp_path / "own.py", 64)):
+    with pytest.raises(DeviceError) as error, measure.full_memory_named(OwnTask(tmp_path / "own.py", 64)):
         raise DeviceError(said)
     assert ("64 samples per step: set a smaller batchsz in" in str(error.value)) == named

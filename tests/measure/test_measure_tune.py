@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, astuple
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -49,11 +50,8 @@ def test_a_way_is_chosen_only_where_it_is_faster_beyond_doubt() -> None:
 
     def chosen(seconds: dict[Choices, list[float]]) -> set[Choices]:
         """Every choice that an order of the blocks within a round leads to."""
-        blocks = [
-            TuneBlock(0, at, **asdict(way), seconds=each[at])
-            for at in range(9)
-            for way, each in seconds.items()
-        ]
+        rounds = product(range(9), seconds.items())
+        blocks = [TuneBlock(0, at, **asdict(way), seconds=each[at]) for at, (way, each) in rounds]
         return {choose([*seconds], each, CLAIMS) for each in (blocks, blocks[::-1])}
 
     assert chosen({FP32: slow, BF16: fast}) == {BF16}
@@ -80,8 +78,7 @@ def test_a_network_is_compiled_only_where_nothing_stands_against_it(monkeypatch:
 def test_resolving_fills_in_what_is_open_and_leaves_the_rest() -> None:
     choices = Choices("concat", "bf16", "default")
     resolved = resolve_auto(tiny_params(), choices)
-    train = resolved.train
-    assert Choices(resolved.model.pairing, train.precision, train.compile) == choices
+    assert (resolved.model.pairing, resolved.train.precision, resolved.train.compile) == astuple(choices)
     fixed = tiny_params({"model.pairing": "split", "train.precision": "fp32", "train.compile": "none"})
     assert resolve_auto(fixed, choices) == fixed
 

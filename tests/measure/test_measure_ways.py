@@ -199,24 +199,17 @@ def test_a_block_has_whole_turns_of_workers_that_a_step_waits_for(tmp_path: Path
 # --- ways of loading ------------------------------------------------------------------------------------
 
 
-def test_auto_follows_the_hardware_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_follows_the_threads_with_workers_for_all_ranks_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     params = tiny_params({"loader.bench.workers": "auto"})
     for threads, counts in ((1, [0, 1, 2, 4]), (6, [0, 1, 2, 3, 6, 12, 21])):
         monkeypatch.setattr(loader_bench, "usable_threads", lambda count=threads: count)
         assert worker_counts(params, "jpeg") == counts
     assert worker_counts(params, "packed") == worker_counts(params, "resident") == [0]
     assert worker_counts(tiny_params({"loader.bench.workers": [5, 0, 3]}), "jpeg") == [0, 3, 5]
-
-
-@pytest.mark.parametrize(
-    ("threads", "ranks", "counts"), [(2, 2, [0, 2]), (6, 1, [0, 1, 3, 6]), (64, 4, [0, 4, 32, 64])]
-)
-def test_no_rank_trains_without_a_worker_where_others_have_one(
-    monkeypatch: pytest.MonkeyPatch, threads: int, ranks: int, counts: list[int]
-) -> None:
-    monkeypatch.setattr(loader_bench, "usable_threads", lambda: threads)
-    found = list(loadings(tiny_params({"loader.bench.workers": "auto"}), ranks))
-    assert found == [*((name, each) for name in ("jpeg", "packed") for each in counts), ("resident", 0)]
+    for threads, ranks, counts in ((2, 2, [0, 2]), (6, 1, [0, 1, 3, 6]), (64, 4, [0, 4, 32, 64])):
+        monkeypatch.setattr(loader_bench, "usable_threads", lambda count=threads: count)
+        found = [*((name, each) for name in ("jpeg", "packed") for each in counts), ("resident", 0)]
+        assert list(loadings(params, ranks)) == found
 
 
 @pytest.mark.usefixtures("one_core")

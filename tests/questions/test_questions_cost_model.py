@@ -28,14 +28,11 @@ def by_devices(rows: list[ScalingRow], mode: str) -> dict[int, ScalingRow]:
     return {row.devices: row for row in rows if row.mode == mode}
 
 
-def test_a_ring_by_hand() -> None:
+def test_a_ring_by_hand_and_what_is_hidden_ends_with_the_backward_pass() -> None:
     """Four ranks, 6 hops: each carries a quarter of 8 GB at 2 GB/s, and waits 10 µs in each of 3 messages."""
     wire = link("any", 2, 10)
     assert wire.ring(4, 8e9, 3) == pytest.approx(6 * (1.0 + 3e-5))
     assert wire.ring(1, 8e9, 3) == 0
-
-
-def test_what_is_hidden_ends_with_the_backward_pass() -> None:
     assert [float(exposed(np.asarray(4.0), 0.75, backward)) for backward in (10.0, 2.0)] == [1.0, 2.0]
 
 
@@ -74,16 +71,12 @@ def test_one_device_is_the_base_and_efficiency_at_most_ideal(link: str) -> None:
             assert (row.nodes, row.replicas, row.batchsz) == (1, 1, 16)
 
 
-def test_a_link_that_costs_nothing_is_ideal() -> None:
-    """Weak scaling over nodes of one device: nothing is shared, nothing is waited for."""
-    rows = by_devices(predictor().rows(IDEAL, [2, 64, 1000], per_node=1), "weak")
-    assert [row.efficiency.value for row in rows.values()] == pytest.approx([1, 1, 1])
-
-
-def test_strong_scaling_ends_at_what_does_not_shrink() -> None:
+def test_over_an_ideal_link_weak_scaling_is_ideal_and_strong_ends_at_what_does_not_shrink() -> None:
     """A step of 16 episodes has work for 16 replicas: one episode each, and the fixed part."""
     found = predictor()
-    rows = by_devices(found.rows(IDEAL, [16, 64, 4096], per_node=1), "strong")
+    scaled = found.rows(IDEAL, [16, 64, 4096], per_node=1)
+    assert [row.efficiency.value for row in scaled if row.mode == "weak"] == pytest.approx([1, 1, 1])
+    rows = by_devices(scaled, "strong")
     least = found.replica.fixed[0] + found.replica.per_episode[0]
     assert [row.seconds_per_step.value for row in rows.values()] == pytest.approx([least] * 3)
     assert [row.replicas for row in rows.values()] == [16] * 3

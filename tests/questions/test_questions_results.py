@@ -19,20 +19,6 @@ from parashot.questions.study import analyse
 from parashot.questions.summary import export, metrics
 
 STRATEGIES = ("serial", "dp", "ddp")
-EXPORTED = (
-    "hardware",
-    "params",
-    "loader",
-    "loading",
-    "gain",
-    "strategies",
-    "batchsz",
-    "evaluate",
-    "claims",
-    "advice",
-    "settings",
-    "step",
-)
 
 
 @pytest.fixture
@@ -61,29 +47,16 @@ def test_tables_that_a_study_may_lack_are_empty(root: Path) -> None:
     assert analyse(results, build.params()).scaling == ()
 
 
-@pytest.mark.parametrize(
-    ("path", "part"),
-    [
-        ("hardware.json", "hardware"),
-        ("results/train/dp", "train/dp"),
-        ("results/batchsz/blocks.csv", "batchsz"),
-    ],
-)
-def test_a_missing_part_is_one_line_or_left_out(root: Path, path: str, part: str) -> None:
-    target = root / path
-    shutil.rmtree(target) if target.is_dir() else target.unlink()
+def test_missing_parts_are_one_line_or_left_out(root: Path) -> None:
+    shutil.rmtree(root / "results/train/dp")
+    for name in ("hardware.json", "results/batchsz/blocks.csv"):
+        (root / name).unlink()
     with pytest.raises(RecordError, match="dvc repro"):
         load_results(root, STRATEGIES)
     results = load_results(root, STRATEGIES, partial=True)
-    assert list(results.missing) == [part]
-    assert str(root) not in results.missing[part] and "dvc repro" in results.missing[part]
+    assert {*results.missing} == {"hardware", "train/dp", "batchsz"}
+    assert all(str(root) not in each and "dvc repro" in each for each in results.missing.values())
     assert export(analyse(results, build.params()))["missing"] == results.missing
-
-
-def test_a_malformed_file_is_named(root: Path) -> None:
-    (root / "results/loader/blocks.csv").write_text("round,backend\n0,jpeg\n")
-    with pytest.raises(RecordError, match=r"loader/blocks\.csv: not a LoaderBlock"):
-        load_results(root, STRATEGIES)
 
 
 # --- the export -------------------------------------------------------------------------------------------
@@ -93,7 +66,7 @@ def test_an_export_is_plain_json_and_complete_and_metrics_are_flat_and_few() -> 
     study = analyse(build.study(), build.params())
     tree, found = export(study), metrics(study)
     assert json.loads(json.dumps(tree, allow_nan=False)) == tree
-    assert all(tree[part] for part in EXPORTED) and len(tree["claims"]) == len(CLAIMS)
+    assert [part for part in tree if not tree[part]] == ["missing"] and len(tree["claims"]) == len(CLAIMS)
     assert (tree["synthetic"], tree["short_run"], tree["missing"]) == (True, True, {})
     ddp = tree["strategies"]["ddp"]
     assert ddp["speedup_low"] <= ddp["speedup"] <= ddp["speedup_high"]

@@ -11,13 +11,7 @@ import study_builder as build
 
 from parashot.errors import RecordError
 from parashot.questions.accuracy.rows import compare, comparisons
-from parashot.questions.batchsz.records import (
-    BatchszBlock,
-    BatchszResults,
-    BatchszRun,
-    BatchszTraining,
-    GradientSample,
-)
+from parashot.questions.batchsz import records
 from parashot.questions.batchsz.rows import batchsz_rows, noise_scale, size_rows
 from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.loader.rows import loader_rows
@@ -63,10 +57,8 @@ def test_a_lone_block_is_an_error_in_one_line() -> None:
     bench = replace(build.strategy_results(), blocks=(StrategyBlock(0, 0, "dp", 4, 1.0),))
     with pytest.raises(RecordError, match=r"one block of dp.*strategy-bench"):
         strategy_rows(bench, {}, RESAMPLING)
-    way = Choices("split", "fp32", "none")
-    with pytest.raises(
-        RecordError, match=r"one block of fp32 with pairing split in .*tune/blocks\.csv.* tune`"
-    ):
+    way, words = Choices("split", "fp32", "none"), "fp32 with pairing split"
+    with pytest.raises(RecordError, match=rf"one block of {words} in .*tune/blocks\.csv.* tune`"):
         step_rows([TuneBlock(0, 0, "split", "fp32", "none", 1.0)], way, RESAMPLING)
 
 
@@ -91,9 +83,8 @@ def test_strategy_rows_by_hand() -> None:
     assert row.speedup.value == pytest.approx(speedup)
     assert row.efficiency.value == pytest.approx(speedup / 2)
     assert row.blocks == build.ROUNDS
-    assert (row.communication_exposed, row.communication_hidden, row.idle) == pytest.approx(
-        (0.05, 0.15, 0.02)
-    )
+    shares = (row.communication_exposed, row.communication_hidden, row.idle)
+    assert shares == pytest.approx((0.05, 0.15, 0.02))
     assert row.training_seconds == 20.1 and row.training_status == "ok"
     alone = found["serial-all-cores"]
     assert (alone.training_status, alone.val_accuracy, alone.threads_per_replica) == ("", None, 2)
@@ -118,24 +109,25 @@ def test_skipped_strategies_keep_their_reason_and_no_numbers_but_those_of_a_trai
     assert row.val_accuracy and "not timed" in row.reason
 
 
-def batchsz_blocks(size: int, seconds: list[float], synchronised: bool = True) -> list[BatchszBlock]:
+def batchsz_blocks(size: int, seconds: list[float], synchronised: bool = True) -> list[records.BatchszBlock]:
     return [
-        BatchszBlock(number, size, synchronised, 60, 60 // size, each) for number, each in enumerate(seconds)
+        records.BatchszBlock(number, size, synchronised, 60, 60 // size, each)
+        for number, each in enumerate(seconds)
     ]
 
 
 def test_batchsz_rows_by_hand() -> None:
     runs = (
-        BatchszRun(30, "ok", "", 2, 8.0, None, 600, 600, 8.0, 0.4, 0.01),
-        BatchszRun(2, "stopped", "over 8 s", 2, 8.0, 8.0, 150, 600, 32.0, None, None),
-        BatchszRun(60, "skipped", "one GPU", 0, None, None, 0, 600, None, None, None),
+        records.BatchszRun(30, "ok", "", 2, 8.0, None, 600, 600, 8.0, 0.4, 0.01),
+        records.BatchszRun(2, "stopped", "over 8 s", 2, 8.0, 8.0, 150, 600, 32.0, None, None),
+        records.BatchszRun(60, "skipped", "one GPU", 0, None, None, 0, 600, None, None, None),
     )
     blocks = (
         batchsz_blocks(30, [0.60, 0.66, 0.72])
         + batchsz_blocks(30, [0.45, 0.495, 0.54], synchronised=False)
         + batchsz_blocks(2, [2.4, 2.64, 2.88])
     )
-    small, base, skipped = batchsz_rows(BatchszResults(runs, tuple(blocks)), 30, RESAMPLING)
+    small, base, skipped = batchsz_rows(records.BatchszResults(runs, tuple(blocks)), 30, RESAMPLING)
     assert (small.batchsz, base.batchsz) == (2, 30)
     assert base.seconds_per_episode and base.seconds_per_episode.value == pytest.approx(0.011)
     assert base.communication_share and base.communication_share.value == pytest.approx(0.25)
@@ -147,12 +139,12 @@ def test_batchsz_rows_by_hand() -> None:
     assert (skipped.status, skipped.reason) == ("skipped", "one GPU")
     assert {skipped.seconds, skipped.projected_seconds, skipped.run_speedup, skipped.speedup} == {None}
     blocks = batchsz_blocks(30, [0.60, 0.60]) + batchsz_blocks(30, [0.66, 0.66], synchronised=False)
-    (base,) = batchsz_rows(BatchszResults(runs[:1], tuple(blocks)), 30, RESAMPLING)
+    (base,) = batchsz_rows(records.BatchszResults(runs[:1], tuple(blocks)), 30, RESAMPLING)
     share = base.communication_share
     assert share and share.value == pytest.approx(-0.1), "what is below nothing is kept"
 
 
-def test_accuracy_is_compared_episode_by_episode() -> None:
+def test_accuracy_is_compared_episode_by_episode_and_a_twin_tells_what_rounding_does() -> None:
     shifted, dp = build.training("ddp", shift=np.full(600, 0.05)), build.training("dp")
     outcome = compare(shifted, dp, 0.02, 0.95)
     assert outcome and outcome.verdict == "undecided" and outcome.over == "episodes, of these two networks"
@@ -160,6 +152,9 @@ def test_accuracy_is_compared_episode_by_episode() -> None:
     assert outcome.difference.value == pytest.approx(0.05)
     assert outcome.difference.high - outcome.difference.low < 1e-9, "what both share cancels out"
     assert compare(replace(shifted, val_episodes=()), dp, 0.02, 0.95) is None
+    twin = replace(dp, twin=build.training("dp", shift=np.full(600, 0.01)).val_episodes)
+    rounded = compare(shifted, twin, 0.02, 0.95)
+    assert outcome.rounding is None and rounded and rounded.rounding == pytest.approx(0.01)
 
 
 def test_every_training_is_compared_with_serial_and_ddp_with_dp() -> None:
@@ -172,19 +167,11 @@ def test_every_training_is_compared_with_serial_and_ddp_with_dp() -> None:
     assert [row.verdict for row in by_gradient] == ["one algorithm", "undecided", "undecided"]
 
 
-def test_the_twin_of_serial_tells_what_rounding_does() -> None:
-    serial = build.training("serial")
-    twin = replace(serial, twin=build.training("serial", shift=np.full(600, 0.01)).val_episodes)
-    found = compare(build.training("ddp"), twin, 0.02, 0.95)
-    assert found and found.rounding == pytest.approx(0.01)
-    assert (none := compare(build.training("ddp"), serial, 0.02, 0.95)) and none.rounding is None
-
-
 def test_the_noise_scale_of_gradients_whose_noise_is_known() -> None:
     found = noise_scale(build.gradients(200), RESAMPLING)
     assert found is not None
     assert found.low < 12 < found.high and found.value == pytest.approx(12, rel=0.25)
-    pure = [GradientSample(number, 1.0, 1 / 40) for number in range(40)]  # orthogonal to each other
+    pure = [records.GradientSample(number, 1.0, 1 / 40) for number in range(40)]  # orthogonal to each other
     assert noise_scale(pure, RESAMPLING) is None
 
 
@@ -192,7 +179,7 @@ def test_the_time_to_a_target_is_that_of_the_median_seed_which_trained_again() -
     """Accuracies of 3 seeds in 1, 2 and 4 s; equal time is the first."""
     accuracies = {2: [(0.3, 0.5), (0.2, 0.3, 0.5), (0.5,)], 8: [(0.5,), (0.1, 0.2, 0.3), (0.1, 0.2, 0.3)]}
     trainings = [
-        BatchszTraining(size, seed, float(2**turn), 10, 80, 0.001, reached)
+        records.BatchszTraining(size, seed, float(2**turn), 10, 80, 0.001, reached)
         for size, seeds in accuracies.items()
         for seed, turns in enumerate(seeds)
         for turn, reached in enumerate(turns)
