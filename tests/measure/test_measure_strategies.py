@@ -18,7 +18,7 @@ from parashot.questions.scaling.measure import MESSAGE_BYTES, local_sizes
 from parashot.questions.strategies import records
 from parashot.questions.strategies.measure import ONE_GPU, Benchmark, bench_strategies, list_variants
 from parashot.questions.strategies.rows import ALL_CORES, PER_PARAMETER, SMALL_BUCKETS
-from parashot.questions.strategies.shares import Event, length, merged, shares_of, within, without
+from parashot.questions.strategies.shares import Event, shares_of
 from parashot.records import Provenance, read_json, read_rows, read_runs
 from parashot.tasks.relation import RelationTask
 
@@ -133,11 +133,21 @@ def test_with_nothing_to_time_every_row_says_why(tiny_packed: Path, tmp_path: Pa
     ]
 
 
-def test_spans_are_sets_of_moments() -> None:
-    one, two = merged([(5, 9), (0, 2), (1, 4)]), merged([(3, 6), (8, 12)])
-    assert one == [(0, 4), (5, 9)] and length(one) == 8
-    assert within(one, two) == [(3, 4), (5, 6), (8, 9)]
-    assert without(one, two) == [(0, 3), (6, 8)]
+def test_work_that_overlaps_counts_once() -> None:
+    """Operators hold others and run in several threads; what a message needs of them is not computing."""
+    seen = [
+        Event("parashot:step", 0, 100),
+        Event("aten::convolution", 10, 40),
+        Event("aten::mm", 20, 30),
+        Event("aten::mul", 35, 60),
+        Event("gloo:all_reduce", 50, 70),
+        Event("exchange:gradients", 80, 90),
+        Event("aten::copy_", 82, 88),
+        Event("parashot:step", 100, 200),
+    ]
+    first, second = shares_of(seen)
+    assert (first.hidden, first.exposed, first.idle) == pytest.approx((0.1, 0.2, 0.3))
+    assert (second.hidden, second.exposed, second.idle) == pytest.approx((0, 0, 1))
 
 
 def test_shares_are_of_the_work_of_each_gpu() -> None:

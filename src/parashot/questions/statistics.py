@@ -123,21 +123,10 @@ def by_round(measured: Iterable[tuple[T, Any, float]]) -> dict[T, dict[Any, floa
 
 
 def median_interval(values: Values, resampling: Resampling) -> Interval:
-    """Median of at least 2 values with its bootstrap interval."""
+    """Median of at least 2 values with its bootstrap interval. Raises `RecordError` for fewer."""
     data = np.asarray(values, dtype=np.float64)
     draws = np.median(data[draw_rounds(len(data), resampling)], axis=-1)
     return drawn_interval(float(np.median(data)), draws, len(data), resampling)
-
-
-def block_seconds(own: Rounds, what: str, stages: str, resampling: Resampling) -> Interval:
-    """Median of one setting's seconds. Raises `RecordError` for fewer than 2 blocks.
-
-    The message says `what` the setting is, and which `stages` measure it.
-    """
-    if len(own) < 2:
-        number = "one block" if own else "no block"
-        raise RecordError(f"{number} of {what}, at least 2 are needed; run `dvc repro -f -s {stages}`")
-    return median_interval([*own.values()], resampling)
 
 
 def paired_ratio(numerator: Rounds, denominator: Rounds, resampling: Resampling) -> Interval:
@@ -269,7 +258,7 @@ def differences(first: Rounds, second: Rounds) -> Floats:
 def draw_rounds(rounds: int, resampling: Resampling) -> Draws:
     """Indices of resampled rounds [resamples, rounds], the same in every call."""
     if rounds < 2:
-        raise ValueError(f"{rounds} rounds: at least 2 are needed for an interval")
+        raise RecordError("at least 2 timed blocks of every setting are needed; run `dvc repro -f`")
     generator = np.random.default_rng(0)
     return generator.integers(rounds, size=(resampling.resamples, rounds))
 

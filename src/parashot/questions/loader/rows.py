@@ -11,8 +11,8 @@ from parashot.questions.statistics import (
     Interval,
     Resampling,
     Rounds,
-    block_seconds,
     by_round,
+    median_interval,
     paired_ratio,
 )
 
@@ -33,17 +33,13 @@ class LoaderRow:
 
 
 def loader_rows(blocks: Sequence[LoaderBlock], resampling: Resampling) -> list[LoaderRow]:
-    """Return one row per backend and number of workers, in that order.
-
-    Raises `RecordError` for a lone block.
-    """
+    """Return one row per backend and number of workers, in that order."""
     rows = []
     for backend in sorted({each.backend for each in blocks}):
         by_workers = batch_seconds(blocks, backend)
         for workers, own in by_workers.items():
             mine = [each for each in blocks if (each.backend, each.workers) == (backend, workers)]
-            what = f"{backend} with {workers} workers in results/loader/blocks.csv"
-            seconds = block_seconds(own, what, "loader-bench", resampling)
+            seconds = median_interval([*own.values()], resampling)
             speedup = paired_ratio(by_workers[0], own, resampling) if 0 in by_workers else None
             row = LoaderRow(
                 backend=backend,

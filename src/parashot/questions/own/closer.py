@@ -28,15 +28,7 @@ from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.launch import launch_apart
 from parashot.progress import passing
 from parashot.questions.own.records import OwnWay, SizeRow, StepParts
-from parashot.questions.strategies.shares import (
-    Event,
-    gpus_of,
-    length,
-    profiled_events,
-    spans_of,
-    timeline,
-    within,
-)
+from parashot.questions.strategies.shares import Event, gpus_of, profiled_events, timeline
 from parashot.questions.timed import TimedStrategy
 from parashot.questions.ways.measure import FULL, ReadyWays, Trainings, for_ways
 from parashot.task import Batch
@@ -103,24 +95,24 @@ def parts_of(way: str, events: Sequence[Event], start_seconds: float) -> StepPar
     What is computed after the forward pass and before the optimizer's step counts as backward. What moves
     while something is computed costs nothing: only the exchange that is waited for is counted.
     """
-    found = []
+    found: dict[str, list[float]] = {}
     for gpu in gpus_of(events):
-        steps, messages, computing = timeline(events, gpu)
+        seen = timeline(events, gpu)
         here = [each for each in events if each.gpu == gpu]
-        phases = {
-            name: spans_of(each for each in here if each.name.startswith(name))
+        forward, optimizer = (
+            seen.computing & seen.within(each for each in here if each.name.startswith(name))
             for name in (_FORWARD, _OPTIMIZER)
+        )
+        parts = {
+            "forward": forward,
+            "backward": seen.computing & ~forward & ~optimizer,
+            "optimizer": optimizer,
+            "exchange": seen.messages & ~seen.computing,
+            "idle": ~(seen.messages | seen.computing),
         }
-        for step in steps[1:]:
-            whole, busy, moved = step[1] - step[0], within(computing, [step]), within(messages, [step])
-            forward, optimizer = (length(within(busy, each)) / whole for each in phases.values())
-            exchange = (length(moved) - length(within(moved, busy))) / whole
-            backward = length(busy) / whole - forward - optimizer
-            found.append((forward, backward, optimizer, exchange, 1 - length(busy) / whole - exchange))
-    forward, backward, optimizer, exchange, idle = (
-        max(0.0, fmean(each)) for each in zip(*found, strict=True)
-    )
-    return StepParts(way, forward, backward, optimizer, exchange, idle, start_seconds)
+        for name, pieces in parts.items():
+            found.setdefault(name, []).extend(seen.share(pieces, step) for step in seen.steps[1:])
+    return StepParts(way, start_seconds=start_seconds, **{name: fmean(each) for name, each in found.items()})
 
 
 @contextmanager

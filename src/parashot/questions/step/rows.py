@@ -11,8 +11,8 @@ from parashot.questions.statistics import (
     Interval,
     Resampling,
     Rounds,
-    block_seconds,
     by_round,
+    median_interval,
     paired_ratio,
 )
 from parashot.questions.step.records import TuneBlock
@@ -30,12 +30,9 @@ class StepRow(Choices):
 
 
 def step_rows(blocks: Iterable[TuneBlock], chosen: Choices, resampling: Resampling) -> list[StepRow]:
-    """Return one row per way, the slowest first. Raises `RecordError` for a lone block."""
+    """Return one row per way, the slowest first."""
     seconds = seconds_by_way(blocks)
-    medians = {
-        way: block_seconds(own, f"{way} in results/tune/blocks.csv", "tune", resampling)
-        for way, own in seconds.items()
-    }
+    medians = {way: median_interval([*own.values()], resampling) for way, own in seconds.items()}
     order = sorted(medians, key=lambda way: -medians[way].value)
     base = base_way(chosen, seconds) if seconds else chosen
     return [

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from parashot.questions.statistics import (
     Interval,
     Resampling,
-    block_seconds,
     by_round,
     median_interval,
     paired_ratio,
@@ -90,10 +89,7 @@ class StrategyRow(StrategyVariant):
 def strategy_rows(
     bench: StrategyResults | None, trainings: Mapping[str, Training], resampling: Resampling
 ) -> list[StrategyRow]:
-    """Return one row per variant timed, then one per training that has no variant of its own.
-
-    Raises `RecordError` for a lone block.
-    """
+    """Return one row per variant timed, then one per training that has no variant of its own."""
     bench = bench or StrategyResults(())
     results = {name: training.result for name, training in trainings.items()}
     timed = {each.variant for each in bench.variants}
@@ -143,8 +139,7 @@ def _row(
     name, times = variant.variant, step_seconds(bench.blocks)
     base = next((each for each in bench.variants if each.variant == BASE), None)
     own = times.get(name) if variant.status == "ok" else None
-    what = f"{name} in results/strategies/blocks.csv"
-    seconds = block_seconds(own, what, "strategy-bench", resampling) if own else None
+    seconds = median_interval([*own.values()], resampling) if own else None
     speedup = paired_ratio(times[BASE], own, resampling) if own and BASE in times else None
     trained = result if result and result.status == "ok" else None
     memory = trained.peak_memory_bytes if trained else None

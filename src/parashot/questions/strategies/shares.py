@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch._C._autograd import DeviceType, _KinetoEvent
 from torch._C._profiler import _ExperimentalConfig
@@ -21,8 +24,8 @@ STEPS = 7
 
 _STEP = "parashot:step"
 
-Span = tuple[float, float]
-"""Begin and end, in microseconds."""
+Pieces = npt.NDArray[np.bool_]
+"""Which of the pieces of time between two edges [n]."""
 
 
 class Event(NamedTuple):
@@ -74,23 +77,42 @@ def _event(recorded: _KinetoEvent, start_ns: int) -> Event:
     return Event(recorded.name(), begin, end, gpu, recorded.is_user_annotation())
 
 
+@dataclass(frozen=True)
+class Timeline:
+    """What a host or one GPU did in each piece of time between two `edges`, where an event begins or ends.
+
+    edges: microseconds [n + 1]. messages, computing: whether they were under way [n].
+    """
+
+    steps: Sequence[Event]
+    edges: npt.NDArray[np.float64]
+    messages: Pieces
+    computing: Pieces
+
+    def within(self, events: Iterable[Event]) -> Pieces:
+        """Pieces in which at least one of `events` was under way."""
+        return _under_way(events, self.edges)
+
+    def share(self, pieces: Pieces, step: Event) -> float:
+        """Part of the time of `step` that lies in `pieces`."""
+        begins = self.edges[:-1]
+        chosen = pieces & (step.begin <= begins) & (begins < step.end)
+        return float(np.diff(self.edges)[chosen].sum() / (step.end - step.begin))
+
+
 def shares_of(events: Sequence[Event]) -> list[Shares]:
     """Shares of each step among `events`, in the order of the steps; the mean over the GPUs of a process."""
-    per_device = [_shares_on(events, gpu) for gpu in gpus_of(events)]
+    per_device = [_shares_on(timeline(events, gpu)) for gpu in gpus_of(events)]
     return [Shares(*map(fmean, zip(*each, strict=True))) for each in zip(*per_device, strict=True)]
 
 
-def _shares_on(events: Sequence[Event], gpu: int | None) -> list[Shares]:
-    found = []
-    all_steps, all_messages, all_computing = timeline(events, gpu)
-    for step in all_steps:
-        whole = step[1] - step[0]
-        messages, computing = within(all_messages, [step]), within(all_computing, [step])
-        hidden = length(within(messages, computing))
-        exposed = length(messages) - hidden
-        idle = whole - length(computing) - exposed
-        found.append(Shares(whole / 1e6, exposed / whole, hidden / whole, max(0.0, idle / whole)))
-    return found
+def _shares_on(seen: Timeline) -> list[Shares]:
+    exposed, hidden = seen.messages & ~seen.computing, seen.messages & seen.computing
+    idle = ~(seen.messages | seen.computing)
+    return [
+        Shares((step.end - step.begin) / 1e6, *(seen.share(each, step) for each in (exposed, hidden, idle)))
+        for step in seen.steps
+    ]
 
 
 def gpus_of(events: Sequence[Event]) -> list[int | None]:
@@ -99,7 +121,7 @@ def gpus_of(events: Sequence[Event]) -> list[int | None]:
     return [*sorted(found)] or [None]
 
 
-def timeline(events: Sequence[Event], gpu: int | None) -> tuple[list[Span], list[Span], list[Span]]:
+def timeline(events: Sequence[Event], gpu: int | None) -> Timeline:
     """When steps ran, messages were under way on a GPU, and something was computed there.
 
     On GPUs messages are NCCL's kernels and copies from one to another, and computing is all else; on a CPU
@@ -108,59 +130,28 @@ def timeline(events: Sequence[Event], gpu: int | None) -> tuple[list[Span], list
     host = [each for each in events if each.gpu is None]
     # what the host annotated stands on the device too, but is no work
     device = [each for each in events if each.gpu is not None and each.gpu == gpu and not each.is_annotation]
-    steps = spans_of(each for each in host if each.name == _STEP)
     if device:
-        messages = spans_of(each for each in device if _is_message(each))
-        computing = spans_of(each for each in device if not _is_message(each))
+        messages = [each for each in device if _is_message(each)]
+        computing = [each for each in device if not _is_message(each)]
     else:
-        messages = spans_of(each for each in host if each.name.startswith(("gloo:", "nccl:", EXCHANGE)))
-        computing = spans_of(each for each in host if each.name.startswith("aten::"))
-    by_hand = spans_of(each for each in host if each.name.startswith(EXCHANGE))
-    return steps, messages, without(computing, by_hand)
+        messages = [each for each in host if each.name.startswith(("gloo:", "nccl:", EXCHANGE))]
+        computing = [each for each in host if each.name.startswith("aten::")]
+    by_hand = [each for each in host if each.name.startswith(EXCHANGE)]
+    edges = np.unique([edge for each in events for edge in (each.begin, each.end)])
+    return Timeline(
+        sorted((each for each in host if each.name == _STEP), key=lambda each: each.begin),
+        edges,
+        _under_way(messages, edges),
+        _under_way(computing, edges) & ~_under_way(by_hand, edges),
+    )
 
 
 def _is_message(event: Event) -> bool:
     return "nccl" in event.name.lower() or event.name.startswith("Memcpy PtoP")
 
 
-def spans_of(events: Iterable[Event]) -> list[Span]:
-    return merged((each.begin, each.end) for each in events)
-
-
-# --- spans: sorted, apart from each other -----------------------------------------------------------------
-
-
-def merged(spans: Iterable[Span]) -> list[Span]:
-    """Join those that touch or overlap."""
-    result: list[Span] = []
-    for begin, end in sorted(spans):
-        if result and begin <= result[-1][1]:
-            result[-1] = (result[-1][0], max(result[-1][1], end))
-        else:
-            result.append((begin, end))
-    return result
-
-
-def within(spans: Sequence[Span], others: Sequence[Span]) -> list[Span]:
-    """What lies in both."""
-    result, first = [], 0
-    for begin, end in spans:
-        while first < len(others) and others[first][1] <= begin:
-            first += 1
-        place = first
-        while place < len(others) and others[place][0] < end:
-            result.append((max(begin, others[place][0]), min(end, others[place][1])))
-            place += 1
-    return result
-
-
-def without(spans: Sequence[Span], others: Sequence[Span]) -> list[Span]:
-    """What lies in `spans` alone."""
-    edges = [float("-inf"), *(edge for other in others for edge in other), float("inf")]
-    gaps = list(zip(edges[::2], edges[1::2], strict=True))
-    return within(spans, gaps)
-
-
-def length(spans: Iterable[Span]) -> float:
-    """All together."""
-    return sum(end - begin for begin, end in spans)
+def _under_way(events: Iterable[Event], edges: npt.NDArray[np.float64]) -> Pieces:
+    """In which pieces of time between `edges` more of `events` have begun than ended."""
+    spans = np.array([(each.begin, each.end) for each in events]).reshape(-1, 2)
+    begun, ended = (np.searchsorted(np.sort(each), edges[:-1], side="right") for each in spans.T)
+    return begun > ended

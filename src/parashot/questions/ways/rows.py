@@ -10,7 +10,6 @@ from parashot.questions.runs import Setting
 from parashot.questions.statistics import (
     Interval,
     Resampling,
-    block_seconds,
     by_round,
     median_interval,
     paired_ratio,
@@ -41,7 +40,7 @@ def way_rows(
     resampling: Resampling,
     beyond: float = 0.0,
 ) -> list[WayRow[W]]:
-    """Return a row for each way; every speedup is over `base`. Raises `RecordError` for a lone block.
+    """Return a row for each way; every speedup is over `base`.
 
     beyond: part by which a speedup may be another one for reasons that no block shows.
     """
@@ -49,7 +48,6 @@ def way_rows(
     for way in ways:
         mine = [each for each in blocks if each.way == way.way]
         own = seconds.get(way.way, {})
-        per_step = block_seconds(own, f"the way {way.way}", "loader-bench gain", resampling)
         speedup = paired_ratio(seconds[base], own, resampling) if base in seconds else None
         if speedup is not None and way.way != base:
             speedup = speedup.widened(beyond)
@@ -58,7 +56,7 @@ def way_rows(
             blocks=len(mine),
             items=sum(each.steps for each in mine) * way.batchsz,
             seconds=sum(each.seconds for each in mine),
-            seconds_per_step=per_step,
+            seconds_per_step=median_interval([*own.values()], resampling),
             speedup=speedup,
             waiting=median_interval([each.waiting_seconds / each.seconds for each in mine], resampling),
             memory_bytes=max(each.memory_bytes for each in mine),
