@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.outcome import Cell, Outcome, Table
-from parashot.questions.statistics import Ranking, Resampling, Rounds, median_interval, paired_ratio
+from parashot.questions.statistics import CONFIDENCE, Ranking, Rounds, median_interval, paired_ratio
 from parashot.questions.timed import rounds_of_launch
 
 Floats = NDArray[np.float64]
@@ -43,7 +43,7 @@ FAMILIES = (3, 5, 11)
 TWO = np.array([1.0, 1.2])
 """True times of two settings that are compared."""
 
-RESAMPLING, TOLERANCE = Resampling(resamples=500), 0.03
+TOLERANCE = 0.03
 
 
 def independent(
@@ -105,8 +105,8 @@ def run(quick: bool) -> Outcome:
         f"Best of several, {ROUNDS} rounds over {LAUNCHES} launches: errors of the family, 5% are allowed"
     )
     tables = [
-        _table(single, coverage, lambda share: RESAMPLING.confidence - share),
-        _table(several, largest, lambda share: share - (1 - RESAMPLING.confidence)),
+        _table(single, coverage, lambda share: CONFIDENCE - share),
+        _table(several, largest, lambda share: share - (1 - CONFIDENCE)),
     ]
     return Outcome(
         "coverage", tables, raw={"errors": families}, settings={"trials": trials, "margin": MARGIN}
@@ -145,7 +145,7 @@ def _coverage(noise: Noise, trials: int) -> dict[str, float]:
     """Share of studies whose interval covers: of the seconds of one setting, and of the ratio of two."""
     one = two = 0
     for first, second in _studies(noise, TWO, trials):
-        median = median_interval([*first.values()], RESAMPLING)
+        median = median_interval([*first.values()], CONFIDENCE)
         one += median.low <= 1 <= median.high
         two += _ratio_is_covered(first, second)
     shares = {"seconds": one / trials, "ratio": two / trials}
@@ -157,7 +157,7 @@ def _coverage(noise: Noise, trials: int) -> dict[str, float]:
 
 
 def _ratio_is_covered(first: Rounds, second: Rounds) -> bool:
-    ratio = paired_ratio(second, first, RESAMPLING)
+    ratio = paired_ratio(second, first, CONFIDENCE)
     return bool(ratio.low <= TWO[1] <= ratio.high)
 
 
@@ -168,7 +168,7 @@ def _family_errors(noise: Noise, settings: int, trials: int) -> dict[str, float]
     slowdown = truth / np.array([np.delete(truth, each).min() for each in range(settings)])
     left_out = missed = wrong = 0
     for study in _studies(noise, truth, trials):
-        ranking = Ranking.by_time(dict(enumerate(study)), RESAMPLING, MARGIN)
+        ranking = Ranking.by_time(dict(enumerate(study)), CONFIDENCE, MARGIN)
         left_out += 0 not in ranking.contenders
         missed += any(
             not bound.low <= max(true, 1.0) <= max(bound.high, 1.0)

@@ -16,18 +16,17 @@ from parashot.command import output
 from parashot.files import write_text
 from parashot.hardware import inspect_hardware
 from parashot.questions import statistics
-from parashot.questions.statistics import Interval, Resampling
+from parashot.questions.statistics import CONFIDENCE, Interval
 from parashot.questions.text import number
 
 Cell = str | int | float | Interval | None
 
-_RESAMPLING = Resampling()
 _PACKAGES = ("parashot", "torch", "torchvision", "numpy", "pillow")
 
 
 def median_of(values: Sequence[float]) -> Interval:
     """Median of at least 2 blocks with its 95% interval."""
-    return statistics.median_interval(values, _RESAMPLING)
+    return statistics.median_interval(values, CONFIDENCE)
 
 
 def ratio_of(numerator: Sequence[float], denominator: Sequence[float]) -> Interval:
@@ -35,7 +34,7 @@ def ratio_of(numerator: Sequence[float], denominator: Sequence[float]) -> Interv
     if len(numerator) != len(denominator):
         raise ValueError(f"{len(numerator)} and {len(denominator)} rounds: paired ones are needed")
     above, below = dict(enumerate(numerator)), dict(enumerate(denominator))
-    return statistics.paired_ratio(above, below, _RESAMPLING)
+    return statistics.paired_ratio(above, below, CONFIDENCE)
 
 
 def verdict(measured: Interval, wanted: float, *, least: bool = True) -> str:

@@ -23,7 +23,7 @@ from parashot.allocator import as_environment
 from parashot.questions.own.advice import ELSEWHEN
 from parashot.questions.own.measure import LAUNCHES, ROUNDS, apart_on, own_placement
 from parashot.questions.own.records import OwnWay
-from parashot.questions.statistics import Interval, Resampling
+from parashot.questions.statistics import CONFIDENCE, Interval
 from parashot.questions.ways.measure import time_ways
 from parashot.questions.ways.rows import way_rows
 
@@ -100,7 +100,7 @@ def _stated(grid: Grid, *ways: Way) -> Interval:
         grid.trainings, [default, advised], placement, bench, "finals again", apart=apart_on(placement)
     )
     assert blocks is not None
-    _, row = way_rows([default, advised], blocks, default.way, Resampling(), ELSEWHEN)
+    _, row = way_rows([default, advised], blocks, default.way, CONFIDENCE, ELSEWHEN)
     assert row.speedup is not None
     return row.speedup
 

@@ -17,7 +17,7 @@ from benchmarks.turns import BLOCKS
 from benchmarks.workload import Workload
 from parashot.parallel.registry import step_options
 from parashot.questions.scaling.rows import Predictor, checked_rows
-from parashot.questions.statistics import Resampling
+from parashot.questions.statistics import CONFIDENCE
 from parashot.questions.strategies.measure import Benchmark, measure_strategies
 from parashot.questions.strategies.records import StrategyResults
 from parashot.tasks.relation import RelationTask
@@ -41,7 +41,7 @@ def run(quick: bool) -> Outcome:
             "off" if abs(row.error) > MOST_ERROR else "within 15%",
         )
         for workload, bench in benches.items()
-        for row in checked_rows(Predictor.of(bench, Resampling()), bench)
+        for row in checked_rows(Predictor.of(bench, CONFIDENCE), bench)
     ]
     columns = ("step", "replicas", "predicted (s)", "measured (s)", "error in %", "verdict")
     return Outcome(
@@ -60,8 +60,6 @@ def strategy_bench(workload: Workload) -> StrategyResults:
             "parallel.replicas": REPLICAS,
             "parallel.dp.enabled": False,
             "parallel.bench.blocks": BLOCKS,
-            "parallel.bench.steps": 1,
-            "parallel.bench.warmup_steps": 1,
         }
     )
     with TemporaryDirectory(prefix="parashot-") as folder:

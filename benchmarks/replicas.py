@@ -35,8 +35,8 @@ def measure_replicas(workload: Workload, blocks: int) -> Mapping[str, Sequence[f
 def _measure_rank(context: Context, workload: Workload, blocks: int) -> dict[str, list[float]]:
     """Seconds on one rank; only the first one's count. The other sleeps while the first steps alone."""
     batch = workload.batch(context.rank, context.world_size)
-    ddp = TimedStrategy(workload.strategy("ddp", context), [batch], 1)
-    one = TimedStrategy(workload.strategy("serial", context.alone()), [workload.batch()], 1)
+    ddp = TimedStrategy(workload.strategy("ddp", context), batch, 1)
+    one = TimedStrategy(workload.strategy("serial", context.alone()), workload.batch(), 1)
 
     def block(side: str) -> float:
         context.wait_for_all()

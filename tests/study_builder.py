@@ -95,10 +95,8 @@ def params() -> Params:
         defaults,
         train=replace(defaults.train, episodes=1600, batchsz=16, batch_per="global"),
         parallel=replace(defaults.parallel, device="auto"),
-        batchsz_study=replace(
-            defaults.batchsz_study, sizes=(2, 30, 60), baseline=30, episodes=300, block_episodes=60
-        ),
-        claims=ClaimsParams(accuracy_margin=0.02, time_margin=0.05, confidence=0.95, resamples=500),
+        batchsz_study=replace(defaults.batchsz_study, sizes=(2, 30, 60), baseline=30, episodes=300),
+        claims=ClaimsParams(accuracy_margin=0.02, time_margin=0.05, confidence=0.95),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from parashot.questions.accuracy.records import WarmupResults
@@ -34,4 +35,4 @@ def write_study(root: Path, study: StudyResults) -> None:
         if part is not None:
             write_folder(folder / name, part)
     if study.tune:
-        (folder / "tune/choices.json").rename(folder / "choices.json")
+        shutil.copy(folder / "tune/choices.json", folder)

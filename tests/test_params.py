@@ -166,7 +166,6 @@ def test_what_a_user_is_likely_to_mistake_gets_advice() -> None:
         ({"data.source": "folder"}, "data.archive: null, but data.source is folder"),
         ({"data.archive": "/images"}, "data.archive: '/images' is not used by data.source synthetic"),
         ({"batchsz_study.baseline": 16}, "batchsz_study.baseline: 16 must be one of the sizes (2, 8, 32)"),
-        ({"batchsz_study.block_episodes": 45}, "batchsz_study.block_episodes: 45 are no whole steps of 2"),
         ({"batchsz_study.episodes": 30}, "batchsz_study.sizes: 32, but batchsz_study.episodes is 30"),
         ({"warmup_study.sizes": [8]}, "warmup_study.sizes: [8], but at least two sizes are compared"),
         ({"warmup_study.episodes": 127}, "warmup_study.sizes: 64, but warmup_study.episodes is 127"),
@@ -197,7 +196,7 @@ def test_values_that_do_not_fit_together(changes: dict[str, Any], says: str) -> 
     [
         {"data.source": "folder", "data.archive": "/images", "episode.n_way": 200},
         {"episode.n_way": 16, "evaluate.k_query": 59, "train.batchsz": 1000, "train.episodes": 1000},
-        {"batchsz_study.sizes": [16], "batchsz_study.baseline": 16, "batchsz_study.block_episodes": 16},
+        {"batchsz_study.sizes": [16], "batchsz_study.baseline": 16},
     ],
 )
 def test_values_that_just_fit_together(changes: dict[str, Any]) -> None:

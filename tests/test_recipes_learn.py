@@ -41,8 +41,6 @@ SMALL: dict[str, Value] = {
     "parallel.serial.enabled": True,
     "batchsz_study.sizes": [2, 4],
     "batchsz_study.baseline": 4,
-    "batchsz_study.block_episodes": 4,
-    "batchsz_study.block_seconds": 0.0,
 }
 STEPS = {"conv4": 30, "bottleneck": 45, "resnet12": 12}
 """As few as show it: a step of ResNet-12 takes a second on one core."""

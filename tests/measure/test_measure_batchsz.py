@@ -5,7 +5,6 @@ Every step of a training takes two ticks of a clock.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from itertools import count, product
 from pathlib import Path
@@ -24,13 +23,12 @@ from parashot.progress import span
 from parashot.questions.batchsz import measure
 from parashot.questions.batchsz.records import BatchszBlock, BatchszRun, BatchszTraining, GradientSample
 from parashot.questions.batchsz.rows import episode_seconds
-from parashot.questions.timed import TimedStrategy
 from parashot.records import Provenance, read_json, read_rows, read_runs
 from parashot.tasks.relation import RelationTask
 from parashot.train import loop
 
 BASELINE, SIZES = 4, (1, 4, 8)
-BUDGET, BLOCK = 16, 8
+BUDGET = 16
 TICKS = 2  # of a step
 LIMIT = TICKS * BUDGET / BASELINE
 
@@ -39,10 +37,10 @@ def params(settings: dict[str, Value] | None = None) -> Params:
     return tiny_params(
         {
             "parallel.replicas": 1,
+            "parallel.bench.blocks": 7,
             "batchsz_study.sizes": [*SIZES],
             "batchsz_study.baseline": BASELINE,
             "batchsz_study.episodes": BUDGET,
-            "batchsz_study.block_episodes": BLOCK,
             **(settings or {}),
         }
     )
@@ -67,19 +65,6 @@ def studied(tiny_packed: Path, tmp_path_factory: pytest.TempPathFactory, one_cor
         provenance = Provenance({}, {"source": "tiny"})
         measure.study_batch_sizes(params(), tiny_packed, None, out, provenance)
     return out
-
-
-def test_blocks_of_fast_steps_repeat_their_episodes(
-    tiny_packed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each size as often as its own blocks are too short."""
-    monkeypatch.setattr(TimedStrategy, "seconds", lambda self, steps: 0.01 * steps)
-    task = RelationTask(params({"batchsz_study.block_seconds": 0.1}), tiny_packed)
-    found = measure._interleaved_blocks(alone(), dict.fromkeys(SIZES, alone()), task)
-    assert {each.batchsz for each in found} == {*SIZES}
-    for block in found:
-        assert block.episodes == BLOCK * math.ceil(10 / (BLOCK // block.batchsz))
-        assert block.steps * block.batchsz == block.episodes
 
 
 def test_the_baseline_sets_the_limit_at_which_others_are_stopped(studied: Path) -> None:
@@ -130,7 +115,7 @@ def test_blocks_are_interleaved_and_gradients_of_episodes_compared_with_their_me
     assert sorted(found) == list(product(range(7), SIZES, (False, True)))
     assert [each.round for each in blocks] == sorted(each.round for each in blocks)
     steps = {(each.batchsz, each.episodes, each.steps) for each in blocks}
-    assert steps == {(size, BLOCK, BLOCK // size) for size in SIZES}
+    assert steps == {(size, size, 1) for size in SIZES}  # blocks of tests need not last
     assert all(each.seconds > 0 for each in blocks)
     samples = read_rows(GradientSample, studied / "gradients.csv")
     assert [each.episode for each in samples] == [*range(measure.NOISE_EPISODES)]

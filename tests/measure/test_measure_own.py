@@ -48,7 +48,7 @@ def test_halving_ends_with_the_fastest() -> None:
     assert [each.way for each in left] == ["1", "5"]
     # a block lasts a quarter of a second unless that are too many steps
     bench = own_parallel().bench
-    assert [steps_of_block(each, bench) for each in (1.0, 0.1, 0.01, 1e-6)] == [2, 3, 25, 200]
+    assert [steps_of_block(each, bench) for each in (1.0, 0.1, 0.01, 1e-6)] == [1, 3, 25, 200]
 
 
 @pytest.mark.parametrize(("by_ddp", "refined"), [(0.104, "ddp"), (0.106, "allreduce")])

@@ -23,8 +23,7 @@ from parashot.records import Provenance, read_json, read_rows, read_runs
 from parashot.tasks.relation import RelationTask
 
 ENABLED: dict[str, Value] = {f"parallel.{name}.enabled": True for name in STRATEGIES}
-BENCH = {"blocks": 7, "launches": 2, "steps": 1, "seconds": 0.0, "warmup_steps": 1}
-SETTINGS = {**ENABLED, "train.batchsz": 4, **{f"parallel.bench.{name}": each for name, each in BENCH.items()}}
+SETTINGS = {**ENABLED, "train.batchsz": 4, "parallel.bench.blocks": 7, "parallel.bench.launches": 2}
 
 
 @pytest.mark.usefixtures("standing_launch", "one_core")

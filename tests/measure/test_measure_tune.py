@@ -16,7 +16,7 @@ from parashot.parallel.abilities import compile_modes, precisions
 from parashot.params import ClaimsParams
 from parashot.parsing import Value
 from parashot.questions.batchsz.measure import study_batch_sizes
-from parashot.questions.statistics import Resampling
+from parashot.questions.statistics import CONFIDENCE
 from parashot.questions.step import measure as module
 from parashot.questions.step.measure import choose, open_modes, open_ways, tune, with_compiled
 from parashot.questions.step.records import TuneBlock
@@ -28,8 +28,7 @@ from parashot.train.job import episode_job
 from parashot.train.records import Choices, resolve_auto
 from parashot.train.run import train
 
-RESAMPLING = Resampling(resamples=300)
-CLAIMS = ClaimsParams(accuracy_margin=0.02, time_margin=0.05, confidence=0.95, resamples=300)
+CLAIMS = ClaimsParams(accuracy_margin=0.02, time_margin=0.05, confidence=0.95)
 FP32, BF16 = Choices("split", "fp32", "none"), Choices("split", "bf16", "none")
 CONCAT = Choices("concat", "fp32", "none")
 
@@ -89,7 +88,7 @@ def test_what_is_chosen_was_measured_and_every_way_is_a_run(
     out, params = tmp_path / "tune", tiny_params({"parallel.bench.launches": 2})
     tune(params, tiny_packed, tmp_path / "choices.json", out, Provenance())
     blocks, chosen = read_rows(TuneBlock, out / "blocks.csv"), read_result(Choices, tmp_path / "choices.json")
-    rows = step_rows(blocks, chosen, RESAMPLING)
+    rows = step_rows(blocks, chosen, CONFIDENCE)
     assert len(rows) >= 2 and [row.chosen for row in rows].count(True) == 1
     order = [(each.launch, each.round) for each in blocks]
     assert order == sorted(order) and {launch for launch, _ in order} == {0, 1}

@@ -74,7 +74,7 @@ WAYS = tuple(
     Way(name, name, replicas, 1, 4, 0, "fp32", "none")
     for name, replicas in (("serial", 1), ("ddp", 2), ("fsdp", 2), ("allreduce", 2))
 )
-BENCH = StrategyBenchParams(blocks=7, launches=1, steps=2, seconds=0.03, warmup_steps=1)
+BENCH = StrategyBenchParams(blocks=7, launches=1, seconds=0.03)
 
 
 def held_while_timed(context: Context, fit: bool) -> tuple[list[int], set[str]]:
@@ -182,7 +182,9 @@ def test_a_round_has_as_many_steps_of_every_way(ranks: StandingRanks) -> None:
     assert 2 < min(steps.values()) <= max(steps.values()) <= MOST_STEPS
 
 
-def test_a_block_has_whole_turns_of_workers_that_a_step_waits_for(tmp_path: Path) -> None:
+def test_a_block_has_whole_turns_of_workers_that_a_step_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Three workers deliver three batches at once, then nothing until they have read the next three."""
     slow = {"x = torch.sin": "time.sleep(0.01); x = torch.sin"}
     task = OwnTask(edited(tmp_path, "turns", slow, "import time"), batchsz=6, samples=10)
@@ -190,7 +192,8 @@ def test_a_block_has_whole_turns_of_workers_that_a_step_waits_for(tmp_path: Path
     ways = [plain, replace(plain, way="three", workers=3)]
     ready = measure.ReadyWays(alone(), OwnTrainings(task, tiny_params().parallel), ways)
     assert ready.turns == {plain.way: 1, "three": 3}
-    bench = replace(BENCH, steps=4, seconds=0.01)
+    monkeypatch.setattr(measure, "LEAST_STEPS_OF_WORKERS", 4)
+    bench = replace(BENCH, seconds=0.0)
     assert [ready.steps_of_block([each], bench) for each in ways] == [4, 6]
     assert ready.steps_of_block(ways, bench) == 6
     ready.close()

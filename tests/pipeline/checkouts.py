@@ -30,9 +30,6 @@ TINY: dict[str, Value] = {
     "train.episodes": 8,
     "train.batchsz": 4,
     "parallel.bench.blocks": 7,
-    "parallel.bench.steps": 1,
-    "parallel.bench.warmup_steps": 1,
-    "claims.resamples": 200,
 }
 
 

@@ -17,7 +17,7 @@ from checkouts import ROOT, Checkout, stages_run
 from tracked import refusing_address
 
 from parashot.questions.loader.records import LoaderBlock
-from parashot.questions.timed import LOADED_STEPS
+from parashot.questions.ways.measure import LEAST_STEPS_OF_WORKERS
 from parashot.questions.ways.records import EpisodeWay, WayBlock
 from parashot.records import read_json, read_result, read_rows, read_runs
 from parashot.train.records import Choices
@@ -97,7 +97,9 @@ def test_loading_is_timed_alone_and_in_training(studied: Checkout) -> None:
     assert sorted((each.round, each.way) for each in trained) == list(product(ROUNDS, sorted(ways)))
     orders = {tuple(each.way for each in trained if each.round == number) for number in ROUNDS}
     assert len(orders) > 1  # random within a round
-    assert all(0 <= each.waiting_seconds < each.seconds and each.steps == LOADED_STEPS for each in trained)
+    assert all(
+        0 <= each.waiting_seconds < each.seconds and each.steps == LEAST_STEPS_OF_WORKERS for each in trained
+    )
     for memory in (
         [median(each.memory_bytes for each in blocks if each.workers == n) for n in WORKERS],
         [median(each.memory_bytes for each in trained if ways[each.way].workers == n) for n in WORKERS],
@@ -131,7 +133,7 @@ def test_both_ways_of_the_gain_train_as_many_episodes_in_every_round(studied: Ch
     assert {each.launch for each in blocks} == {0}
     steps = {(each.round, each.steps) for each in blocks}
     assert len(steps) == len(ROUNDS)  # as many of both
-    assert advised.workers or max(number for _, number in steps) < LOADED_STEPS
+    assert advised.workers or max(number for _, number in steps) < LEAST_STEPS_OF_WORKERS
     metrics = read_json(gain / "metrics.json")
     assert metrics["default"]["speedup"] == 1 and metrics["advised"]["speedup"] > 0
     _, *children = read_runs(gain / "records.jsonl")
@@ -229,7 +231,7 @@ def test_temporary_and_queued_experiments_reach_the_same_store(restored: Checkou
 def test_a_store_that_fails_costs_no_experiment(restored: Checkout) -> None:
     """DVC keeps nothing of an experiment whose last stage fails."""
     away: dict[str, Any] = {"MLFLOW_TRACKING_URI": refusing_address(), "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
-    command = ["dvc", "exp", "run", "--temp", "--name", "untold", "-S", "claims.resamples=201"]
+    command = ["dvc", "exp", "run", "--temp", "--name", "untold", "-S", "claims.confidence=0.94"]
     done = restored.run(*command, **away)
     assert len([line for line in done.stderr.splitlines() if line.startswith("warning: MLflow at")]) == 1
     assert "untold" in restored.run("dvc", "exp", "list", "--name-only").stdout.split()

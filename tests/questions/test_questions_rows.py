@@ -15,15 +15,10 @@ from parashot.questions.batchsz import records
 from parashot.questions.batchsz.rows import batchsz_rows, noise_scale, size_rows
 from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.loader.rows import loader_rows
-from parashot.questions.statistics import Resampling
-from parashot.questions.step.records import TuneBlock
-from parashot.questions.step.rows import step_rows
-from parashot.questions.strategies.records import StrategyBlock, StrategyResults
+from parashot.questions.statistics import CONFIDENCE
+from parashot.questions.strategies.records import StrategyResults
 from parashot.questions.strategies.rows import StrategyRow, strategy_rows
 from parashot.questions.study import analyse
-from parashot.train.records import Choices
-
-RESAMPLING = Resampling(0.95, 500)
 
 
 def loader_blocks(workers: int, seconds: list[float], backend: str = "jpeg") -> list[LoaderBlock]:
@@ -38,7 +33,7 @@ def test_loader_row_by_hand() -> None:
         loader_blocks(0, [4.0, 4.2, 4.4])
         + loader_blocks(4, [2.0, 2.1, 2.2])
         + loader_blocks(4, [1, 1, 1], "packed"),
-        RESAMPLING,
+        CONFIDENCE,
     )
     assert (none.backend, none.workers, four.workers, packed.backend) == ("jpeg", 0, 4, "packed")
     assert none.speedup and none.speedup.value == 1 and none.efficiency and none.efficiency.value == 1
@@ -52,18 +47,12 @@ def test_loader_row_by_hand() -> None:
 
 
 def test_a_lone_block_is_an_error_in_one_line() -> None:
-    with pytest.raises(RecordError, match=r"one block of jpeg with 3 workers.*loader-bench"):
-        loader_rows(loader_blocks(3, [1.0]), RESAMPLING)
-    bench = replace(build.strategy_results(), blocks=(StrategyBlock(0, 0, "dp", 4, 1.0),))
-    with pytest.raises(RecordError, match=r"one block of dp.*strategy-bench"):
-        strategy_rows(bench, {}, RESAMPLING)
-    way, words = Choices("split", "fp32", "none"), "fp32 with pairing split"
-    with pytest.raises(RecordError, match=rf"one block of {words} in .*tune/blocks\.csv.* tune`"):
-        step_rows([TuneBlock(0, 0, "split", "fp32", "none", 1.0)], way, RESAMPLING)
+    with pytest.raises(RecordError, match=r"at least 2 timed blocks .* run `dvc repro -f`"):
+        loader_rows(loader_blocks(3, [1.0]), CONFIDENCE)
 
 
 def rows(bench: StrategyResults | None, **trainings: object) -> dict[str, StrategyRow]:
-    found = strategy_rows(bench, trainings or build.study().training, RESAMPLING)  # type: ignore[arg-type]
+    found = strategy_rows(bench, trainings or build.study().training, CONFIDENCE)  # type: ignore[arg-type]
     return {row.variant: row for row in found}
 
 
@@ -127,7 +116,7 @@ def test_batchsz_rows_by_hand() -> None:
         + batchsz_blocks(30, [0.45, 0.495, 0.54], synchronised=False)
         + batchsz_blocks(2, [2.4, 2.64, 2.88])
     )
-    small, base, skipped = batchsz_rows(records.BatchszResults(runs, tuple(blocks)), 30, RESAMPLING)
+    small, base, skipped = batchsz_rows(records.BatchszResults(runs, tuple(blocks)), 30, CONFIDENCE)
     assert (small.batchsz, base.batchsz) == (2, 30)
     assert base.seconds_per_episode and base.seconds_per_episode.value == pytest.approx(0.011)
     assert base.communication_share and base.communication_share.value == pytest.approx(0.25)
@@ -139,7 +128,7 @@ def test_batchsz_rows_by_hand() -> None:
     assert (skipped.status, skipped.reason) == ("skipped", "one GPU")
     assert {skipped.seconds, skipped.projected_seconds, skipped.run_speedup, skipped.speedup} == {None}
     blocks = batchsz_blocks(30, [0.60, 0.60]) + batchsz_blocks(30, [0.66, 0.66], synchronised=False)
-    (base,) = batchsz_rows(records.BatchszResults(runs[:1], tuple(blocks)), 30, RESAMPLING)
+    (base,) = batchsz_rows(records.BatchszResults(runs[:1], tuple(blocks)), 30, CONFIDENCE)
     share = base.communication_share
     assert share and share.value == pytest.approx(-0.1), "what is below nothing is kept"
 
@@ -168,11 +157,11 @@ def test_every_training_is_compared_with_serial_and_ddp_with_dp() -> None:
 
 
 def test_the_noise_scale_of_gradients_whose_noise_is_known() -> None:
-    found = noise_scale(build.gradients(200), RESAMPLING)
+    found = noise_scale(build.gradients(200), CONFIDENCE)
     assert found is not None
     assert found.low < 12 < found.high and found.value == pytest.approx(12, rel=0.25)
     pure = [records.GradientSample(number, 1.0, 1 / 40) for number in range(40)]  # orthogonal to each other
-    assert noise_scale(pure, RESAMPLING) is None
+    assert noise_scale(pure, CONFIDENCE) is None
 
 
 def test_the_time_to_a_target_is_that_of_the_median_seed_which_trained_again() -> None:
@@ -184,7 +173,7 @@ def test_the_time_to_a_target_is_that_of_the_median_seed_which_trained_again() -
         for seed, turns in enumerate(seeds)
         for turn, reached in enumerate(turns)
     ]
-    small, large = size_rows(trainings, 8, 0.4, RESAMPLING)
+    small, large = size_rows(trainings, 8, 0.4, CONFIDENCE)
     assert (small.seconds_to_target, large.seconds_to_target) == (2.0, None)
     assert small.seeds == 3 and small.val_accuracy and small.val_accuracy.value == pytest.approx(1 / 3)
-    assert {each.seconds_to_target for each in size_rows(trainings, 8, None, RESAMPLING)} == {None}
+    assert {each.seconds_to_target for each in size_rows(trainings, 8, None, CONFIDENCE)} == {None}

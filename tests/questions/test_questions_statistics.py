@@ -16,42 +16,42 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import ttest_1samp
 
+from parashot.errors import RecordError
 from parashot.questions import text
 from parashot.questions.advice import Choice
 from parashot.questions.statistics import (
+    CONFIDENCE,
     ENOUGH_LAUNCHES,
     Interval,
     Ranking,
-    Resampling,
     equivalence,
     mean_interval,
     median_interval,
     paired,
     paired_ratio,
     repeated_interval,
+    together,
 )
-
-FEW, ENOUGH = Resampling(0.95, 300), Resampling(0.95, 1500)
 
 
 @given(arrays(np.float64, st.integers(2, 15), elements=st.floats(1e-3, 1e3)))
 def test_a_median_interval_surrounds_the_median_within_the_data(values: np.ndarray) -> None:
-    interval = median_interval(values, FEW)
+    interval = median_interval(values, CONFIDENCE)
     assert interval.value == np.median(values)
     assert values.min() <= interval.low <= interval.value <= interval.high <= values.max()
-    assert interval == median_interval(values, FEW)
+    assert interval == median_interval(values, CONFIDENCE)
 
 
 def test_a_median_interval_of_few_blocks_covers_the_true_median_of_skewed_times() -> None:
     samples = np.random.default_rng(7).lognormal(sigma=0.3, size=(400, 7))  # true median 1
-    hits = [i.low <= 1 <= i.high for i in (median_interval(each, ENOUGH) for each in samples)]
+    hits = [i.low <= 1 <= i.high for i in (median_interval(each, CONFIDENCE) for each in samples)]
     assert 0.93 <= np.mean(hits) <= 1
 
 
 def test_a_ratio_by_hand() -> None:
     """By Student's t with 2 degrees of freedom (4.3027); what slows both settings of a round cancels out."""
     slowed = np.array([1.0, 3.0, 2.0])
-    found = paired_ratio(rounds(*np.exp([0.0, 0.1, 0.2]) * slowed), rounds(*slowed), FEW)
+    found = paired_ratio(rounds(*np.exp([0.0, 0.1, 0.2]) * slowed), rounds(*slowed), CONFIDENCE)
     half = 4.3027 * 0.1 / math.sqrt(3)
     assert np.log([found.low, found.value, found.high]) == pytest.approx([0.1 - half, 0.1, 0.1 + half], 1e-4)
 
@@ -59,7 +59,7 @@ def test_a_ratio_by_hand() -> None:
 def test_launches_that_differ_widen_a_ratio() -> None:
     """Two launches of two rounds each: rounds of a launch agree, so the error is that of its means, 0.1."""
     one = {(launch, number): math.exp(0.2 * launch) for launch in (0, 1) for number in (0, 1)}
-    found = paired_ratio(one, dict.fromkeys(one, 1.0), FEW)
+    found = paired_ratio(one, dict.fromkeys(one, 1.0), CONFIDENCE)
     assert np.log([found.value, found.high]) == pytest.approx([0.1, 0.1 + 12.7062 * 0.1], 1e-4)
 
 
@@ -70,7 +70,7 @@ def test_of_enough_launches_each_counts_by_its_median(logs: np.ndarray, further:
     assume(np.ptp(medians) > 1e-6)
     logs[np.arange(len(logs)), logs.argmax(axis=1)] += further
     one = {place: math.exp(value) for place, value in np.ndenumerate(logs)}
-    found = paired_ratio(one, dict.fromkeys(one, 1.0), FEW)
+    found = paired_ratio(one, dict.fromkeys(one, 1.0), CONFIDENCE)
     expected = ttest_1samp(medians, 0).confidence_interval(0.95)
     ends = [medians.mean(), expected.low, expected.high]
     assert np.log([found.value, found.low, found.high]) == pytest.approx(ends, abs=1e-9)
@@ -79,9 +79,9 @@ def test_of_enough_launches_each_counts_by_its_median(logs: np.ndarray, further:
 def test_launches_that_agree_by_luck_do_not_narrow_a_ratio() -> None:
     """Both have a mean of 0: then rounds count, with 3 degrees of freedom."""
     one = {(launch, number): math.exp(sign * 0.1) for launch in (0, 1) for number, sign in enumerate((1, -1))}
-    found = paired_ratio(one, dict.fromkeys(one, 1.0), FEW)
+    found = paired_ratio(one, dict.fromkeys(one, 1.0), CONFIDENCE)
     assert math.log(found.high) == pytest.approx(3.1824 * 0.1 / math.sqrt(3), 1e-4)
-    assert paired_ratio(one, one, FEW) == Interval(1, 1, 1)
+    assert paired_ratio(one, one, CONFIDENCE) == Interval(1, 1, 1)
 
 
 def test_independent_errors_of_a_ratio_add_up_in_their_squares() -> None:
@@ -93,8 +93,8 @@ def test_independent_errors_of_a_ratio_add_up_in_their_squares() -> None:
 
 
 def test_too_few_values_have_no_interval() -> None:
-    with pytest.raises(ValueError, match="at least 2"):
-        median_interval([1.0], FEW)
+    with pytest.raises(RecordError, match="at least 2"):
+        median_interval([1.0], CONFIDENCE)
     with pytest.raises(ValueError, match="at least 2"):
         mean_interval([1.0], 0.95)
     with pytest.raises(ValueError, match="at least 3"):
@@ -138,13 +138,13 @@ def test_settings_against_the_fastest() -> None:
         "near": rounds(1.01, 1.1, 1.21, 1.01, 1.1, 1.31, 1.0),
         "noisy": rounds(1.1, 1.0, 1.3, 0.9, 1.2, 1.2, 1.1),
     }
-    ranking = Ranking.by_time(times, FEW, margin=0.05)
+    ranking = Ranking.by_time(times, CONFIDENCE, margin=0.05)
     assert ranking.best == "fast" and [*ranking.contenders] == ["fast", "near", "noisy"]
     assert ranking.as_good == [] and ranking.possible == ["fast", "near", "noisy"]  # noisy may be faster
     assert ranking.behind["slow"].low > 1.5 and ranking.behind["fast"].value < 1
     del times["noisy"]
-    assert Ranking.by_time(times, FEW, margin=0.05).as_good == ["fast", "near"]
-    alone = Ranking.by_time({"only": rounds(1.0, 2.0)}, FEW, margin=0.05)
+    assert Ranking.by_time(times, CONFIDENCE, margin=0.05).as_good == ["fast", "near"]
+    alone = Ranking.by_time({"only": rounds(1.0, 2.0)}, CONFIDENCE, margin=0.05)
     assert alone.best == "only" and alone.as_good == ["only"]
 
 
@@ -152,7 +152,7 @@ def test_what_is_shown_to_be_slower_than_one_is_slower_than_the_best() -> None:
     """However little is known of a third, which may be the best."""
     slow, fast = rounds(2.6, 2.5, 2.6, 2.7, 2.5, 2.6, 2.5), rounds(1.0, 1.1, 1.0, 1.0, 1.1, 1.0, 1.0)
     times = {"slow": slow, "fast": fast, "unsteady": rounds(1.1, 2.6, 1.0, 1.2, 0.9, 2.5, 1.0)}
-    ranking = Ranking.by_time(times, FEW, margin=0.05)
+    ranking = Ranking.by_time(times, CONFIDENCE, margin=0.05)
     assert ranking.contenders == ["fast", "unsteady"] == ranking.possible
     assert ranking.behind["slow"].low > 2
 
@@ -160,10 +160,13 @@ def test_what_is_shown_to_be_slower_than_one_is_slower_than_the_best() -> None:
 def test_slowdowns_of_a_best_of_many_hold_together() -> None:
     """Each comparison is at the confidence that as many ask for (Bonferroni)."""
     table = np.random.default_rng(3).lognormal(size=(6, 15))
-    ranking = Ranking.by_time({number: rounds(*row) for number, row in enumerate(table)}, FEW, margin=0.05)
-    assert FEW.simultaneous(5).confidence == pytest.approx(0.99)
+    ranking = Ranking.by_time(
+        {number: rounds(*row) for number, row in enumerate(table)}, CONFIDENCE, margin=0.05
+    )
+    assert together(CONFIDENCE, 5) == pytest.approx(0.99)
     wide = [
-        paired_ratio(rounds(*table[1]), rounds(*each), FEW.simultaneous(5)) for each in np.delete(table, 1, 0)
+        paired_ratio(rounds(*table[1]), rounds(*each), together(CONFIDENCE, 5))
+        for each in np.delete(table, 1, 0)
     ]
     assert len(ranking.contenders) == 6
     assert ranking.behind[1].high == pytest.approx(max(each.high for each in wide))

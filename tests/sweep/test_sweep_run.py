@@ -115,7 +115,7 @@ def test_what_a_run_depends_on_makes_another(run: Run, monkeypatch: pytest.Monke
     assert states(run(points(seed=[0]))) == ["done"]
     assert states(run(points(train__batchsz=[2]))) == ["done"]
     assert states(run(points(seed=[0], parallel__dp__enabled=[False]), "dp")) == ["done"]
-    assert states(run(points(seed=[0], claims__resamples=[300]))) == ["kept"]
+    assert states(run(points(seed=[0], claims__confidence=[0.9]))) == ["kept"]
     monkeypatch.setattr(sweep_run, "code_digest", lambda: "other code")
     assert states(run(points(seed=[0]))) == ["done"]
 
@@ -155,7 +155,7 @@ def failing(faults: dict[int, Exception | TrainResult], monkeypatch: pytest.Monk
         ({"seed": [0]}, "tpu", "--strategy tpu: unknown; choose one of: serial, dp"),
         ({"pretrain.epochs": [0, 5]}, "serial", "pretrain.epochs: 5, but the runs of a sweep begin from"),
         ({"parallel.device": ["cuda"]}, "serial", "parallel.device: cuda, but a run is given no GPU"),
-        ({"claims.resamples": [100, 200]}, "serial", "are the same training; leave one out"),
+        ({"claims.confidence": [0.9, 0.95]}, "serial", "are the same training; leave one out"),
     ],
 )
 def test_what_cannot_run_is_said_before_anything_starts(

@@ -11,7 +11,7 @@ from parashot.cli.shared import require_study
 from parashot.errors import RecordError
 from parashot.questions.results import load_results
 from parashot.questions.scaling.rows import Predictor, checked_rows, parse_devices
-from parashot.questions.statistics import Resampling
+from parashot.questions.statistics import CONFIDENCE
 from parashot.report.tables import CHECKED, SCALING
 
 
@@ -23,7 +23,7 @@ def run(command: argparse.Namespace) -> None:
         if not Path("results/strategies").exists():
             require_study()
         raise RecordError(results.missing["strategies"])
-    predictor = Predictor.of(results.strategies, Resampling())
+    predictor = Predictor.of(results.strategies, CONFIDENCE)
     rows = predictor.rows(command.link, devices, command.per_node, command.within, command.batchsz)
     checked = checked_rows(predictor, results.strategies)
     if command.json:

@@ -66,9 +66,7 @@ class StrategyBenchParams:
 
     blocks: Annotated[Whole, Field(ge=7)]
     launches: Annotated[Whole, Field(ge=1, le=12)]
-    steps: Positive
     seconds: Annotated[Number, Field(ge=0, le=600)]
-    warmup_steps: Positive
 
 
 @record

@@ -140,7 +140,6 @@ class LoaderBenchParams:
     seconds: Annotated[Number, Field(ge=0, le=600)]
     batchsz: Positive
     blocks: Annotated[Whole, Field(ge=7)]
-    batches: Positive
 
 
 @record
@@ -164,9 +163,6 @@ class BatchszStudyParams:
     target: Annotated[Number, Field(ge=0.01, le=1)] | None
     lr_scaling: Literal["none", "linear", "sqrt"]
     episodes: Positive
-    blocks: Annotated[Whole, Field(ge=7)]
-    block_episodes: Positive
-    block_seconds: Annotated[Number, Field(ge=0, le=600)]
 
 
 @record
@@ -206,7 +202,6 @@ class ClaimsParams:
     accuracy_margin: Annotated[Number, Field(ge=0.0001, le=1)]
     time_margin: Annotated[Number, Field(ge=0.001, le=1)]
     confidence: Annotated[Number, Field(ge=0.5, le=0.9999)]
-    resamples: Annotated[Whole, Field(ge=100)]
 
 
 @record

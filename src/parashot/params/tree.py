@@ -130,11 +130,6 @@ def _misfits_of_studies(batchsz: BatchszStudyParams, warmup: WarmupStudyParams) 
     for size in batchsz.sizes:
         if size > (most := batchsz.episodes):
             yield f"batchsz_study.sizes: {size}, but batchsz_study.episodes is {most}; take at most that"
-        if batchsz.block_episodes % size:
-            yield (
-                f"batchsz_study.block_episodes: {batchsz.block_episodes} are no whole steps of {size}; "
-                "it must be a multiple of every size"
-            )
     if batchsz.baseline not in batchsz.sizes:
         sizes = ", ".join(map(str, batchsz.sizes))
         yield f"batchsz_study.baseline: {batchsz.baseline} must be one of the sizes ({sizes})"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from parashot.parsing import Value
-from parashot.questions.statistics import Interval, Ranking, Resampling, Rounds, paired_ratio
+from parashot.questions.statistics import Interval, Ranking, Rounds, paired_ratio, together
 from parashot.questions.text import listed, times
 
 T = TypeVar("T")
@@ -71,12 +71,12 @@ class Choice(Generic[T]):
         fallback = usual if usual in ranking.possible else ranking.best
         return cls((*simple, *shown, fallback)[0], ranking, decided=False)
 
-    def gain(self, usual: Rounds, taken: Rounds, resampling: Resampling) -> Interval:
+    def gain(self, usual: Rounds, taken: Rounds, confidence: float) -> Interval:
         """How many times as fast as the usual setting it is.
 
         Its interval holds together with those of all other settings: the same blocks have chosen it.
         """
-        return paired_ratio(usual, taken, resampling.simultaneous(len(self.ranking.behind) - 1))
+        return paired_ratio(usual, taken, together(confidence, len(self.ranking.behind) - 1))
 
     @property
     def others(self) -> list[T]:

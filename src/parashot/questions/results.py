@@ -16,7 +16,6 @@ from parashot.questions.runs import files_of
 from parashot.questions.step.records import TuneResults
 from parashot.questions.strategies.records import StrategyResults
 from parashot.records import Hardware, read_result, read_rows
-from parashot.train.records import Choices
 
 T = TypeVar("T")
 
@@ -65,15 +64,11 @@ def load_results(root: Path, strategies: Sequence[str], *, partial: bool = False
     def folder(name: str, kind: type[T]) -> T | None:
         return part(name, lambda: _read_folder(kind, results / name))
 
-    def tune() -> TuneResults:
-        choices = read_result(Choices, results / "choices.json")
-        return _read_folder(TuneResults, results / "tune", choices=choices)
-
     trainings = {name: folder(f"train/{name}", Training) for name in strategies}
     warmup = folder("warmup", WarmupResults)
     return StudyResults(
         hardware=part("hardware", lambda: read_result(Hardware, root / "hardware.json")),
-        tune=part("tune", tune),
+        tune=folder("tune", TuneResults),
         loader=folder("loader", LoaderResults),
         strategies=folder("strategies", StrategyResults),
         gain=folder("gain", GainResults),
@@ -86,15 +81,15 @@ def load_results(root: Path, strategies: Sequence[str], *, partial: bool = False
     )
 
 
-def _read_folder(kind: type[T], folder: Path, **given: Any) -> T:
-    """Read a dataclass of results from its files (`files_of`), but for what is given.
+def _read_folder(kind: type[T], folder: Path) -> T:
+    """Read a dataclass of results from its files (`files_of`). Raises `RecordError`.
 
-    A field that has a default may have no file. Raises `RecordError`.
+    A field that has a default may have no file.
     """
-    found = dict(given)
+    found: dict[str, Any] = {}
     for each, name, record in files_of(kind):
         path = folder / name
-        if each.name in given or (each.default is not MISSING and not path.exists()):
+        if each.default is not MISSING and not path.exists():
             continue
         table = path.suffix == ".csv"
         found[each.name] = tuple(read_rows(record, path)) if table else read_result(record, path)

@@ -85,24 +85,15 @@ class Stage:
     start_ms: int = field(default_factory=now_ms)
 
     def write(
-        self,
-        out: Path,
-        results: Any,
-        settings: Sequence[Setting],
-        *,
-        elsewhere: str = "",
-        model: Path | None = None,
+        self, out: Path, results: Any, settings: Sequence[Setting], *, model: Path | None = None
     ) -> None:
         """Write the folder of results, whole or not at all.
 
-        results: dataclass of results (`files_of`). elsewhere: its field that lies in another place. model:
-        file of the network that was measured.
+        results: dataclass of results (`files_of`). model: file of the network that was measured.
         """
         artifacts = []
         with replacing_folder(out) as folder:
             for each, name, kind in files_of(type(results)):
-                if each.name == elsewhere:
-                    continue
                 artifacts.append(name)
                 if name.endswith(".csv"):
                     write_rows(folder / name, kind, getattr(results, each.name))

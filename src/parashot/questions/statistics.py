@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri, stdtrit  # as in `scipy.stats`, which takes a second to import
 
 from parashot.errors import RecordError
-from parashot.params import ClaimsParams
 
 Floats = NDArray[np.float64]
 Values = Sequence[float] | Floats
@@ -42,6 +41,13 @@ Rounds = Mapping[Any, float]
 """Measurements of one setting, by round (or episode, or seed), or by launch and round."""
 
 T = TypeVar("T")
+
+
+CONFIDENCE = 0.95
+"""Of intervals, where params do not say another."""
+
+RESAMPLES = 2000
+"""Of the bootstrap."""
 
 
 @dataclass(frozen=True)
@@ -80,22 +86,9 @@ class Interval:
         return "below" if self.high < point else "around"
 
 
-@dataclass(frozen=True)
-class Resampling:
-    """Settings of the bootstrap."""
-
-    confidence: float = 0.95
-    resamples: int = 2000
-
-    @classmethod
-    def of(cls, claims: ClaimsParams) -> Resampling:
-        """Settings of `params.yaml`."""
-        return cls(claims.confidence, claims.resamples)
-
-    def simultaneous(self, comparisons: int) -> Resampling:
-        """Settings under which `comparisons` intervals hold together at this confidence (Bonferroni)."""
-        share = (1 - self.confidence) / max(comparisons, 1)
-        return Resampling(1 - share, self.resamples)
+def together(confidence: float, comparisons: int) -> float:
+    """Confidence of each of `comparisons` intervals that hold together at `confidence` (Bonferroni)."""
+    return 1 - (1 - confidence) / max(comparisons, 1)
 
 
 def flat(row: Any) -> dict[str, Any]:
@@ -122,14 +115,14 @@ def by_round(measured: Iterable[tuple[T, Any, float]]) -> dict[T, dict[Any, floa
     return found
 
 
-def median_interval(values: Values, resampling: Resampling) -> Interval:
+def median_interval(values: Values, confidence: float) -> Interval:
     """Median of at least 2 values with its bootstrap interval. Raises `RecordError` for fewer."""
     data = np.asarray(values, dtype=np.float64)
-    draws = np.median(data[draw_rounds(len(data), resampling)], axis=-1)
-    return drawn_interval(float(np.median(data)), draws, len(data), resampling)
+    draws = np.median(data[draw_rounds(len(data))], axis=-1)
+    return drawn_interval(float(np.median(data)), draws, len(data), confidence)
 
 
-def paired_ratio(numerator: Rounds, denominator: Rounds, resampling: Resampling) -> Interval:
+def paired_ratio(numerator: Rounds, denominator: Rounds, confidence: float) -> Interval:
     """Ratio of two settings: the geometric mean of the ratios of the rounds that measured both, at least 2.
 
     With `ENOUGH_LAUNCHES`, the geometric mean over launches of the median ratio of each, and Student's t over
@@ -143,7 +136,7 @@ def paired_ratio(numerator: Rounds, denominator: Rounds, resampling: Resampling)
     of_launch = [logs[np.equal(launches, each)] for each in sorted({*launches})]
     if len(of_launch) >= ENOUGH_LAUNCHES:
         logs = np.array([np.median(each) for each in of_launch])
-    level = (1 + resampling.confidence) / 2
+    level = (1 + confidence) / 2
     mean, error = _mean_and_error(logs, 2, "rounds")
     half = float(stdtrit(len(logs) - 1, level)) * error
     if 1 < len(of_launch) < min(ENOUGH_LAUNCHES, len(logs)):
@@ -195,18 +188,18 @@ class Ranking(Generic[T]):
         return [each for each, behind in self.behind.items() if behind.low <= self.even + self.margin]
 
     @classmethod
-    def by_time(cls, seconds: Mapping[T, Rounds], resampling: Resampling, margin: float) -> Ranking[T]:
+    def by_time(cls, seconds: Mapping[T, Rounds], confidence: float, margin: float) -> Ranking[T]:
         """Rank settings by their seconds, by round, the fastest first; margin: share of its time."""
-        together = resampling.simultaneous(len(seconds) - 1)
-        return cls._ranked(seconds, lambda own, other: paired_ratio(own, other, together), 1, margin)
+        each = together(confidence, len(seconds) - 1)
+        return cls._ranked(seconds, lambda own, other: paired_ratio(own, other, each), 1, margin)
 
     @classmethod
-    def by_accuracy(cls, reached: Mapping[T, Rounds], resampling: Resampling, margin: float) -> Ranking[T]:
+    def by_accuracy(cls, reached: Mapping[T, Rounds], confidence: float, margin: float) -> Ranking[T]:
         """Rank settings by the accuracies of their trainings, by seed; margin: difference of accuracies."""
-        together = resampling.simultaneous(len(reached) - 1)
+        each = together(confidence, len(reached) - 1)
         return cls._ranked(
             reached,
-            lambda own, other: repeated_interval(differences(other, own), together.confidence),
+            lambda own, other: repeated_interval(differences(other, own), each),
             0,
             margin,
         )
@@ -255,17 +248,17 @@ def differences(first: Rounds, second: Rounds) -> Floats:
     return mine - others
 
 
-def draw_rounds(rounds: int, resampling: Resampling) -> Draws:
+def draw_rounds(rounds: int) -> Draws:
     """Indices of resampled rounds [resamples, rounds], the same in every call."""
     if rounds < 2:
         raise RecordError("at least 2 timed blocks of every setting are needed; run `dvc repro -f`")
     generator = np.random.default_rng(0)
-    return generator.integers(rounds, size=(resampling.resamples, rounds))
+    return generator.integers(rounds, size=(RESAMPLES, rounds))
 
 
-def drawn_interval(value: float, draws: Floats, rounds: int, resampling: Resampling) -> Interval:
+def drawn_interval(value: float, draws: Floats, rounds: int, confidence: float) -> Interval:
     """Expanded percentile interval around `value` from the statistic of every resample, `draws`."""
-    quantile = stdtrit(rounds - 1, (1 + resampling.confidence) / 2)
+    quantile = stdtrit(rounds - 1, (1 + confidence) / 2)
     tail = float(ndtr(-math.sqrt(rounds / (rounds - 1)) * quantile))
     low = float(np.quantile(draws, tail, method="lower"))
     high = float(np.quantile(draws, 1 - tail, method="higher"))

@@ -27,7 +27,7 @@ from parashot.questions.ledger import CLAIMS, advise
 from parashot.questions.loader.rows import LoaderRow, loader_rows
 from parashot.questions.results import StudyResults
 from parashot.questions.scaling.rows import CheckedRow, Predictor, ScalingRow, checked_rows, shown_rows
-from parashot.questions.statistics import Interval, Ranking, Resampling, Rounds
+from parashot.questions.statistics import Interval, Ranking, Rounds
 from parashot.questions.step.rows import StepRow, step_rows
 from parashot.questions.strategies.rows import BASE, StrategyRow, strategy_rows
 from parashot.questions.text import listed
@@ -98,13 +98,13 @@ class Study:
         return self.params.train.episodes < LONG_RUN_EPISODES
 
     @property
-    def resampling(self) -> Resampling:
+    def confidence(self) -> float:
         """Settings of all intervals."""
-        return Resampling.of(self.params.claims)
+        return self.params.claims.confidence
 
     def rank(self, seconds: Mapping[T, Rounds]) -> Ranking[T]:
         """Compare settings, by round, with the fastest."""
-        return Ranking.by_time(seconds, self.resampling, self.params.claims.time_margin)
+        return Ranking.by_time(seconds, self.confidence, self.params.claims.time_margin)
 
     def why_missing(self, part: str) -> str:
         """Say why a part of the results is not there."""
@@ -127,26 +127,26 @@ class Study:
 
 def analyse(results: StudyResults, params: Params) -> Study:
     """Make every row, claim and piece of advice. Raises `RecordError` where a file holds too little."""
-    resampling, knobs = Resampling.of(params.claims), params.batchsz_study
+    confidence, knobs = params.claims.confidence, params.batchsz_study
     tune, loader, bench = results.tune, results.loader, results.strategies
     sizes, gain, baseline = results.batchsz, results.gain, knobs.baseline
-    loading = tuple(way_rows(loader.ways, loader.training, PLAIN_LOADER.name, resampling)) if loader else ()
-    predictor = Predictor.of(bench, resampling) if bench and bench.cost_steps else None
+    loading = tuple(way_rows(loader.ways, loader.training, PLAIN_LOADER.name, confidence)) if loader else ()
+    predictor = Predictor.of(bench, confidence) if bench and bench.cost_steps else None
     checked = tuple(checked_rows(predictor, bench)) if predictor and bench else ()
-    strategies = {row.variant: row for row in strategy_rows(bench, results.training, resampling)}
+    strategies = {row.variant: row for row in strategy_rows(bench, results.training, confidence)}
     precisions = compare_precisions(sizes, params) if sizes else []
     equal = [name for name, row in strategies.items() if row.same_algorithm]
     study = Study(
         params=params,
         results=results,
         loading=loading,
-        loader=tuple(loader_rows(loader.blocks, resampling)) if loader else (),
+        loader=tuple(loader_rows(loader.blocks, confidence)) if loader else (),
         strategies=strategies,
-        gain=tuple(way_rows(gain.ways, gain.blocks, USUAL, resampling)) if gain else (),
-        batchsz={row.batchsz: row for row in batchsz_rows(sizes, baseline, resampling)} if sizes else {},
-        sizes=tuple(size_rows(sizes.trainings, baseline, knobs.target, resampling)) if sizes else (),
-        noise_scale=noise_scale(sizes.gradients, resampling) if sizes else None,
-        step=tuple(step_rows(tune.blocks, tune.choices, resampling)) if tune else (),
+        gain=tuple(way_rows(gain.ways, gain.blocks, USUAL, confidence)) if gain else (),
+        batchsz={row.batchsz: row for row in batchsz_rows(sizes, baseline, confidence)} if sizes else {},
+        sizes=tuple(size_rows(sizes.trainings, baseline, knobs.target, confidence)) if sizes else (),
+        noise_scale=noise_scale(sizes.gradients, confidence) if sizes else None,
+        step=tuple(step_rows(tune.blocks, tune.choices, confidence)) if tune else (),
         accuracy=(*comparisons(results.training, BASE, params.claims, equal), *precisions),
         predictor=predictor,
         scaling=tuple(shown_rows(predictor, checked)) if predictor else (),

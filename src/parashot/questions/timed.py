@@ -5,53 +5,58 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
+from typing import TypeVar
 
 import torch
 
 from parashot.hardware import tree_memory_bytes
 from parashot.parallel.context import Context
+from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.registry import build_strategy
 from parashot.parallel.strategy import StepOptions, Strategy
 from parashot.params import ParallelParams, StrategyBenchParams
 from parashot.task import Batch, Plan, Task, even_share
 from parashot.train.loop import synchronise, train_steps
 
+T = TypeVar("T")
+
 MOST_STEPS = 200
 """Of a block, however fast they are."""
 
-LOADED_STEPS = 3
-"""Of a block with loader workers, at least: they are started for each, and their batches come in bursts."""
+WARMUP_STEPS = 2
+"""Of each strategy, untimed, before its first block."""
 
 
 @dataclass
 class TimedStrategy:
-    """A strategy with its batches in memory, and the threads it may use on this rank.
+    """A strategy with a batch in memory, and the threads it may use on this rank.
 
     The clock stops when the device is done.
     """
 
     strategy: Strategy
-    batches: list[Batch]
+    batch: Batch
     threads: int
 
     def seconds(self, steps: int) -> float:
-        """Wall time of `steps` steps over the batches in turn.
+        """Wall time of `steps` steps.
 
         A step is the inputs' way to the device, normalisation, forward, backward, exchange and optimizer.
         """
         torch.set_num_threads(self.threads)
         synchronise(self.strategy.context)
         begin = time.perf_counter()
-        for step in range(steps):
-            self.strategy.step(self.batches[step % len(self.batches)])
+        for _ in range(steps):
+            self.strategy.step(self.batch)
         synchronise(self.strategy.context)
         return time.perf_counter() - begin
 
-    def step_seconds(self, bench: StrategyBenchParams) -> float:
+    def step_seconds(self) -> float:
         """Warm up; return the seconds of one more step, which belongs to no result."""
-        self.seconds(bench.warmup_steps)
+        self.seconds(WARMUP_STEPS)
         return self.seconds(1)
 
 
@@ -63,13 +68,12 @@ def timed_strategy(
     parallel: ParallelParams,
     *,
     batchsz: int,
-    steps: int = 1,
     threads: int | None = None,
 ) -> TimedStrategy:
-    """Make a strategy with its batches of the first `steps` steps of `batchsz` items ready to be timed."""
+    """Make a strategy with its batch of a step of `batchsz` items ready to be timed."""
     strategy = build_strategy(name, task, options, context, parallel)
-    batches = task.ready_batches(strategy.plan(steps * batchsz, batchsz, context), steps, context)
-    return TimedStrategy(strategy, batches, threads or context.placement.threads_per_replica)
+    (batch,) = task.ready_batches(strategy.plan(batchsz, batchsz, context), 1, context)
+    return TimedStrategy(strategy, batch, threads or context.placement.threads_per_replica)
 
 
 @dataclass(frozen=True)
@@ -109,13 +113,24 @@ def steps_with_loading(
 
 
 def steps_of_block(step_seconds: float, bench: StrategyBenchParams) -> int:
-    """Steps of a block: as many as `bench` wants, and more where these would not last long enough."""
-    return max(bench.steps, min(MOST_STEPS, math.ceil(bench.seconds / step_seconds)))
+    """Steps of a block: as many as it takes for the block to last long enough."""
+    return max(1, min(MOST_STEPS, math.ceil(bench.seconds / step_seconds)))
 
 
-def steps_of_loaded_block(step_seconds: float, bench: StrategyBenchParams, *, workers: bool) -> int:
-    """Steps of a block with a loader, which has workers or none."""
-    return max(LOADED_STEPS if workers else 1, steps_of_block(step_seconds, bench))
+def steps_of_blocks(
+    context: Context, timed: Mapping[T, TimedStrategy | None], bench: StrategyBenchParams
+) -> dict[T, int]:
+    """Warm every setting up; return the steps of its blocks, by the main rank's clock alike on all ranks.
+
+    None: a setting that this rank takes no part in. The main rank takes part in every one.
+    """
+    steps = {}
+    for setting, entry in timed.items():
+        context.wait_for_all()
+        if entry is not None:
+            steps[setting] = steps_of_block(entry.step_seconds(), bench)
+    main: dict[T, int] = from_all_ranks(steps, context, patient=True)[0]
+    return main
 
 
 def rounds_of_launch(rounds: int, launch: int, launches: int) -> range:

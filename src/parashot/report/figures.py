@@ -162,7 +162,7 @@ def _shares(row: StrategyRow) -> list[tuple[float, str, str]]:
 
 def _batchsz(study: Study) -> Drawing | None:
     """What each batch size reaches in the same time; None where none was trained over seeds."""
-    means = {row.batchsz: row.val_accuracy for row in study.sizes if row.val_accuracy}
+    means = {row.batchsz: row.val_accuracy for row in study.sizes}
     if not means or not study.results.batchsz:
         return None
     figure, axes = new_axes()

@@ -124,11 +124,11 @@ def compare_trainings(
 
 
 def compare_precisions(sizes: BatchszResults, params: Params) -> list[AccuracyComparison]:
-    """Compare the baseline's trainings in bf16 with those in fp32, if they share at least 3 seeds."""
-    half = reached(sizes.trainings).get(params.batchsz_study.baseline, {})
-    paired = differences(half, {each.seed: each.val_accuracy for each in sizes.in_fp32})
-    if len(paired) < 3:
+    """Compare the baseline's trainings in bf16 with those in fp32, if there are any."""
+    if not sizes.in_fp32:
         return []
+    half = reached(sizes.trainings)[params.batchsz_study.baseline]
+    paired = differences(half, {each.seed: each.val_accuracy for each in sizes.in_fp32})
     margin, confidence = params.claims.accuracy_margin, params.claims.confidence
     return [compare_trainings(*PRECISIONS, paired, params.train.val_episodes, margin, confidence)]
 

@@ -60,7 +60,7 @@ def comm_share(study: Study) -> Finding:
         return {each: without[each] / whole[each] for each in without.keys() & whole.keys()}
 
     smallest, largest = min(shares), max(shares)
-    ratio = paired_ratio(rest(largest), rest(smallest), study.resampling)
+    ratio = paired_ratio(rest(largest), rest(smallest), study.confidence)
     said = listed(f"{size}: {percent(share)}" for size, share in shares.items())
     measured = f"share of a step that the exchange takes, by batchsz {said}"
     return by_side(measured, ratio, "above", f"the rest of a step, of batchsz {largest} over {smallest},")
@@ -105,15 +105,14 @@ def advise_batchsz(study: Study) -> Advice:
         reasons = {row.reason for row in study.batchsz.values() if row.status == "skipped"}
         raise UntestableError(f"batch sizes were skipped: {listed(reasons)}")
     usual = [each for each in (study.params.train.batchsz, knobs.baseline) if each in found]
-    ranking = Ranking.by_accuracy(found, study.resampling, claims.accuracy_margin)
+    ranking = Ranking.by_accuracy(found, study.confidence, claims.accuracy_margin)
     choice = Choice.of(ranking, (*usual, ranking.best)[0], usual, better=())
     best, rows = choice.choice, {row.batchsz: row for row in study.sizes}
     trained: dict[str, Value] = {"train.lr_scaling": knobs.lr_scaling, "train.schedule": "cosine"}
     if study.params.train.accumulate > best:  # so was it trained
         trained["train.accumulate"] = best
-    accuracy = rows[best].val_accuracy
     in_time = f"in the steps that DDP takes in {seconds(knobs.seconds)}"
-    said = f"{percent(accuracy.value)} {in_time}, the mean of {rows[best].seeds} seeds" if accuracy else ""
+    said = f"{percent(rows[best].val_accuracy.value)} {in_time}, the mean of {rows[best].seeds} seeds"
     sure = f"shown to be within {100 * claims.accuracy_margin:g} points of the best of {listed(found)}"
     if not choice.decided:
         sure = choice.doubt

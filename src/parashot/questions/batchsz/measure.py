@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -57,8 +56,8 @@ from parashot.questions.batchsz.rows import (
     size_rows,
 )
 from parashot.questions.runs import Setting, Stage
-from parashot.questions.statistics import Resampling
-from parashot.questions.timed import TimedStrategy, timed_strategy
+from parashot.questions.statistics import CONFIDENCE
+from parashot.questions.timed import TimedStrategy, steps_of_blocks, timed_strategy
 from parashot.records import Provenance
 from parashot.task import Batch, Plan, mean_and_ci95
 from parashot.tasks.relation import RelationTask
@@ -98,7 +97,7 @@ def study_batch_sizes(
     else:
         results = launch(batchsz_rank, placement, placement.replicas, task)
     if results is not None:
-        rows = batchsz_rows(results, study.baseline, Resampling())
+        rows = batchsz_rows(results, study.baseline, CONFIDENCE)
         in_blocks = [_setting(row, results.blocks) for row in rows]
         stage.write(out, results, [*in_blocks, *_in_equal_time(results, params)])
 
@@ -169,42 +168,31 @@ def _train(context: Context, task: RelationTask, limit: float | None) -> Batchsz
 
 
 def _interleaved_blocks(context: Context, groups: Groups, task: RelationTask) -> list[BatchszBlock]:
-    """Blocks of the same episodes for every size, with and without the exchange, after one to warm up.
-
-    Each size repeats them until its block lasts about `block_seconds`.
-    """
-    study = task.params.batchsz_study
-    ready = {size: _ready(group, task, size) for size, group in groups.items() if group is not None}
-    passes: dict[int, int] = {}
-    for size in groups:
-        context.wait_for_all()
-        if size in ready:
-            ready[size].seconds(1)
-            once = ready[size].seconds(len(ready[size].batches))
-            passes[size] = max(1, math.ceil(study.block_seconds / once))
-    passes = from_all_ranks(passes, context, patient=True)[0]  # the main rank takes part in every size
+    """Blocks of steps of every size, with and without the exchange, as long as those of strategies."""
+    bench = task.params.parallel.bench
+    ready = {size: None if group is None else _ready(group, task, size) for size, group in groups.items()}
+    steps = steps_of_blocks(context, ready, bench)
     blocks = []
-    progress = Progress("batchsz", study.blocks, "round")
-    for number in range(study.blocks):
+    progress = Progress("batchsz", bench.blocks, "round")
+    for number in range(bench.blocks):
         settings = [*itertools.product(groups, (True, False))]
         for size, synchronised in Random(number).sample(settings, len(settings)):  # alike on every rank
             context.wait_for_all()
-            if (timed := ready.get(size)) is not None:
-                steps, episodes = passes[size] * len(timed.batches), passes[size] * study.block_episodes
+            if (timed := ready[size]) is not None:
                 with nullcontext() if synchronised else timed.strategy.without_exchange():
-                    seconds = timed.seconds(steps)
-                blocks.append(BatchszBlock(number, size, synchronised, episodes, steps, seconds))
+                    seconds = timed.seconds(steps[size])
+                episodes = steps[size] * size
+                blocks.append(BatchszBlock(number, size, synchronised, episodes, steps[size], seconds))
         if context.is_main:
             progress(number + 1)
     return blocks
 
 
 def _ready(context: Context, task: RelationTask, size: int) -> TimedStrategy:
-    """Size `size` ready to be timed, with the batches of one block."""
+    """Size `size` ready to be timed."""
     params = task.params
-    steps = params.batchsz_study.block_episodes // size
     options = step_options(params.train)
-    return timed_strategy("ddp", task, options, context, params.parallel, batchsz=size, steps=steps)
+    return timed_strategy("ddp", task, options, context, params.parallel, batchsz=size)
 
 
 def _setting(row: BatchszRow, blocks: Sequence[BatchszBlock]) -> Setting:
@@ -221,7 +209,7 @@ def _setting(row: BatchszRow, blocks: Sequence[BatchszBlock]) -> Setting:
 def _in_equal_time(results: BatchszResults, params: Params) -> Iterator[Setting]:
     """What each size reached in the same time; a series has the trainings, by seed."""
     study, accuracies = params.batchsz_study, reached(results.trainings)
-    for row in size_rows(results.trainings, study.baseline, study.target, Resampling()):
+    for row in size_rows(results.trainings, study.baseline, study.target, CONFIDENCE):
         options = {"batchsz": row.batchsz, "seeds": row.seeds, "seconds": study.seconds}
         series = {"val_accuracy": [*accuracies[row.batchsz].values()]}
         yield Setting(f"batchsz{row.batchsz}_in_equal_time", options, row, series)

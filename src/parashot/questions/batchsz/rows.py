@@ -20,7 +20,6 @@ from parashot.questions.batchsz.records import (
 from parashot.questions.statistics import (
     Floats,
     Interval,
-    Resampling,
     Rounds,
     by_round,
     differences,
@@ -54,29 +53,29 @@ class SizeRow:
     steps: int  # median
     episodes: int  # median
     learning_rate: float
-    val_accuracy: Interval | None  # mean over trainings
+    val_accuracy: Interval  # mean over trainings
     difference: Interval | None  # to the baseline, paired by seed; None for the baseline
     baseline: int
     seconds_to_target: float | None  # median over seeds; None without a target, or where most lack it
 
 
 def size_rows(
-    trainings: Sequence[BatchszTraining], baseline: int, target: float | None, resampling: Resampling
+    trainings: Sequence[BatchszTraining], baseline: int, target: float | None, confidence: float
 ) -> list[SizeRow]:
     """Return one row per size, in the order of the sizes."""
     accuracies, times = reached(trainings), times_to_target(target, trainings)
-    confidence, rows = resampling.confidence, []
+    rows = []
     for size, by_seed in sorted(accuracies.items()):
         own = [each for each in in_equal_time(trainings) if each.batchsz == size]
-        lead = differences(by_seed, accuracies.get(baseline, {}))
+        lead = differences(by_seed, accuracies[baseline])
         row = SizeRow(
             batchsz=size,
             seeds=len(own),
             steps=round(median(each.steps for each in own)),
             episodes=round(median(each.episodes for each in own)),
             learning_rate=own[0].learning_rate,
-            val_accuracy=repeated_interval([*by_seed.values()], confidence) if len(own) > 2 else None,
-            difference=repeated_interval(lead, confidence) if len(lead) > 2 and size != baseline else None,
+            val_accuracy=repeated_interval([*by_seed.values()], confidence),
+            difference=repeated_interval(lead, confidence) if size != baseline else None,
             baseline=baseline,
             seconds_to_target=times.get(size),
         )
@@ -109,7 +108,7 @@ def times_to_target(target: float | None, trainings: Iterable[BatchszTraining]) 
     return {size: found for size, found in medians.items() if math.isfinite(found)}
 
 
-def noise_scale(samples: Sequence[GradientSample], resampling: Resampling) -> Interval | None:
+def noise_scale(samples: Sequence[GradientSample], confidence: float) -> Interval | None:
     """Gradient noise scale in episodes, by the jackknife over episodes; None where it cannot be told from 0.
 
     McCandlish et al., An Empirical Model of Large-Batch Training (2018), appendix A.1: the trace of the
@@ -131,7 +130,7 @@ def noise_scale(samples: Sequence[GradientSample], resampling: Resampling) -> In
         return None
     logs = np.log(without)
     error = math.sqrt((count - 1) / count * np.square(logs - logs.mean()).sum())
-    half = float(stdtrit(count - 1, (1 + resampling.confidence) / 2)) * error
+    half = float(stdtrit(count - 1, (1 + confidence) / 2)) * error
     return Interval(float(whole), float(whole) * math.exp(-half), float(whole) * math.exp(half))
 
 
@@ -142,7 +141,7 @@ def _noise(small: Floats, large: Floats, count: int) -> Floats:
         return np.asarray(covariance / (large - covariance / count))
 
 
-def batchsz_rows(results: BatchszResults, baseline: int, resampling: Resampling) -> list[BatchszRow]:
+def batchsz_rows(results: BatchszResults, baseline: int, confidence: float) -> list[BatchszRow]:
     """Return one row per size, in the order of the sizes; speedups are against the size `baseline`."""
     blocks, rows = results.blocks, []
     done = [each.seconds for each in results.runs if each.batchsz == baseline and each.status == "ok"]
@@ -150,7 +149,7 @@ def batchsz_rows(results: BatchszResults, baseline: int, resampling: Resampling)
 
     def ratio(above: Rounds, below: Rounds) -> Interval | None:
         """Ratio over the rounds that measured both, or None where fewer than 2 did."""
-        return paired_ratio(above, below, resampling) if len(above.keys() & below.keys()) > 1 else None
+        return paired_ratio(above, below, confidence) if len(above.keys() & below.keys()) > 1 else None
 
     for run in sorted(results.runs, key=lambda run: run.batchsz):
         own = episode_seconds(blocks, run.batchsz)
@@ -158,7 +157,7 @@ def batchsz_rows(results: BatchszResults, baseline: int, resampling: Resampling)
         row = BatchszRow(
             **asdict(run),
             run_speedup=whole / run.projected_seconds if whole and run.projected_seconds else None,
-            seconds_per_episode=median_interval([*own.values()], resampling) if len(own) > 1 else None,
+            seconds_per_episode=median_interval([*own.values()], confidence) if len(own) > 1 else None,
             speedup=ratio(episode_seconds(blocks, baseline), own),
             baseline=baseline,
             communication_share=Interval(1 - rest.value, 1 - rest.high, 1 - rest.low) if rest else None,

@@ -8,7 +8,7 @@ from pathlib import Path
 from parashot.params import Params
 from parashot.questions.gain.records import USUAL, GainResults
 from parashot.questions.runs import Stage
-from parashot.questions.statistics import Resampling
+from parashot.questions.statistics import CONFIDENCE
 from parashot.questions.ways.episodes import time_episode_ways
 from parashot.questions.ways.records import EpisodeWay
 from parashot.questions.ways.rows import way_rows, way_settings
@@ -22,4 +22,4 @@ def bench_gain(
     stage = Stage("all of the advice", "gain", provenance)
     blocks = time_episode_ways(params, packed, ways, "gain") if ways else []
     results = GainResults(tuple(ways), tuple(blocks))
-    stage.write(out, results, way_settings(way_rows(ways, blocks, USUAL, Resampling()), blocks, ""))
+    stage.write(out, results, way_settings(way_rows(ways, blocks, USUAL, CONFIDENCE), blocks, ""))

@@ -43,7 +43,7 @@ def optimum(study: Study) -> Finding:
     best, fastest = ranking.best, {*ranking.contenders}
     measured = f"best at {counted(best, 'worker')} of {counted(threads, 'thread')}"
     if best and 0 in seconds:
-        measured += f": {times(paired_ratio(seconds[0], seconds[best], study.resampling))} over none"
+        measured += f": {times(paired_ratio(seconds[0], seconds[best], study.confidence))} over none"
     if len(fastest) > 1:
         measured += f"; statistically tied with it: {listed(sorted(fastest - {best}))}"
     if fastest <= near:
@@ -63,7 +63,7 @@ def few(study: Study) -> Finding:
     if fewest > FEW_OF_MANY * threads:
         reason = f"{counted(fewest, 'worker')} of {counted(threads, 'thread')} are not a few of many"
         raise UntestableError(f"{reason}: it takes {round(fewest / FEW_OF_MANY)} threads")
-    speedup = paired_ratio(seconds[0], seconds[fewest], study.resampling)
+    speedup = paired_ratio(seconds[0], seconds[fewest], study.confidence)
     measured = f"{counted(fewest, 'worker')} of {counted(threads, 'thread')}: {times(speedup)}"
     return by_side(measured, speedup, "below", "the speedup over no workers")
 
@@ -79,7 +79,7 @@ def many(study: Study) -> Finding:
         raise UntestableError(f"loader.bench.workers has nothing from {FAR_MORE * threads:g} on")
     if 0 not in seconds:
         raise UntestableError("loader.bench.workers needs 0")
-    speedup = paired_ratio(seconds[0], seconds[most], study.resampling)
+    speedup = paired_ratio(seconds[0], seconds[most], study.confidence)
     measured = f"{most} workers of {counted(threads, 'thread')}: {times(speedup)}"
     return by_side(measured, speedup, "below", "the speedup over no workers")
 
@@ -93,7 +93,7 @@ def memory(study: Study) -> Finding:
     whole = set.intersection(*(set(taken[each]) for each in workers))
     rounds = [[taken[each][number] for each in workers] for number in sorted(whole)]
     slopes = np.polyfit(workers, np.transpose(rounds), 1)[0]  # of each round, by least squares
-    slope = repeated_interval(slopes, study.resampling.confidence)
+    slope = repeated_interval(slopes, study.confidence)
     measured = f"{size(slope.value)} per worker ({size(slope.low)} to {size(slope.high)})"
     return by_side(measured, slope, "above", "the slope", 0, "0")
 
@@ -151,7 +151,7 @@ def advise_loader(study: Study) -> Advice:
         buys = f"nothing to compare it with: {PLAIN_LOADER} was not timed"
     elif taken != PLAIN_LOADER:
         seconds = step_seconds_by_way(needed(study, "loader", study.results.loader).training)
-        gain = choice.gain(seconds[PLAIN_LOADER.name], seconds[taken.name], study.resampling)
+        gain = choice.gain(seconds[PLAIN_LOADER.name], seconds[taken.name], study.confidence)
         buys = f"{times(gain)} as fast as {PLAIN_LOADER}"
         waits += f", with {PLAIN_LOADER} {percent(plain.waiting.value)}"
     return Advice(
@@ -186,5 +186,5 @@ def _if_decoding(study: Study, taken: Loading) -> str:
     if not decoding or taken.backend == BACKEND:
         return ""
     best = Choice.of(study.rank(decoding), PLAIN_LOADER, sorted(decoding)).choice
-    slower = paired_ratio(seconds[best], seconds[taken], study.resampling)
+    slower = paired_ratio(seconds[best], seconds[taken], study.confidence)
     return f"images that must be decoded for every step: {best}, and a step takes {times(slower)} as long"

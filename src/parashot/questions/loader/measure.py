@@ -4,9 +4,9 @@ In training all replicas train by DDP, each rank with its share of the workers, 
 Where there is one replica, or no DDP, one process trains on all cores or one GPU.
 
 Of loading alone a block makes a loader, takes its first batch, takes as many more as its workers had ready
-before anyone asked (they would come for free), and only then times: at least `loader.bench.batches` of them,
-and for `loader.bench.seconds`. Settings of a round run in random order. Memory is that of the process tree
-above the same process without a loader.
+before anyone asked (they would come for free), and only then times: at least two of them, and for
+`loader.bench.seconds`. Settings of a round run in random order. Memory is that of the process tree above the
+same process without a loader.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from parashot.progress import Progress
 from parashot.questions.loader.records import LoaderBlock, LoaderResults
 from parashot.questions.loader.rows import loader_rows
 from parashot.questions.runs import Setting, Stage
-from parashot.questions.statistics import Resampling
+from parashot.questions.statistics import CONFIDENCE
 from parashot.questions.ways.episodes import read_by, time_episode_ways
 from parashot.questions.ways.records import PLAIN_LOADER, EpisodeWay, Loading
 from parashot.questions.ways.rows import way_rows, way_settings
@@ -42,7 +42,7 @@ from parashot.train.records import Choices
 _ROUNDS_OF_WORKERS = 3
 """Workers deliver in turn: a block of less than a few turns would measure a burst, or the wait for one."""
 
-_MOST_BATCHES = 10_000
+_LEAST_BATCHES, _MOST_BATCHES = 2, 10_000
 """Of a block, however fast."""
 
 _HERE = Context(0, 1, 0, 1, Placement("cpu", 1, 1, 1))
@@ -54,7 +54,7 @@ def bench_loaders(params: Params, packed: Path, out: Path, provenance: Provenanc
     ways = ways_of_loading(params, packed)
     training = time_episode_ways(params, packed, ways, "loader-bench, in training")
     blocks = time_loaders(params, packed)  # last, when no server of ranks is being started beside it
-    rows = way_rows(ways, training, PLAIN_LOADER.name, Resampling())
+    rows = way_rows(ways, training, PLAIN_LOADER.name, CONFIDENCE)
     in_training = way_settings(rows, training, "training-")
     results = LoaderResults(tuple(blocks), tuple(ways), tuple(training))
     stage.write(out, results, [*in_training, *_settings(blocks)])
@@ -143,7 +143,7 @@ def _block(
 ) -> LoaderBlock:
     bench = params.loader.bench
     ready = workers * params.loader.prefetch
-    fewest = max(bench.batches, _ROUNDS_OF_WORKERS * workers)
+    fewest = max(_LEAST_BATCHES, _ROUNDS_OF_WORKERS * workers)
     begin = time.perf_counter()
     loader = _loader(params, packed, backend, workers, 1 + ready + fewest + _MOST_BATCHES + ready)
     next(loader)
@@ -178,7 +178,7 @@ def _loader(params: Params, packed: Path, backend: Backend, workers: int, batche
 def _settings(blocks: list[LoaderBlock]) -> list[Setting]:
     """One setting for each backend and number of workers."""
     settings = []
-    for row in loader_rows(blocks, Resampling()):
+    for row in loader_rows(blocks, CONFIDENCE):
         mine = [each for each in blocks if (each.backend, each.workers) == (row.backend, row.workers)]
         series = {
             "seconds_per_batch": [each.seconds / each.batches for each in mine],

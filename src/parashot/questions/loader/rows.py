@@ -9,7 +9,6 @@ from statistics import median
 from parashot.questions.loader.records import LoaderBlock
 from parashot.questions.statistics import (
     Interval,
-    Resampling,
     Rounds,
     by_round,
     median_interval,
@@ -32,15 +31,15 @@ class LoaderRow:
     memory_bytes: int  # the largest seen
 
 
-def loader_rows(blocks: Sequence[LoaderBlock], resampling: Resampling) -> list[LoaderRow]:
+def loader_rows(blocks: Sequence[LoaderBlock], confidence: float) -> list[LoaderRow]:
     """Return one row per backend and number of workers, in that order."""
     rows = []
     for backend in sorted({each.backend for each in blocks}):
         by_workers = batch_seconds(blocks, backend)
         for workers, own in by_workers.items():
             mine = [each for each in blocks if (each.backend, each.workers) == (backend, workers)]
-            seconds = median_interval([*own.values()], resampling)
-            speedup = paired_ratio(by_workers[0], own, resampling) if 0 in by_workers else None
+            seconds = median_interval([*own.values()], confidence)
+            speedup = paired_ratio(by_workers[0], own, confidence) if 0 in by_workers else None
             row = LoaderRow(
                 backend=backend,
                 workers=workers,

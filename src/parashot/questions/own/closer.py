@@ -55,8 +55,8 @@ def parts_rank(context: Context, trainings: Trainings[OwnWay], ways: Sequence[Ow
             own_workers = workers_of_rank(way.workers, context.local_rank, context.local_world_size)
             assert isinstance(task, OwnTask)
             starting = start_seconds(task.steps(plan), own_workers) if own_workers else 0.0
-            batches = task.ready_batches(plan, 1, strategy.context)
-            timed = TimedStrategy(strategy, batches, way.threads_per_replica)
+            (batch,) = task.ready_batches(plan, 1, strategy.context)
+            timed = TimedStrategy(strategy, batch, way.threads_per_replica)
             with _forward_annotated(strategy.model):
                 found.append(parts_of(way.way, profiled_events(timed), starting))
     ready.close()

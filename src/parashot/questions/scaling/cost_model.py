@@ -106,15 +106,9 @@ def fit_line(x: ArrayLike, y: ArrayLike) -> tuple[Floats, Floats]:
 
     Errors count relative to y, which must be positive: a message of 4 KiB says as much as one of 16 MiB.
     """
-    at, times = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    weights = 1 / np.square(times)
-    w, wx, wxx, wy, wxy = (
-        np.sum(weights * each, axis=-1) for each in (1.0, at, np.square(at), times, at * times)
-    )
-    determinant = w * wxx - np.square(wx)
-    intercept, slope = (wxx * wy - wx * wxy) / determinant, (w * wxy - wx * wy) / determinant
-    below, falling = intercept < 0, slope < 0
-    return (
-        np.where(below, 0.0, np.where(falling, wy / w, intercept)),
-        np.where(falling, 0.0, np.where(below, wxy / wxx, slope)),
-    )
+    from scipy.optimize import nnls  # a second to import, for predictions alone
+
+    at, times = np.asarray(x, dtype=np.float64), np.atleast_2d(np.asarray(y, dtype=np.float64))
+    design = np.stack([np.ones_like(at), at], axis=-1)
+    fitted = np.array([nnls(design / each[:, None], np.ones_like(each))[0] for each in times])
+    return fitted[:, 0], fitted[:, 1]

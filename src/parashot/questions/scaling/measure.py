@@ -41,8 +41,8 @@ def ready_sizes(
     first = timed_strategy("serial", task, options, alone, parallel, batchsz=sizes[0])
     ready = {sizes[0]: first}
     for size in sizes[1:]:
-        batches = task.ready_batches(first.strategy.plan(size, size, alone), 1, alone)
-        ready[size] = TimedStrategy(first.strategy, batches, first.threads)
+        (batch,) = task.ready_batches(first.strategy.plan(size, size, alone), 1, alone)
+        ready[size] = TimedStrategy(first.strategy, batch, first.threads)
     return ready
 
 

@@ -15,7 +15,6 @@ from parashot.questions.statistics import (
     Draws,
     Floats,
     Interval,
-    Resampling,
     by_round,
     draw_rounds,
     drawn_interval,
@@ -33,7 +32,6 @@ PREDICTED = "ddp"
 """The strategy whose gradients, messages and overlap a prediction is made of."""
 
 MOST_DEVICES = 1_000_000
-FEWEST_SIZES = 3
 NOT_MEASURED = Interval(0.0, 0.0, 1.0)
 """The hidden share where no overlap was seen: none counts as hidden, the interval reaches to all of it."""
 
@@ -76,10 +74,10 @@ class Predictor:
     batchsz: int
     per_node: int  # replicas of this machine
     rounds: int
-    resampling: Resampling
+    confidence: float
 
     @classmethod
-    def of(cls, bench: StrategyResults, resampling: Resampling) -> Predictor:
+    def of(cls, bench: StrategyResults, confidence: float) -> Predictor:
         """Fit the model. Raises `RecordError` where what it needs was not measured."""
         able = [each for each in bench.variants if each.status == "ok"]
         seen = {each.variant: each for each in bench.anatomy}
@@ -89,7 +87,7 @@ class Predictor:
                 "run `dvc repro -f -s strategy-bench` with a strategy switched on"
             )
         rounds = len({each.round for each in bench.cost_steps})
-        drawn = np.vstack([np.arange(rounds), draw_rounds(rounds, resampling)])
+        drawn = np.vstack([np.arange(rounds), draw_rounds(rounds)])
         step = seen.get(PREDICTED, next(iter(seen.values())))
         sent = [(each.bytes, each.round, each.seconds / each.calls) for each in bench.cost_messages]
         return cls(
@@ -97,11 +95,11 @@ class Predictor:
             here=Wire.fitted(HERE, bench.cost_messages[0].ranks, *_medians(sent, drawn)) if sent else None,
             gradient_bytes=step.gradient_bytes,
             messages=max(1, step.all_reduces),
-            hidden=hidden_share(PREDICTED, bench.shares, resampling),
+            hidden=hidden_share(PREDICTED, bench.shares, confidence),
             batchsz=able[0].batchsz,
             per_node=max(each.busy for each in bench.cost_steps),
             rounds=rounds,
-            resampling=resampling,
+            confidence=confidence,
         )
 
     def rows(
@@ -169,7 +167,7 @@ class Predictor:
 
     def _interval(self, drawn: Sequence[Floats]) -> Interval:
         """The first one's value, and what all of them span."""
-        found = [drawn_interval(float(each[0]), each[1:], self.rounds, self.resampling) for each in drawn]
+        found = [drawn_interval(float(each[0]), each[1:], self.rounds, self.confidence) for each in drawn]
         return Interval(found[0].value, min(each.low for each in found), max(each.high for each in found))
 
 
@@ -214,7 +212,7 @@ def checked_rows(predictor: Predictor, bench: StrategyResults) -> list[CheckedRo
     for name in (BASE, PREDICTED):
         own = list(times.get(name, {}).values())
         if name in replicas and len(own) > 1 and (replicas[name] == 1 or predictor.here):
-            measured = median_interval(own, predictor.resampling)
+            measured = median_interval(own, predictor.confidence)
             predicted = predictor.here_seconds(replicas[name])
             error = predicted.value / measured.value - 1
             rows.append(CheckedRow(name, replicas[name], predicted, measured, error))

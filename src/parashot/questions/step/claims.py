@@ -63,7 +63,7 @@ def advise_step(study: Study) -> Advice:
     choice = Choice(taken, ranking, taken in ranking.as_good)
     buys = choice.gains_nothing
     if taken != base:
-        buys = f"{times(choice.gain(seconds[base], seconds[taken], study.resampling))} as fast as {base}"
+        buys = f"{times(choice.gain(seconds[base], seconds[taken], study.confidence))} as fast as {base}"
     if (base.pairing, taken.pairing) == ("concat", "split"):
         buys += "; split gives the same scores without joining the maps of each pair"
     return Advice(

@@ -24,10 +24,16 @@ from parashot.parallel.launch import launch_apart
 from parashot.parallel.registry import step_options
 from parashot.params import ClaimsParams, Compile, Params, StrategyBenchParams
 from parashot.questions.runs import Setting, Stage
-from parashot.questions.statistics import Resampling, paired_ratio
+from parashot.questions.statistics import CONFIDENCE, paired_ratio, together
 from parashot.questions.step.records import TuneBlock, TuneResults
 from parashot.questions.step.rows import seconds_by_way, step_rows
-from parashot.questions.timed import TimedStrategy, rounds_of_launch, steps_of_block, timed_strategy
+from parashot.questions.timed import (
+    WARMUP_STEPS,
+    TimedStrategy,
+    rounds_of_launch,
+    steps_of_block,
+    timed_strategy,
+)
 from parashot.records import Provenance, write_result
 from parashot.tasks.relation import RelationTask
 from parashot.train.records import Choices, computed_as
@@ -50,7 +56,7 @@ def tune(params: Params, packed: Path, choices: Path, out: Path, provenance: Pro
     results = TuneResults(ways[0], ())
     for number in range(params.parallel.bench.launches if len(ways) > 1 or modes else 0):
         results = launch_apart(tune_rank, placement, 1, params, packed, number, results.blocks)
-    stage.write(out, results, _settings(results), elsewhere="choices")
+    stage.write(out, results, _settings(results))
     write_result(choices, results.choices)
     log.info("tune: %s", ", ".join(f"{key} {value}" for key, value in asdict(results.choices).items()))
 
@@ -110,8 +116,8 @@ def choose(ways: Sequence[Choices], blocks: Iterable[TuneBlock], claims: ClaimsP
     """
     seconds = seconds_by_way(blocks)
     first, *others = ways
-    together = Resampling.of(claims).simultaneous(len(others))
-    speedups = {each: paired_ratio(seconds[first], seconds[each], together) for each in others}
+    confidence = together(claims.confidence, len(others))
+    speedups = {each: paired_ratio(seconds[first], seconds[each], confidence) for each in others}
     faster = {each: speedup.value for each, speedup in speedups.items() if speedup.low > 1}
     enough = max(faster.values(), default=1) / (1 + claims.time_margin)
     return next((each for each, speedup in faster.items() if speedup >= enough), first)
@@ -129,7 +135,7 @@ def with_compiled(
     """
     bench = params.parallel.bench
     modes = {replace(plain, compile=mode): each for mode, each in compiled.items()}
-    compiling = {way: each.seconds(bench.warmup_steps) for way, each in modes.items()}
+    compiling = {way: each.seconds(WARMUP_STEPS) for way, each in modes.items()}
     blocks = tuple(_in_turn({**timed, **modes}, replace(bench, launches=1), 0))
     seconds = seconds_by_way(blocks)
     best = choose([plain, *modes], blocks, params.claims)
@@ -142,8 +148,7 @@ def _in_turn(
     timed: Mapping[Choices, TimedStrategy], bench: StrategyBenchParams, number: int
 ) -> Iterator[TuneBlock]:
     """Yield the blocks of a launch: its rounds, in each as many steps of every way as last long enough."""
-    fastest = min(each.step_seconds(bench) for each in timed.values())
-    steps = steps_of_block(fastest, replace(bench, steps=1))
+    steps = steps_of_block(min(each.step_seconds() for each in timed.values()), bench)
     for round_number in rounds_of_launch(bench.blocks, number, bench.launches):
         for way in Random(round_number).sample([*timed], len(timed)):
             seconds = timed[way].seconds(steps) / steps
@@ -166,7 +171,7 @@ def _timed(context: Context, params: Params, packed: Path, way: Choices) -> Time
 def _settings(results: TuneResults) -> list[Setting]:
     """One setting for each way."""
     settings, seconds = [], seconds_by_way(results.blocks)
-    for row in step_rows(results.blocks, results.choices, Resampling()):
+    for row in step_rows(results.blocks, results.choices, CONFIDENCE):
         way = Choices(row.pairing, row.precision, row.compile)
         name = "_".join(asdict(way).values()).replace("-", "_")
         options = {**asdict(way), "chosen": row.chosen}

@@ -9,7 +9,6 @@ from typing import Any
 
 from parashot.questions.statistics import (
     Interval,
-    Resampling,
     Rounds,
     by_round,
     median_interval,
@@ -29,10 +28,10 @@ class StepRow(Choices):
     speedup: Interval
 
 
-def step_rows(blocks: Iterable[TuneBlock], chosen: Choices, resampling: Resampling) -> list[StepRow]:
+def step_rows(blocks: Iterable[TuneBlock], chosen: Choices, confidence: float) -> list[StepRow]:
     """Return one row per way, the slowest first."""
     seconds = seconds_by_way(blocks)
-    medians = {way: median_interval([*own.values()], resampling) for way, own in seconds.items()}
+    medians = {way: median_interval([*own.values()], confidence) for way, own in seconds.items()}
     order = sorted(medians, key=lambda way: -medians[way].value)
     base = base_way(chosen, seconds) if seconds else chosen
     return [
@@ -41,7 +40,7 @@ def step_rows(blocks: Iterable[TuneBlock], chosen: Choices, resampling: Resampli
             chosen=way == chosen,
             blocks=len(seconds[way]),
             seconds_per_step=medians[way],
-            speedup=paired_ratio(seconds[base], seconds[way], resampling),
+            speedup=paired_ratio(seconds[base], seconds[way], confidence),
         )
         for way in order
     ]

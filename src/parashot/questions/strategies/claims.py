@@ -114,7 +114,7 @@ def overlap(study: Study) -> Finding:
     """
     name = SMALL_BUCKETS if SMALL_BUCKETS in study.strategies else "ddp"
     ddp, bench = _timed(study, name), needed(study, "strategies", study.results.strategies)
-    hidden = hidden_share(name, bench.shares, study.resampling)
+    hidden = hidden_share(name, bench.shares, study.confidence)
     if hidden is None or ddp.communication_exposed is None or ddp.communication_hidden is None:
         raise UntestableError("the profiler saw no messages in DDP's steps")
     calls = next((each.all_reduces for each in bench.anatomy if each.variant == name), 0)
@@ -165,7 +165,7 @@ def _timed(study: Study, name: str, replicas: int = 2) -> StrategyRow:
 def _by_steps(study: Study, above: StrategyRow, below: StrategyRow, holds: Side) -> Finding:
     """Judge by the time of one variant's step over that of another's."""
     blocks = step_seconds(needed(study, "strategies", study.results.strategies).blocks)
-    ratio = paired_ratio(blocks[above.variant], blocks[below.variant], study.resampling)
+    ratio = paired_ratio(blocks[above.variant], blocks[below.variant], study.confidence)
     said = [f"{seconds(median(blocks[row.variant].values()))} ({row.variant})" for row in (above, below)]
     measured = f"a step takes {said[0]} against {said[1]}: {times(ratio)}"
     return by_side(measured, ratio, holds, f"{above.variant}'s time over {below.variant}'s")
@@ -227,7 +227,7 @@ def advise_strategy(study: Study) -> Advice:
     on = f"{row.variant} on {row.replicas} replicas" if row.replicas > 1 else alone
     buys = choice.gains_nothing if one in steps else f"nothing to compare it with: {one} was not timed"
     if row.variant != one and one in steps:
-        gain = choice.gain(steps[one], steps[row.variant], study.resampling)
+        gain = choice.gain(steps[one], steps[row.variant], study.confidence)
         buys = f"{times(gain)} as fast as {ALONE[one]}"
     if one == ALL_CORES and row.variant != BASE and row.speedup:
         buys += f"; {times(row.speedup)} as fast as with the threads of one replica ({BASE})"

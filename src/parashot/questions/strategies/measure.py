@@ -22,7 +22,7 @@ from parashot.params import ParallelParams, Params
 from parashot.progress import Progress
 from parashot.questions.runs import Setting, Stage
 from parashot.questions.scaling.measure import new_messages, ready_sizes, time_round
-from parashot.questions.statistics import Resampling
+from parashot.questions.statistics import CONFIDENCE
 from parashot.questions.strategies.equality import difference, gradient, of_parameters
 from parashot.questions.strategies.records import (
     CostMessage,
@@ -37,7 +37,7 @@ from parashot.questions.strategies.records import (
 from parashot.questions.strategies.rows import ALL_CORES, BASE, PER_PARAMETER, SMALL_BUCKETS, strategy_rows
 from parashot.questions.strategies.shares import profiled_events, shares_of
 from parashot.questions.strategies.trace import trace_step
-from parashot.questions.timed import TimedStrategy, rounds_of_launch, steps_of_block, timed_strategy
+from parashot.questions.timed import TimedStrategy, rounds_of_launch, steps_of_blocks, timed_strategy
 from parashot.records import Provenance
 from parashot.task import Task
 from parashot.tasks.relation import RelationTask
@@ -169,7 +169,7 @@ def _time_rounds(
     messages = new_messages(context)
     blocks, cost_steps, cost_messages = list[StrategyBlock](), list[CostStep](), list[CostMessage]()
     progress = Progress("strategy-bench", knobs.blocks, "round")
-    steps = _steps_of_blocks(context, bench, entries)
+    steps = steps_of_blocks(context, entries, knobs)
     time_round(context, sizes, messages, -1)
     for number in rounds_of_launch(knobs.blocks, bench.launch, knobs.launches):
         for variant in Random(number).sample([*entries], len(entries)):  # the same order on every rank
@@ -191,22 +191,6 @@ def _time_rounds(
     )
 
 
-def _steps_of_blocks(
-    context: Context,
-    bench: Benchmark,
-    entries: Mapping[str, TimedStrategy | None],
-) -> dict[str, int]:
-    """Warm every variant up; return the steps of its blocks, by the main rank's clock alike on all ranks."""
-    knobs, steps = bench.parallel.bench, {}
-    for variant, entry in entries.items():
-        context.wait_for_all()
-        if entry is not None:
-            steps[variant] = steps_of_block(entry.step_seconds(knobs), knobs)
-    # the main rank takes part in every variant
-    main: dict[str, int] = from_all_ranks(steps, context, patient=True)[0]
-    return main
-
-
 def _ready(context: Context, bench: Benchmark, variant: StrategyVariant) -> TimedStrategy | None:
     """A variant ready to be timed on this rank; None on ranks that take no part in it."""
     mine = context.first_ranks(STRATEGIES[variant.strategy].processes(variant.replicas))
@@ -224,7 +208,6 @@ def _ready(context: Context, bench: Benchmark, variant: StrategyVariant) -> Time
         mine,
         parallel,
         batchsz=variant.batchsz,
-        steps=bench.parallel.bench.steps,
         threads=variant.threads_per_replica,
     )
 
@@ -232,7 +215,7 @@ def _ready(context: Context, bench: Benchmark, variant: StrategyVariant) -> Time
 def _settings(results: StrategyResults) -> list[Setting]:
     """One setting for each variant."""
     settings = []
-    for row, variant in zip(strategy_rows(results, {}, Resampling()), results.variants, strict=True):
+    for row, variant in zip(strategy_rows(results, {}, CONFIDENCE), results.variants, strict=True):
         options = {key: value for key, value in asdict(variant).items() if key not in {"status", "reason"}}
         series = [each.seconds / each.steps for each in results.blocks if each.variant == row.variant]
         every, tags = {"seconds_per_step": series}, {"strategy": row.strategy}

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from parashot.questions.statistics import (
     Interval,
-    Resampling,
     by_round,
     median_interval,
     paired_ratio,
@@ -87,7 +86,7 @@ class StrategyRow(StrategyVariant):
 
 
 def strategy_rows(
-    bench: StrategyResults | None, trainings: Mapping[str, Training], resampling: Resampling
+    bench: StrategyResults | None, trainings: Mapping[str, Training], confidence: float
 ) -> list[StrategyRow]:
     """Return one row per variant timed, then one per training that has no variant of its own."""
     bench = bench or StrategyResults(())
@@ -108,7 +107,7 @@ def strategy_rows(
         if name not in timed
     ]
     variants = (*bench.variants, *added)
-    return [_row(variant, bench, results.get(variant.variant), resampling) for variant in variants]
+    return [_row(variant, bench, results.get(variant.variant), confidence) for variant in variants]
 
 
 def step_seconds(blocks: Iterable[StrategyBlock]) -> dict[str, dict[Any, float]]:
@@ -116,7 +115,7 @@ def step_seconds(blocks: Iterable[StrategyBlock]) -> dict[str, dict[Any, float]]
     return by_round((each.variant, (each.launch, each.round), each.seconds / each.steps) for each in blocks)
 
 
-def hidden_share(variant: str, shares: Iterable[StepShares], resampling: Resampling) -> Interval | None:
+def hidden_share(variant: str, shares: Iterable[StepShares], confidence: float) -> Interval | None:
     """Share of the time that messages of a variant were under way in which its processes computed.
 
     One value per profiled step, the mean over processes; None where no messages were seen.
@@ -130,17 +129,17 @@ def hidden_share(variant: str, shares: Iterable[StepShares], resampling: Resampl
         for ranks in steps.values()
         if (under_way := sum(each.hidden + each.exposed for each in ranks)) > 0
     ]
-    return median_interval(values, resampling) if len(values) > 1 else None
+    return median_interval(values, confidence) if len(values) > 1 else None
 
 
 def _row(
-    variant: StrategyVariant, bench: StrategyResults, result: TrainResult | None, resampling: Resampling
+    variant: StrategyVariant, bench: StrategyResults, result: TrainResult | None, confidence: float
 ) -> StrategyRow:
     name, times = variant.variant, step_seconds(bench.blocks)
     base = next((each for each in bench.variants if each.variant == BASE), None)
     own = times.get(name) if variant.status == "ok" else None
-    seconds = median_interval([*own.values()], resampling) if own else None
-    speedup = paired_ratio(times[BASE], own, resampling) if own and BASE in times else None
+    seconds = median_interval([*own.values()], confidence) if own else None
+    speedup = paired_ratio(times[BASE], own, confidence) if own and BASE in times else None
     trained = result if result and result.status == "ok" else None
     memory = trained.peak_memory_bytes if trained else None
     whole = (sum(trained.memory_by_device) or memory) if trained else None  # on GPUs `memory` is the largest

@@ -62,9 +62,9 @@ def profiled_events(timed: TimedStrategy) -> list[Event]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Warning: Profiler clears events")  # there is one cycle
         with profile(activities=activities, experimental_config=everywhere) as profiled:
-            for number in range(STEPS + 1):
+            for _ in range(STEPS + 1):
                 with record_function(_STEP):
-                    timed.strategy.step(timed.batches[number % len(timed.batches)])
+                    timed.strategy.step(timed.batch)
                     synchronise(context)
     assert profiled.profiler is not None and profiled.profiler.kineto_results is not None
     recorded = profiled.profiler.kineto_results

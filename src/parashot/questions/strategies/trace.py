@@ -50,7 +50,7 @@ def _traced(timed: TimedStrategy) -> tuple[set[tuple[int, int]], int, float]:
     hook = register_module_forward_hook(note)
     try:
         with Collectives(timed.strategy.context.world_size) as sent:
-            timed.strategy.step(timed.batches[0])
+            timed.strategy.step(timed.batch)
     finally:
         hook.remove()
     return threads, sent.calls.get("allreduce_", 0), sent.bytes + _bytes_between_replicas(timed)
@@ -58,7 +58,7 @@ def _traced(timed: TimedStrategy) -> tuple[set[tuple[int, int]], int, float]:
 
 def _bytes_between_replicas(timed: TimedStrategy) -> float:
     """Bytes DataParallel moves in a step: state and inputs out to its other replicas, gradients back."""
-    strategy, batch = timed.strategy, timed.batches[0]
+    strategy, batch = timed.strategy, timed.batch
     if not isinstance(strategy, Dp):
         return 0.0
     others = min(strategy.replicas, len(batch)) - 1

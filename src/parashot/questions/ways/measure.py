@@ -29,7 +29,7 @@ from parashot.parallel.registry import STRATEGIES, build_strategy
 from parashot.parallel.strategy import StepOptions, Strategy
 from parashot.params import ParallelParams, StrategyBenchParams
 from parashot.progress import Progress, passing
-from parashot.questions.timed import LoadedSteps, rounds_of_launch, steps_of_loaded_block, steps_with_loading
+from parashot.questions.timed import LoadedSteps, rounds_of_launch, steps_of_block, steps_with_loading
 from parashot.questions.ways.records import SkippedWay, Way, WayBlock
 from parashot.records import append_row
 from parashot.task import Task
@@ -52,6 +52,9 @@ class Training:
 Trainings = Callable[[W], Training]
 """The training of each way; pickled to every rank."""
 
+
+LEAST_STEPS, LEAST_STEPS_OF_WORKERS = 2, 3
+"""Of a block; workers are started for each, and their batches come in bursts."""
 
 WAITS = 0.05
 """Share of a step without a batch from which its workers are taken to be what limits it."""
@@ -122,7 +125,8 @@ class ReadyWays(Generic[W]):
         names = [each.way for each in ways if each.way in self.step_seconds]
         fastest = min(self.step_seconds[each] for each in names)
         turn = max(self.turns[each] for each in names)
-        steps = steps_of_loaded_block(fastest, bench, workers=self.has_workers)
+        least = LEAST_STEPS_OF_WORKERS if self.has_workers else LEAST_STEPS
+        steps = max(least, steps_of_block(fastest, bench))
         return math.ceil(steps / turn) * turn
 
     def strategy(self, way: W) -> Strategy | None:

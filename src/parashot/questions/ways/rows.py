@@ -9,7 +9,6 @@ from typing import Any, Generic, TypeVar
 from parashot.questions.runs import Setting
 from parashot.questions.statistics import (
     Interval,
-    Resampling,
     by_round,
     median_interval,
     paired_ratio,
@@ -37,7 +36,7 @@ def way_rows(
     ways: Sequence[W],
     blocks: Sequence[WayBlock],
     base: str,
-    resampling: Resampling,
+    confidence: float,
     beyond: float = 0.0,
 ) -> list[WayRow[W]]:
     """Return a row for each way; every speedup is over `base`.
@@ -48,7 +47,7 @@ def way_rows(
     for way in ways:
         mine = [each for each in blocks if each.way == way.way]
         own = seconds.get(way.way, {})
-        speedup = paired_ratio(seconds[base], own, resampling) if base in seconds else None
+        speedup = paired_ratio(seconds[base], own, confidence) if base in seconds else None
         if speedup is not None and way.way != base:
             speedup = speedup.widened(beyond)
         row = WayRow(
@@ -56,9 +55,9 @@ def way_rows(
             blocks=len(mine),
             items=sum(each.steps for each in mine) * way.batchsz,
             seconds=sum(each.seconds for each in mine),
-            seconds_per_step=median_interval([*own.values()], resampling),
+            seconds_per_step=median_interval([*own.values()], confidence),
             speedup=speedup,
-            waiting=median_interval([each.waiting_seconds / each.seconds for each in mine], resampling),
+            waiting=median_interval([each.waiting_seconds / each.seconds for each in mine], confidence),
             memory_bytes=max(each.memory_bytes for each in mine),
         )
         rows.append(row)
