@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,47 +77,55 @@ def test_a_project_without_any_files_of_dvc(project: Checkout, command: Commands
     assert json.loads(project.run("dvc", "status", "--json").stdout)["measure"]
 
 
-def test_what_is_there_stays(folder: Path) -> None:
-    """Stage and sections are added; without them the files are what they were, to the byte."""
-    (folder / ".dvc").mkdir()
-    (folder / "dvc.yaml").write_text(PIPELINE)
-    (folder / "params.yaml").write_text(PARAMS)
-    assert main(["init", "own_train.py"]) == 0
-    pipeline, params = ((folder / name).read_text() for name in ("dvc.yaml", "params.yaml"))
-    stage = pipeline.partition("    # The fastest")[2].partition("    # makes b")[0]
-    assert pipeline.replace(f"    # The fastest{stage}", "") == PIPELINE
-    assert yaml.safe_load(pipeline)["stages"].keys() == {"measure", "prepare"}
-    assert params.startswith(f"{PARAMS}\n")
-    tree = yaml.safe_load(params)
-    assert tree.keys() == {"lr", "sizes", "measure", "training"}
-    chosen = {key: tree["training"][key] for key in ("strategy", "replicas", "workers", "precision")}
+def test_what_is_there_stays(project: Checkout, command: Commands) -> None:
+    """Stage and sections are added to what both files say, and comments are kept."""
+    (project.root / "dvc.yaml").write_text(PIPELINE)
+    (project.root / "params.yaml").write_text(PARAMS)
+    command("init", "own_train.py")
+    texts = {name: project.read(name) for name in ("dvc.yaml", "params.yaml")}
+    assert re.findall("#.*", texts["dvc.yaml"]) == re.findall("#.*", PIPELINE)
+    assert "# of Adam" in texts["params.yaml"] and "# of `parashot measure`" in texts["params.yaml"]
+    pipeline, params = map(yaml.safe_load, texts.values())
+    assert pipeline["stages"].pop("measure")["params"] == ["measure"]
+    assert pipeline == yaml.safe_load(PIPELINE)
+    assert params.pop("measure") == {"budget": 10}
+    training = params.pop("training")
+    assert params == yaml.safe_load(PARAMS)
+    chosen = {key: training[key] for key in ("strategy", "replicas", "workers", "precision")}
     assert chosen == {"strategy": "serial", "replicas": 1, "workers": 0, "precision": "fp32"}
 
 
 @pytest.mark.parametrize(
-    ("pipeline", "params", "file", "said"),
+    ("params", "file", "said"),
     [
-        ("stages:\n  measure:\n    cmd: mine\n", "", "own_train.py", "a stage measure already"),
-        ("stages: {a: {cmd: b}}\n", "", "own_train.py", "dvc.yaml: braces"),
-        ("stages: [a]\n", "", "own_train.py", "no section of stages"),
-        ("", "{lr: 0.1}\n", "own_train.py", "params.yaml: braces"),
-        ("", "measure: {every: 5}\n", "own_train.py", "section measure without the budget"),
-        ("", "measure:\n", "own_train.py", "section measure without the budget"),
-        ("", "- 1\n", "own_train.py", "params.yaml: not a file of sections"),
-        ("", "batchsz_study: {}\n", "own_train.py", "that of a study"),
-        ("", "", "nowhere.py", "nowhere.py: no such file"),
+        ("measure: {every: 5}\n", "own_train.py", "section measure without the budget"),
+        ("measure:\n", "own_train.py", "section measure without the budget"),
+        ("- 1\n", "own_train.py", "params.yaml: not a file of sections"),
+        ("batchsz_study: {}\n", "own_train.py", "that of a study"),
+        ("", "nowhere.py", "nowhere.py: no such file"),
     ],
 )
 def test_what_cannot_be_added_changes_nothing(
-    pipeline: str, params: str, file: str, said: str, folder: Path, command: Commands
+    params: str, file: str, said: str, folder: Path, command: Commands
 ) -> None:
     (folder / ".dvc").mkdir()
-    (folder / "dvc.yaml").write_text(pipeline)
     (folder / "params.yaml").write_text(params)
     before = sorted(folder.iterdir())
     assert said in command.refused("init", file, status=2 if "study" in said else 1)
-    texts = [(folder / name).read_text() for name in ("dvc.yaml", "params.yaml")]
-    assert (texts, sorted(folder.iterdir())) == ([pipeline, params], before)
+    assert ((folder / "params.yaml").read_text(), sorted(folder.iterdir())) == (params, before)
+
+
+def test_what_dvc_refuses_changes_nothing(project: Checkout, command: Commands) -> None:
+    (project.root / "params.yaml").write_text(PARAMS)
+    for pipeline, said in (
+        ("stages:\n  measure:\n    cmd: mine\n", "Stage 'measure' already exists"),
+        ("stages: [a]\n", "expected a dictionary, in stages"),
+    ):
+        (project.root / "dvc.yaml").write_text(pipeline)
+        before = sorted(project.root.iterdir())
+        assert said in command.refused("init", "own_train.py")
+        assert [project.read(name) for name in ("dvc.yaml", "params.yaml")] == [pipeline, PARAMS]
+        assert sorted(project.root.iterdir()) == before
 
 
 def test_no_dvc_project(folder: Path, command: Commands) -> None:

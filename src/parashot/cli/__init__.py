@@ -258,7 +258,7 @@ COMMANDS: Mapping[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]
         "add a stage that measures your training to your own DVC project",
         f"Add a stage `measure` to {PIPELINE} of the DVC project in this folder, which runs `parashot "
         f"measure FILE`, and to {PARAMS} its budget and a section `{TRAINING}`, which `parashot advise "
-        "--apply` sets. All else in both files stays as it is.",
+        "--apply` sets. What else both files say stays, comments included.",
         _init,
     ),
     "predict": (

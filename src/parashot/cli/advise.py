@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from parashot.cli import REPORT, TRAINING
-from parashot.cli.shared import is_study, recommendation, study_here
+from parashot.cli.shared import is_study, read_sections, recommendation, study_here
 from parashot.errors import ParamsError, RecordError
 from parashot.files import replacing_file
 from parashot.hardware import inspect_hardware
 from parashot.knobs import arguments, keeping_yaml, write_settings
-from parashot.parsing import read_yaml
 from parashot.questions.study import Study
 from parashot.records import Hardware, holds, read_json
 
@@ -136,12 +135,11 @@ def write_training(path: Path, way: Mapping[str, Any]) -> None:
 
     Raises `ParamsError`, and leaves the file as it was, where it is no file of sections.
     """
-    plain = read_yaml(path) or {}
-    if not isinstance(plain, dict) or not isinstance(plain.get(TRAINING) or {}, dict):
-        raise ParamsError(f"{path}: {TRAINING} cannot be a section there; name a YAML file of sections")
-    yaml = keeping_yaml()
-    tree = yaml.load(path) or {}
-    tree[TRAINING] = tree.get(TRAINING) or {}
-    tree[TRAINING].update(training_settings(way))
+    tree = read_sections(path)
+    section = tree.get(TRAINING) or {}
+    if not isinstance(section, dict):
+        raise ParamsError(f"{path}: {TRAINING} is no section there; rename it")
+    tree[TRAINING] = section
+    section.update(training_settings(way))
     with replacing_file(path) as temporary:
-        yaml.dump(tree, temporary)
+        keeping_yaml().dump(tree, temporary)

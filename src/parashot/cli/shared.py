@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from parashot.cli import PARAMS
-from parashot.errors import RecordError, UsageError
+from parashot.errors import ParamsError, RecordError, UsageError
 
 if TYPE_CHECKING:
     from parashot.questions.study import Study
@@ -37,6 +37,26 @@ def is_study() -> bool:
 
     tree = read_yaml(PARAMS) if PARAMS.exists() else None
     return isinstance(tree, dict) and "batchsz_study" in tree
+
+
+def read_sections(path: Path, may_lack: bool = False) -> Any:
+    """Return the sections of a YAML file, with the comments that `keeping_yaml` writes again.
+
+    Where the file may lack and does, there are none. Raises `ParamsError` where it is no file of sections.
+    """
+    from parashot.knobs import keeping_yaml
+    from parashot.parsing import read_yaml
+
+    text = ""
+    if path.exists() or not may_lack:
+        if not isinstance(read_yaml(path) or {}, dict):  # whose faults are one line; those of ruamel are not
+            raise ParamsError(f"{path}: not a file of sections; correct it there, or name another")
+        text = path.read_text(encoding="utf-8")
+    sections = keeping_yaml().load(text)
+    if sections is None:
+        sections = keeping_yaml().load(f"{text}\n{{}}")  # else the comments of a file without keys are lost
+        sections.fa.set_block_style()
+    return sections
 
 
 def require_study() -> None:
