@@ -80,7 +80,10 @@ class Classifier:
 
     @staticmethod
     def _grouped(examples: Sequence[Tensor]) -> list[tuple[list[int], Tensor]]:
-        """Classes of as many examples [k, C, h, w] together: their columns, and maps [1, n, k, C, h, w]."""
+        """Classes of as many examples [k, C, h, w] together: their columns, and maps [1, n, k, C, h, w].
+
+        Together, since head `bdc` makes a matrix of each picture whenever it compares it.
+        """
         columns: dict[int, list[int]] = {}
         for column, maps in enumerate(examples):
             columns.setdefault(len(maps), []).append(column)

@@ -94,21 +94,14 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
         checked = check_own(task, parallel, listed.ways)
     checked_seconds = monotonic() - begin
     left = max(0.0, budget_seconds - checked_seconds)
-    if left:
-        log.info(
-            "%s: about %s to search the ways, %s to refine the best, %s to time the last ones against the "
-            "default, and larger batches in what is left of %s",
-            file.name,
-            *(span(share * left) for share in (SEARCH_SHARE, REFINE_SHARE, FINALS_SHARE)),
-            span(budget_seconds),
-        )
-    else:
-        log.info(
-            "%s: the checks took %s of a budget of %s; two ways are timed all the same",
-            file.name,
-            span(checked_seconds),
-            span(budget_seconds),
-        )
+    log.info(
+        "%s: the checks took %s of %s; about %s to search, %s to refine the best, %s to time the last ones "
+        "against the default, and larger batches in what is left",
+        file.name,
+        span(checked_seconds),
+        span(budget_seconds),
+        *(span(share * left) for share in (SEARCH_SHARE, REFINE_SHARE, FINALS_SHARE)),
+    )
     warnings = list(checked.warnings)
     if own_placement(parallel).device_type == "cpu" and has_nvidia_driver():
         warnings.append("torch cannot use the GPU here, so the CPU was measured; `parashot doctor` says more")
