@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from matplotlib.figure import Figure
+from scipy.optimize import minimize_scalar
 from torch import Tensor
+from torch.nn import functional as F
 
-from calibration import Bin, calibration_error, calibration_through, reliability, temperature_of
 from parashot.cli.shared import SHIPPED
 from parashot.command import guarded
 from parashot.data.episodes import EpisodeSpec, SplitName
@@ -33,6 +38,20 @@ PICTURE = ROOT / "docs/pictures/calibration.png"
 MARKS = "<!-- calibration: begin -->", "<!-- calibration: end -->"
 WAYS, SHOTS, QUERIES, EPISODES = 5, (1, 5), 15, 500
 THRESHOLDS = (0.4, 0.5, 0.6, 0.7, 0.8)
+_WIDEST = 100.0
+"""Temperatures are sought between this and its inverse."""
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Pictures whose highest probability lies in one part of 0 to 1.
+
+    share: of all pictures. confidence: mean of that probability. accuracy: share of right ones among them.
+    """
+
+    share: float
+    confidence: float
+    accuracy: float
 
 
 def main() -> None:
@@ -53,6 +72,9 @@ def main() -> None:
     print(f"{calibration}\n\n{figures}")
 
 
+# --- scores, probabilities and how far these are from true: m pictures, n classes ----------------------
+
+
 def scores_of(network: RelationNetwork, packed: Path, split: SplitName, shots: int) -> Tensor:
     """Scores [e, q, n] of episodes of one class more than `known` keeps."""
     spec = EpisodeSpec(WAYS + 1, shots, QUERIES)
@@ -68,6 +90,47 @@ def known(scores: Tensor) -> tuple[Tensor, Tensor]:
 def unknown(scores: Tensor) -> Tensor:
     """Scores [m, n - 1] of the queries of the last class, by the others."""
     return scores[:, WAYS * QUERIES :, :WAYS].flatten(0, 1)
+
+
+def calibration_through(temperatures: Mapping[int, float]) -> Calibration:
+    """The one with the `temperatures` of one and of some other number of examples."""
+    (_, first), (shots, other) = sorted(temperatures.items())
+    return Calibration(first, math.log(other / first, shots))
+
+
+def temperature_of(scores: Tensor, labels: Tensor) -> float:
+    """Temperature at which scores [m, n] explain labels [m] best: of the least cross-entropy."""
+
+    def loss(log_temperature: float) -> float:
+        return float(F.cross_entropy(scores / np.exp(log_temperature), labels))
+
+    widest = np.log(_WIDEST)
+    return float(np.exp(minimize_scalar(loss, bounds=(-widest, widest), method="bounded").x))
+
+
+def reliability(probabilities: Tensor, labels: Tensor, bins: int = 15) -> list[Bin]:
+    """Pictures by their highest probability, in equal parts of 0 to 1, without those that have none."""
+    confidence, predicted = probabilities.max(1)
+    right = (predicted == labels).double()
+    place = (confidence * bins).long().clamp_max(bins - 1)
+    return [
+        Bin(float(some.double().mean()), float(confidence[some].mean()), float(right[some].mean()))
+        for each in range(bins)
+        if (some := place == each).any()
+    ]
+
+
+def calibration_error(bins: list[Bin]) -> float:
+    """Expected calibration error: mean distance of confidence and accuracy, over pictures."""
+    return sum(each.share * abs(each.confidence - each.accuracy) for each in bins)
+
+
+def _bins(scores: Tensor, temperature: float) -> list[Bin]:
+    of, labels = known(scores)
+    return reliability(probabilities(of, temperature), labels)
+
+
+# --- tables and picture ---------------------------------------------------------------------------------
 
 
 def errors(tested: list[Tensor], calibration: Calibration) -> str:
@@ -112,11 +175,6 @@ def diagram(tested: list[Tensor], calibration: Calibration) -> Figure:
     axes.legend()
     figure.axes[0].set_ylabel("share that is right")
     return figure
-
-
-def _bins(scores: Tensor, temperature: float) -> list[Bin]:
-    of, labels = known(scores)
-    return reliability(probabilities(of, temperature), labels)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import Any
 
 from parashot.questions.claim import BY_TEST
 from parashot.questions.text import listed
+from results import table
 
 DECIDES = ("holds", "does not hold")
 TOPICS = ("strategy", "loader", "computing", "batch size", "accuracy in bf16")
@@ -32,7 +33,8 @@ def main(folders: Sequence[str]) -> None:
     print(f"The default study, {len(studies)} times in fresh clones of commit {commits}, one after another")
     print(f"on one machine ({measured}).")
     print("Made by `python tools/repeats.py STUDY ...`, except the remarks; ? means undecided.\n")
-    print(_table(["", *(str(number + 1) for number in range(len(studies)))], list(_rows(studies))))
+    head = ["", *(str(number + 1) for number in range(len(studies)))]
+    print(table(head, ["---"] * len(head), list(_rows(studies))))
     print("\nMeasured, with the same verdict in all:\n")
     same = {claim: verdicts[0] for claim, verdicts in _verdicts(studies).items() if len({*verdicts}) == 1}
     for verdict in (*DECIDES, "undecided"):
@@ -105,11 +107,6 @@ def _size(study: Any, size: int) -> str:
 def _commit(folder: str) -> str:
     arguments = ["git", "-C", folder, "rev-parse", "--short", "HEAD"]
     return subprocess.run(arguments, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def _table(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 if __name__ == "__main__":

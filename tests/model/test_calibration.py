@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration import calibration_error, calibration_through, reliability, temperature_of
+from calibrate import calibration_error, calibration_through, reliability, temperature_of
 from parashot.model.calibration import probabilities
 
 
