@@ -15,8 +15,6 @@ from PIL import Image
 
 from parashot.data.images import Pixels, encode_jpeg
 from parashot.data.manifest import MANIFEST, PackManifest, SplitManifest
-from parashot.data.pack import pack
-from parashot.data.raw import ImageStream, RawImage, write_raw
 from parashot.records import write_result
 
 CLASSES = 64
@@ -25,7 +23,6 @@ CLASSES = 64
 _SCALES = ((3, 0.5), (11, 0.25), (29, 0.25))  # cells along a side, share of their colours in the picture
 _NOISE = 10.0  # standard deviation of grey values
 _BLOCK_BYTES = 64 * 2**20
-_VALIDATION_CLASSES = 5
 
 
 def write_photos(folder: Path, per_class: int, size: int) -> None:
@@ -50,21 +47,6 @@ def photo(number: int, size: int) -> Pixels:
         colours = Image.fromarray(generator.integers(0, 256, (cells, cells, 3), dtype=np.uint8))
         picture += share * np.asarray(colours.resize((size, size), Image.Resampling.BICUBIC))
     return picture.clip(0, 255).astype(np.uint8)
-
-
-def pack_photos(photos: Path, home: Path) -> Path:
-    """Pack `photos` below `home` as the stages do; some classes serve for validation too.
-
-    Returns the packed folder.
-    """
-    classes = photos_by_class(photos)
-    images = (RawImage(path.parent.name, path.name, path.read_bytes()) for each in classes for path in each)
-    write_raw(home / "raw", ImageStream(images), "folder", "fail")
-    members = {each[0].parent.name: [f"{path.parent.name}/{path.name}" for path in each] for each in classes}
-    few = dict([*members.items()][:_VALIDATION_CLASSES])
-    split = {"train": members, "val": few, "test": few}
-    pack(home / "raw", split, home / "packed", pack_size=84)
-    return home / "packed"
 
 
 def pack_noise(out: Path, images: int, size: int) -> None:

@@ -24,7 +24,7 @@ import psutil
 
 from benchmarks.checkout import ROOT, environment, scratch_folder
 from benchmarks.leaks_work import DDP, PROGRAM, RESTARTS, SEEN, SERIAL, newest_step, prepare
-from benchmarks.outcome import Cell, Outcome, Table
+from benchmarks.outcome import Outcome, Table
 from parashot.errors import DeviceError
 
 QUANTITIES = {
@@ -39,9 +39,6 @@ QUANTITIES = {
 
 Look = Mapping[str, float]
 """One look at the processes, by the keys of `QUANTITIES`."""
-
-LEAST_LOOKS = 8
-"""Fewer make no quarters."""
 
 _FULL = {"steps": 10_000, "restarts": 200}
 _QUICK = {"steps": 200, "restarts": 12}
@@ -85,20 +82,16 @@ def run(quick: bool) -> Outcome:
             prepare(folder)
             command = [sys.executable, "-c", PROGRAM, str(folder), work.name, str(counts[work.unit])]
             seen = watch(command, folder)
-        growths = growth_rows(work, seen)
-        grown = [str(row[0]) for row in growths if row[-1] == "grows"]
-        rows.append([title, *_more(growths), ", ".join(grown) or "flat"])
+        found = growths(work, seen)
+        memory, *counted = found.values()
+        left = sum(each.left for each in found.values())
+        grown = [QUANTITIES[quantity] for quantity, each in found.items() if each.grows]
+        more = [each.more for each in counted]
+        rows.append([title, memory.more, memory.most, *more, left, ", ".join(grown) or "flat"])
         raw[work.name] = {"at": list(seen.at), **{each: seen.series(each) for each in QUANTITIES}}
         short += [f"{work.title}: {each}" for each in grown]
     tables = [Table("More in the last quarter than in the second", columns, rows)]
     return Outcome("leaks", tables, raw, {"quick": quick, "counts": counts, "short": [] if quick else short})
-
-
-def _more(growths: Sequence[Sequence[Cell]]) -> list[Cell]:
-    """Growth of memory and its bound, of every count, and the sum of what is left, of a work's rows."""
-    (_, _, _, memory, most, *_), *counts = growths
-    left = sum(row[5] for row in growths if isinstance(row[5], int | float))
-    return [memory, most, *(row[3] for row in counts), left]
 
 
 # --- growth ---------------------------------------------------------------------------------------------
@@ -117,22 +110,33 @@ class Seen:
         return [each[quantity] for each in self.looks]
 
 
-def growth_rows(work: Work, seen: Seen) -> list[list[Cell]]:
-    """A row for each quantity; its last cell is "flat" or "grows". `ValueError` for under `LEAST_LOOKS`."""
-    if len(seen.at) < LEAST_LOOKS:
-        raise ValueError(f"{len(seen.at)} looks; at least {LEAST_LOOKS} are needed")
+@dataclass(frozen=True)
+class Growth:
+    """Of a quantity: more in the last quarter than in the second, the bound of that, and what is left."""
+
+    more: float
+    most: float
+    left: float
+
+    @property
+    def grows(self) -> bool:
+        """Whether there is more than may be, or anything left."""
+        return self.more > self.most or self.left > 0
+
+
+def growths(work: Work, seen: Seen) -> dict[str, Growth]:
+    """Growth of each quantity, by the keys of `QUANTITIES`."""
     quarter = len(seen.at) // 4
     second, last = slice(quarter, 2 * quarter), slice(-quarter, None)
     distance = statistics.fmean(seen.at[last]) - statistics.fmean(seen.at[second])
-    rows: list[list[Cell]] = []
-    for quantity, words in QUANTITIES.items():
-        values, left = seen.series(quantity), seen.left[quantity]
-        early, late = statistics.median(values[second]), statistics.median(values[last])
+    found = {}
+    for quantity in QUANTITIES:
+        values = seen.series(quantity)
+        more = statistics.median(values[last]) - statistics.median(values[second])
         # of what is counted, one more is found
         most = work.most_memory_mb * distance / 1_000 if quantity == "memory_mb" else 0.5
-        verdict = "grows" if late - early > most or left else "flat"
-        rows.append([words, early, late, late - early, most, left, verdict])
-    return rows
+        found[quantity] = Growth(more, most, seen.left[quantity])
+    return found
 
 
 # --- watching -------------------------------------------------------------------------------------------

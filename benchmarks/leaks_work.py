@@ -13,11 +13,13 @@ from pathlib import Path
 import torch
 
 from benchmarks.feeds import our_batches
-from benchmarks.images import pack_photos, write_photos
-from benchmarks.workload import K_SHOT, N_WAY, Workload, params_with
+from benchmarks.workload import K_SHOT, N_WAY, Workload
 from parashot.command import guarded
 from parashot.data.episode_dataset import Backend
+from parashot.data.pack import pack
 from parashot.data.packed import PackedSplit
+from parashot.data.sources import download
+from parashot.data.splits import read_split, write_split
 from parashot.lifetime import end_in_order, end_with_parent
 from parashot.parsing import Value
 from parashot.train.job import episode_job
@@ -33,21 +35,14 @@ SEEN = "seen"
 SERIAL, DDP, RESTARTS = "serial", "ddp", "restarts"
 
 _SHAPE = Workload("conv4", 16, k_query=1, batchsz=2)
-_PER_CLASS, _VAL_EPISODES = 10, 20
 _SETTINGS: dict[str, Value] = {
-    "episode.n_way": N_WAY,
-    "episode.k_shot": K_SHOT,
-    "episode.k_query": _SHAPE.k_query,
-    "train.n_way": None,
-    "model.head": "relation",
+    "data.source": "synthetic",
+    "data.synthetic.images_per_class": 10,
+    "data.synthetic.image_size": _SHAPE.image_size,
     "evaluate.k_query": _SHAPE.k_query,
-    "evaluate.val_episodes": _VAL_EPISODES,
-    "model.image_size": _SHAPE.image_size,
-    "train.batchsz": _SHAPE.batchsz,
+    "evaluate.val_episodes": 20,
     "train.learning_rate": 1e-4,
-    "train.precision": "fp32",
-    "train.compile": "none",
-    "train.val_episodes": _VAL_EPISODES,
+    "train.val_episodes": 20,
     "augment.crop": 0.5,
     "augment.flip": True,
     "augment.jitter": 0.2,
@@ -72,9 +67,11 @@ def main() -> int:
 
 
 def prepare(folder: Path) -> None:
-    """Write the packed images that all work on, to the folder `packed`."""
-    write_photos(folder / "photos", _PER_CLASS, _SHAPE.image_size)
-    pack_photos(folder / "photos", folder)
+    """Write the packed images that all work on, to the folder `packed`, as the stages do."""
+    params, raw, split = _SHAPE.params(_SETTINGS), folder / "raw", folder / "split"
+    download(params.data, params.seed, folder, folder / "downloads", raw)
+    write_split(raw, split, params.seed, N_WAY, images_needed=K_SHOT + _SHAPE.k_query)
+    pack(raw, read_split(split), folder / "packed", pack_size=params.data.pack_size)
 
 
 def newest_step(folder: Path) -> int:
@@ -94,7 +91,7 @@ def run_training(folder: Path, strategy: str, steps: int) -> None:
         f"parallel.{strategy}.enabled": True,
     }
     packed, out, scratch = folder / "packed", folder / strategy, folder / "scratch"
-    train(episode_job(strategy, params_with(settings), packed, out, scratch=scratch))
+    train(episode_job(strategy, _SHAPE.params(settings), packed, out, scratch=scratch))
 
 
 def restart_loaders(folder: Path, count: int) -> None:

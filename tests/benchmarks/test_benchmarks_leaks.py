@@ -6,12 +6,11 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from benchmarks import leaks
-from benchmarks.leaks import QUANTITIES, Seen, Work, growth_rows, watch
+from benchmarks.leaks import QUANTITIES, Seen, Work, growths, watch
 from benchmarks.leaks_work import PROGRAM, RESTARTS, SERIAL, prepare
 from parashot.errors import DeviceError
 
@@ -54,10 +53,10 @@ def name(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         path.unlink()
 
 
-def growing(seen: Seen, most_memory_mb: float) -> list[Any]:
+def growing(seen: Seen, most_memory_mb: float) -> list[str]:
     """Quantities that grew, or of which something was left."""
-    rows = growth_rows(Work("", "", "looks", most_memory_mb), seen)
-    return [row[0] for row in rows if row[-1] == "grows"]
+    found = growths(Work("", "", "looks", most_memory_mb), seen)
+    return [QUANTITIES[quantity] for quantity, each in found.items() if each.grows]
 
 
 @pytest.mark.parametrize(
@@ -72,10 +71,9 @@ def growing(seen: Seen, most_memory_mb: float) -> list[Any]:
 def test_growth_is_told_from_noise(values: list[float], more: float) -> None:
     looks = [dict.fromkeys(QUANTITIES, value) for value in values]
     seen = Seen(dict.fromkeys(QUANTITIES, 0), list(range(0, 400, 10)), looks)
-    threads = list(QUANTITIES).index("threads")
-    row = growth_rows(Work("", "", "looks", 1.0), seen)[threads]
-    assert row[3] == pytest.approx(more)
-    assert row[-1] == ("grows" if more else "flat")
+    threads = growths(Work("", "", "looks", 1.0), seen)["threads"]
+    assert threads.more == pytest.approx(more)
+    assert threads.grows == bool(more)
 
 
 def looked_at(folder: Path, looks: int, *words: str) -> Seen:
@@ -93,8 +91,6 @@ def test_what_does_not_leak_is_flat(tmp_path: Path) -> None:
     found = looked_at(tmp_path, 8)
     assert growing(found, most_memory_mb=100.0) == []
     assert found.at == list(range(1, 9))
-    with pytest.raises(ValueError, match="7 looks"):
-        growing(Seen(found.left, found.at[1:], found.looks[1:]), 1.0)
     with pytest.raises(DeviceError, match="exit code 3"):
         watch([sys.executable, "-c", "raise SystemExit(3)"], tmp_path)
 

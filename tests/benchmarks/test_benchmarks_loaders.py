@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tiny_data import IMAGES, pack_colours
 
 from benchmarks import images, loader
 from benchmarks.feeds import our_batches
@@ -64,10 +65,15 @@ def test_the_study_delivers_pillows_pixels_of_our_episodes(photos: Path, size: i
             torch.testing.assert_close(query[episode, 2 * place : 2 * place + 2], torch.stack(others))
 
 
-def test_study_and_jpeg_backend_read_the_same(photos: Path, tmp_path: Path) -> None:
-    split = PackedSplit(images.pack_photos(photos, tmp_path), "train")
+def test_study_and_jpeg_backend_read_the_same(tmp_path: Path) -> None:
+    split = PackedSplit(pack_colours(tmp_path, {"train": "abcdef", "val": "v", "test": "t"}, SIZE), "train")
+    rows = iter(range(split.manifest.images))
+    for label in split.manifest.classes:
+        (home := tmp_path / "photos" / label).mkdir(parents=True)
+        for number in range(IMAGES):
+            (home / f"{number}.jpg").write_bytes(split.encoded(next(rows)))
     ours = next(our_batches(split, SHAPE, "jpeg"))
-    support, query = next(study_loader(photos, SPEC, SIZE, 3, workers=0, prefetch=2))
+    support, query = next(study_loader(tmp_path / "photos", SPEC, SIZE, 3, workers=0, prefetch=2))
     torch.testing.assert_close(ours.data[:2], (support, query))
 
 
