@@ -57,19 +57,6 @@ def test_a_table_for_people(tiny_packed: Path, tmp_path: Path, command: Commands
     assert "without cosine" not in printed and "transductive, 3 episodes" in printed
 
 
-def test_other_sizes_grids_and_mirror_images_are_tested_on_request(
-    tiny_packed: Path, tmp_path: Path, command: Commands
-) -> None:
-    words = ("--data", tiny_packed, "--weights", saved(tmp_path, "relation"), *SHAPE, "--json")
-    changes = ((), ("--image-size", 24), ("--mirrored",), ("--grids", 1, 2))
-    told = [json.loads(command("evaluate", *words, *change)) for change in changes]
-    settings = [(each.get("image_size"), each.get("mirrored"), each.get("grids")) for each in told]
-    assert settings == [(None, None, None), (24, None, None), (None, True, None), (None, None, [1, 2])]
-    usual, large, mirrored, grids = (each["test_accuracy"] for each in told)
-    assert len({usual, large, mirrored}) == 3
-    assert usual == grids  # this head has no cosine
-
-
 def test_a_copy_of_miniimagenet_is_packed_on_the_way(
     weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Commands
 ) -> None:
@@ -94,7 +81,7 @@ def test_a_copy_of_miniimagenet_is_packed_on_the_way(
         (("--n-way", 4), "4-way episodes need 4 classes, but split test has 3"),
         (("--k-query", 15), "need 16 images per class, but h of split test has 6; take fewer"),
         (("--transductive", 1), "1 transductive episode has no interval; take 0, or at least 2"),
-        (("--data", "nowhere"), "--data nowhere: does not exist; give a copy of miniImageNet, or a study's"),
+        (("--data", "nowhere"), "nowhere: does not exist; give --data a copy of miniImageNet, or a study's"),
         (("--weights", "nowhere.safetensors"), "nowhere.safetensors: cannot be read"),
     ],
 )

@@ -151,8 +151,6 @@ def test_a_residual_head_begins_as_the_mean_of_cosines_of_centred_maps_over_each
     assert (expected[0] - expected[1]).abs().max() > 0.01
     trained = network.train().judge(supports, queries)[0, 1]
     torch.testing.assert_close(trained, expected[0])
-    network.eval().compare_by((3,))
-    torch.testing.assert_close(network.judge(supports, queries)[0, 1], expected[1])
 
 
 @pytest.mark.parametrize("head", ["relation", "residual", "bdc"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -50,16 +49,6 @@ def test_images_are_tested_at_a_size_of_their_own(episodes: EpisodeSet) -> None:
     assert evaluation.ready_images(larger, episodes.split, episodes.rows[0, 0]).shape[-2:] == (24, 24)
     alike = build_network(tiny_params({"model.image_size": 24}).model, seed=0)
     assert torch.equal(related(larger, larger.relate, episodes), related(alike, alike.relate, episodes))
-
-
-def test_mirrored_images_have_one_map_with_their_mirror_images(
-    network: RelationNetwork, episodes: EpisodeSet
-) -> None:
-    rows = episodes.rows[0, 0]
-    both = evaluation._embedded(network.eval(), replace(episodes, mirrored=True), rows)
-    images = evaluation.ready_images(network, episodes.split, rows)
-    torch.testing.assert_close(2 * both, network.embed(images) + network.embed(images.flip(3)).flip(3))
-    torch.testing.assert_close(evaluation._embedded(network, episodes, rows), network.embed(images))
 
 
 def test_each_image_is_embedded_once_for_the_accuracy_of_each_episode_in_eval_mode(

@@ -194,12 +194,6 @@ def _evaluate(parser: argparse.ArgumentParser) -> None:
         ("transductive", 0, 0, "number of these also measured with batch norm by their own images"),
         ("seed", 0, 0, "seed of the episodes"),
     )
-    size = "pixels of the network's input (as it was trained to be tested)"
-    parser.add_argument("--image-size", metavar="N", type=at_least(16), help=size)
-    grids = "let cosines compare maps averaged over N × N fields, for every N (as it was trained); not bdc"
-    parser.add_argument("--grids", metavar="N", type=at_least(1), nargs="+", help=grids)
-    mirrored = "average the maps of each image and of its mirror image"
-    parser.add_argument("--mirrored", action="store_true", help=mirrored)
     _json(parser, " in full precision")
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-from contextlib import ExitStack
 from dataclasses import asdict
 
 from parashot.cli.shared import chosen_weights
 from parashot.data.episodes import EpisodeSpec
 from parashot.data.pack import packed_images
-from parashot.errors import DataError
 from parashot.plain import aligned
 from parashot.progress import OneLine
-from parashot.tasks.few_shot import Changes, measure
+from parashot.tasks.few_shot import measure
 from parashot.train.records import TaskAccuracy
 
 
@@ -23,20 +21,14 @@ def run(command: argparse.Namespace) -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[OneLine()])
     weights, split, seed = chosen_weights(command.weights), command.split, command.seed
     spec = EpisodeSpec(command.n_way, command.k_shot, command.k_query)
-    with ExitStack() as stack:
-        try:
-            packed = stack.enter_context(packed_images(command.data))
-        except DataError as error:
-            raise DataError(f"--data {error}") from error
-        changes = Changes(command.image_size, tuple(command.grids or ()) or None, command.mirrored)
-        task = measure(weights, packed, split, spec, command.episodes, seed, command.transductive, changes)
+    with packed_images(command.data) as packed:
+        task = measure(weights, packed, split, spec, command.episodes, seed, command.transductive)
     if not command.json:
         print(_table(task), end="")
         return
     tree = asdict(task)
     accuracy = {f"{split}_{key}": tree.pop(key) for key in ("accuracy", "accuracy_ci95")}
-    changed = {key: each for key, each in asdict(changes).items() if each}
-    about = {"weights": str(weights), "split": split, "seed": seed, **changed}
+    about = {"weights": str(weights), "split": split, "seed": seed}
     print(json.dumps({**about, **accuracy, **tree}, indent=2))
 
 

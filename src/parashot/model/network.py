@@ -52,12 +52,6 @@ class RelationNetwork(nn.Module):
         norm_by_groups(self.embedding, count * (n * k + q))
         norm_by_groups(self.relation, count * q * n)
 
-    def compare_by(self, grids: Sequence[int]) -> None:
-        """Let cosines in eval mode be over other grids than those of the params."""
-        self.test_grids = grids
-        if isinstance(self.relation, ResidualHead):
-            self.relation.test_grids = grids
-
     def embed(self, images: Tensor) -> Tensor:
         """Maps [m, C, h', w'] of images [m, 3, h, w]."""
         maps: Tensor = self.embedding(images)

@@ -46,15 +46,11 @@ after each such part, and has work enough only in large ones."""
 
 @dataclass(frozen=True)
 class EpisodeSet:
-    """Episodes of one shape: the images of a split at `rows` [e, n, per_class], support images first.
-
-    mirrored: whether the map of an image is the mean of its own and of its mirror image's, turned back.
-    """
+    """Episodes of one shape: the images of a split at `rows` [e, n, per_class], support images first."""
 
     split: PackedSplit
     spec: EpisodeSpec
     rows: npt.NDArray[np.integer[Any]]
-    mirrored: bool = False
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -107,7 +103,8 @@ def related(
     network.eval()
     done, found = 0, torch.empty(0)
     try:
-        for group in _groups(episodes, _embedded(network, episodes, episodes.rows.reshape(-1)[:1]).nbytes):
+        one_image = ready_images(network, episodes.split, episodes.rows.reshape(-1)[:1])
+        for group in _groups(episodes, network.embed(one_image).nbytes):
             for each in _related_group(network, relate, group):
                 if done == 0:  # one block as well: small ones would stay where large ones were
                     found = each.new_empty(len(episodes), *each.shape[1:])
@@ -179,7 +176,7 @@ def ready_images(
 def _related_group(network: RelationNetwork, relate: Relate, episodes: EpisodeSet) -> Iterator[torch.Tensor]:
     """Apply `relate` to all episodes, as many at a time as memory bears."""
     images, position = np.unique(episodes.rows, return_inverse=True)
-    maps = _maps(network, episodes, images)
+    maps = _maps(network, episodes.split, images)
     places = torch.from_numpy(position.reshape(episodes.rows.shape)).to(maps.device)
     k_shot = episodes.spec.k_shot
     support, query = places[:, :, :k_shot], places[:, :, k_shot:].flatten(1)
@@ -191,13 +188,13 @@ def _related_group(network: RelationNetwork, relate: Relate, episodes: EpisodeSe
         yield relate(maps[support[some]], maps[query[some]]).cpu()
 
 
-def _maps(network: RelationNetwork, episodes: EpisodeSet, rows: npt.NDArray[np.integer[Any]]) -> torch.Tensor:
+def _maps(network: RelationNetwork, split: PackedSplit, rows: npt.NDArray[np.integer[Any]]) -> torch.Tensor:
     """Maps [m, C, h', w'] of the images at `rows` [m], however many.
 
     They lie in one block, made before the second part is computed: parts that stay, between the large blocks
     that an embedding takes and frees, tear holes that its next blocks do not fit (`allocator.py`).
     """
-    part = _embedded(network, episodes, rows[:_IMAGES_AT_ONCE])
+    part = network.embed(ready_images(network, split, rows[:_IMAGES_AT_ONCE]))
     nhwc = part.is_contiguous(memory_format=torch.channels_last)
     maps = torch.empty(
         (len(rows), *part.shape[1:]),
@@ -209,17 +206,8 @@ def _maps(network: RelationNetwork, episodes: EpisodeSet, rows: npt.NDArray[np.i
     del part
     for begin in range(_IMAGES_AT_ONCE, len(rows), _IMAGES_AT_ONCE):
         some = slice(begin, begin + _IMAGES_AT_ONCE)
-        maps[some] = _embedded(network, episodes, rows[some])
+        maps[some] = network.embed(ready_images(network, split, rows[some]))
     return maps
-
-
-def _embedded(
-    network: RelationNetwork, episodes: EpisodeSet, rows: npt.NDArray[np.integer[Any]]
-) -> torch.Tensor:
-    """Maps [m, C, h', w'] of the images at `rows` [m]."""
-    images = ready_images(network, episodes.split, rows)
-    maps = network.embed(images)
-    return (maps + network.embed(images.flip(-1)).flip(-1)) / 2 if episodes.mirrored else maps
 
 
 def _groups(episodes: EpisodeSet, map_bytes: int) -> Iterator[EpisodeSet]:

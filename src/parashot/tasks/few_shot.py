@@ -6,7 +6,6 @@ e episodes · n n_way · q queries per episode
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,18 +26,6 @@ from parashot.tasks.evaluation import EpisodeSet, draw_split, ready_images, rela
 from parashot.train.records import TaskAccuracy
 
 
-@dataclass(frozen=True)
-class Changes:
-    """How a network is tested where it is not as its params say.
-
-    image_size: pixels of its input. grids: of its cosines. mirrored: as in `EpisodeSet`.
-    """
-
-    image_size: int | None = None
-    grids: tuple[int, ...] | None = None
-    mirrored: bool = False
-
-
 def measure(
     weights: Path,
     packed: Path,
@@ -47,12 +34,11 @@ def measure(
     count: int,
     seed: int,
     transductive: int = 0,
-    changes: Changes | None = None,
 ) -> TaskAccuracy:
     """Measure the network of a file on `count` episodes of a split, `transductive` of them that way, too.
 
-    It works as its params say, but for `changes`, on a GPU where there is one. Raises `ParashotError` where
-    the file is no network, and `DataError` for a single transductive episode and as `draw_split` does.
+    On a GPU where there is one. Raises `ParashotError` where the file is no network, and `DataError` for a
+    single transductive episode and as `draw_split` does.
     """
     if transductive == 1:
         raise DataError("1 transductive episode has no interval; take 0, or at least 2")
@@ -60,10 +46,6 @@ def measure(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     network = channels_last(load_network(weights).to(device))
     episodes = draw_split(packed, split_name, spec, count, seed)
-    if changes is not None:
-        network.test_size = changes.image_size or network.test_size
-        network.compare_by(changes.grids or network.test_grids)
-        episodes = replace(episodes, mirrored=changes.mirrored)
     _, task = judge_episodes(network, episodes, transductive)
     return task
 
