@@ -13,7 +13,9 @@ from typing import Any
 
 import yaml
 
+from parashot.knobs import flatten
 from parashot.parallel.registry import STRATEGIES
+from parashot.params import load_params
 
 ROOT = Path(__file__).parents[1]
 STAGES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
@@ -244,6 +246,16 @@ def test_a_stage_depends_on_the_code_that_it_runs() -> None:
             wrong += [f"{name} does not depend on {each}" for each in sorted(missing)]
             wrong += [f"{name}: no {each}" for each in code if not each.exists()]
     assert wrong == []
+
+
+def test_params_of_a_stage_are_knobs_or_sections() -> None:
+    keys = flatten(load_params(ROOT / "params.yaml"))
+    sections = {key.rsplit(".", count)[0] for key in keys for count in range(key.count(".") + 1)}
+    for name, stage in STAGES.items():
+        lists = [[each] if isinstance(each, str) else each["params.yaml"] for each in stage.get("params", [])]
+        listed = [key for each in lists for key in each or []]
+        assert set(listed) <= sections, name
+        assert len(set(listed)) == len(listed), f"{name} lists a key twice"
 
 
 def test_every_strategy_is_trained_and_drawn() -> None:

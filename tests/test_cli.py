@@ -19,7 +19,6 @@ from tiny_data import project_tree
 
 from parashot.cli import COMMANDS, GROUPS, main
 from parashot.command import guarded
-from parashot.errors import ParamsError
 from parashot.knobs import apply, arguments
 from parashot.params import Params, load_params
 from parashot.parsing import parse, read_yaml
@@ -158,9 +157,3 @@ def test_quick_is_the_default_study_and_any_recipe_can_follow_any_other() -> Non
         # the user's copy of the images outlives other recipes
         kept = None if name == DEFAULT else "/somewhere/mini"
         assert apply(owned, settings)["data"]["archive"] == kept
-
-
-def test_a_value_that_a_shell_would_change_is_refused() -> None:
-    for value in ("two words", "a$b", ""):
-        with pytest.raises(ParamsError, match="unquoted"):
-            arguments({"a": value})

@@ -14,8 +14,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import reduce
-from operator import getitem
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -27,11 +25,11 @@ from parashot.cli.shared import SHIPPED
 from parashot.command import guarded
 from parashot.errors import RecordError
 from parashot.files import write_text
-from parashot.knobs import apply, knobs
+from parashot.knobs import apply, flatten
 from parashot.model.weights import load_network, save_weights
 from parashot.parallel.registry import STRATEGIES
-from parashot.params import load_params
-from parashot.parsing import in_yaml, read_yaml
+from parashot.params import Params, load_params
+from parashot.parsing import in_yaml, parse, read_yaml
 from parashot.questions.results import StudyResults, load_results
 from parashot.questions.statistics import repeated_interval
 from parashot.questions.text import number
@@ -129,11 +127,11 @@ def _training(recipe: str, results: StudyResults) -> Training:
     }
 
 
-def _differences(recipe: str) -> dict[str, Any]:
+def _differences(recipe: str) -> dict[str, str]:
     """Settings besides the recipe's, by dotted key, without the place of the images."""
     default = yaml.safe_load(_git("show", "HEAD:params.yaml"))
     trees: tuple[Any, Any] = (apply(default, load_recipe(recipe).settings), read_yaml(ROOT / "params.yaml"))
-    expected, found = ({key: reduce(getitem, key.split("."), tree) for key in knobs()} for tree in trees)
+    expected, found = (flatten(parse(Params, tree)) for tree in trees)
     return {key: each for key, each in found.items() if key != "data.archive" and expected[key] != each}
 
 

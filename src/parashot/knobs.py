@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -12,16 +11,7 @@ from typing import Any, cast
 from parashot.errors import ParamsError
 from parashot.files import replacing_file
 from parashot.params import Params, load_params
-from parashot.parsing import Value, allowed, in_yaml, keys
-
-
-def knobs(kind: Any = None, prefix: str = "") -> dict[str, str]:
-    """Return every knob by its dotted key, in order, with what it may be in words."""
-    found: dict[str, str] = {}
-    for name, hint in keys(kind or Params).items():
-        key = f"{prefix}{name}"
-        found |= knobs(hint, f"{key}.") if is_dataclass(hint) else {key: allowed(hint)}
-    return found
+from parashot.parsing import Value, in_yaml
 
 
 def select(params: Params, knobs: Sequence[str]) -> dict[str, str]:
@@ -42,8 +32,8 @@ def flatten(section: Any, prefix: str = "") -> dict[str, str]:
 
 
 def arguments(settings: Mapping[str, Value]) -> list[str]:
-    """Return settings as arguments of `dvc exp run`; none holds a space or anything a shell would change."""
-    return [word for key, value in settings.items() for word in ("-S", f"{key}={_word(value)}")]
+    """Return settings as arguments of `dvc exp run`, unquoted: word splitting does not remove quotes."""
+    return [word for key, value in settings.items() for word in ("-S", f"{key}={in_yaml(value)}")]
 
 
 def apply(tree: Mapping[str, Any], settings: Mapping[str, Value]) -> dict[str, Any]:
@@ -83,15 +73,3 @@ def keeping_yaml() -> Any:
     yaml = YAML()
     yaml.preserve_quotes, yaml.width = True, 10_000
     return yaml
-
-
-def _word(value: Value) -> str:
-    """Write a value in the grammar of `-S` (Hydra's), unquoted: word splitting does not remove quotes."""
-    if isinstance(value, list):
-        return f"[{','.join(_word(each) for each in value)}]"
-    word = in_yaml(value)
-    if not re.fullmatch(r"[\w./+-]+", word):
-        raise ParamsError(
-            f"{word!r} cannot be passed through a shell unquoted; choose a value of letters and digits"
-        )
-    return word

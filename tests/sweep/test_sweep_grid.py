@@ -8,8 +8,8 @@ import pytest
 from tiny_data import tiny_tree
 
 from parashot.errors import ParamsError, UsageError
-from parashot.parsing import Value
-from parashot.sweep.grid import grid, read_choices, shown
+from parashot.parsing import Value, in_yaml
+from parashot.sweep.grid import grid, read_choices
 
 TREE = tiny_tree()
 WORDS = ["seed=0,1,2", "parallel.replicas=auto,2", "loader.bench.workers=[0],[1,2]"]
@@ -22,7 +22,7 @@ CHOICES: dict[str, list[Value]] = {
 
 def test_what_is_written_is_what_is_read() -> None:
     assert read_choices(WORDS) == CHOICES
-    assert [f"{key}={','.join(map(shown, values))}" for key, values in CHOICES.items()] == WORDS
+    assert [f"{key}={','.join(map(in_yaml, values))}" for key, values in CHOICES.items()] == WORDS
     values = {"a=1e-3": 0.001, "a=null": None, "a='1'": "1", "a=tcp://host:1": "tcp://host:1"}
     assert [read_choices([word]) for word in values] == [{"a": [value]} for value in values.values()]
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from parashot.cli import PARAMS, SWEEPS
 from parashot.cli.shared import require_study, tell
 from parashot.errors import DeviceError
-from parashot.parsing import read_yaml
+from parashot.parsing import in_yaml, read_yaml
 from parashot.plain import aligned
 from parashot.recipes import load_recipe
 from parashot.records import read_result
 from parashot.sweep.cluster import Nodes
-from parashot.sweep.grid import grid, read_choices, shown
+from parashot.sweep.grid import grid, read_choices
 from parashot.sweep.run import Outcome, sweep
 from parashot.train.records import Choices, resolve_auto
 
@@ -56,7 +56,7 @@ def _table(outcomes: Sequence[Outcome], keys: Sequence[str]) -> str:
         if each.result:
             accuracy, ci95 = 100 * (each.result.val_accuracy or 0), 100 * (each.result.val_accuracy_ci95 or 0)
             found = [f"{accuracy:.1f} ± {ci95:.1f}%", f"{each.result.seconds or 0:.1f}", each.folder.name]
-        rows.append([*(shown(each.point.settings[key]) for key in keys), *found])
+        rows.append([*(in_yaml(each.point.settings[key]) for key in keys), *found])
     return aligned(rows)
 
 

@@ -6,7 +6,6 @@ The grammar is that of `dvc exp run -S`, read by the parser that DVC itself uses
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from parashot.errors import ParamsError, UsageError
 from parashot.knobs import apply
 from parashot.params import Params
-from parashot.parsing import Value, parse
+from parashot.parsing import Value, in_yaml, parse
 
 Choices = Mapping[str, Sequence[Value]]
 """Values to try, by dotted key."""
@@ -30,7 +29,7 @@ class Point:
     @property
     def name(self) -> str:
         """The knobs as a user gives them."""
-        return " ".join(f"{key}={shown(value)}" for key, value in self.settings.items()) or "params.yaml"
+        return " ".join(f"{key}={in_yaml(value)}" for key, value in self.settings.items()) or "params.yaml"
 
 
 def grid(tree: object, choices: Choices, fixed: Mapping[str, Value] | None = None) -> list[Point]:
@@ -77,10 +76,3 @@ def read_choices(words: Sequence[str]) -> dict[str, list[Value]]:
             raise UsageError(f"-S {word}: {key} is given twice; write its values behind one key: {key}=1,2")
         choices[key] = values
     return choices
-
-
-def shown(value: Value) -> str:
-    """Write a value as it is given on the command line."""
-    if isinstance(value, list):
-        return f"[{','.join(shown(each) for each in value)}]"
-    return value if isinstance(value, str) else json.dumps(value)

@@ -20,7 +20,7 @@ from parashot.records import read_result
 from parashot.sweep.cluster import Nodes, connected, run_trials
 from parashot.sweep.grid import Point
 from parashot.sweep.trial import Trial, send
-from parashot.train.code import code_digest
+from parashot.train.job import code_digest
 from parashot.train.records import TrainResult
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -44,12 +43,14 @@ def train_steps(
     batches: Iterator[Batch],
     plan: Plan,
     *,
+    name: str = "",
     pauses: Callable[[int], bool] = lambda done: False,
     on_pause: Callable[[int, Trace], bool] = lambda done, trace: True,
     trace: Trace | None = None,
 ) -> Trace:
     """Train over all of `batches`, which begin where `trace`, if there is one, leaves off.
 
+    Messages begin with `name`, where there is one.
     After so many steps as `pauses` holds for, and after the last, the clock stops and `on_pause` is called.
     `on_pause(steps done, trace so far)` may validate, save and report; it returns False to end the training.
     Losses stay on the device, without their graphs, until a pause: nothing waits for it within a step.
@@ -77,7 +78,7 @@ def train_steps(
             broken = _collect(trace, pending, plan, strategy.context)
             pending = []
             if broken:
-                _answer_nonfinite(broken, trace, plan, strategy)
+                _answer_nonfinite(broken, trace, plan, strategy, name)
             if not on_pause(done, trace):
                 break
             synchronise(strategy.context)
@@ -110,23 +111,15 @@ def _collect(trace: Trace, pending: list[torch.Tensor], plan: Plan, context: Con
     return steps
 
 
-def _answer_nonfinite(steps: list[int], trace: Trace, plan: Plan, strategy: Strategy) -> None:
+def _answer_nonfinite(steps: list[int], trace: Trace, plan: Plan, strategy: Strategy, name: str) -> None:
     """End a training that has met NaN or infinity, or count the steps that it has left out."""
     first = steps[0]
     begin = (first - 1) * plan.batchsz
     read = f"{strategy.task.unit}s {begin} to {begin + plan.total(first - 1) - 1}"
-    met = f"NaN or infinity in step {first} of {plan.steps} ({read}), loss {trace.losses[first - 1]:g}"
+    met = f"{name}: " if name else ""
+    met += f"NaN or infinity in step {first} of {plan.steps} ({read}), loss {trace.losses[first - 1]:g}"
     if not strategy.options.skip_nonfinite:
         raise NonfiniteError(f"{met}; {strategy.task.remedy}")
     trace.nonfinite.extend(steps)
     if strategy.context.is_main:
         log.warning("%s; skipped, as %d of %d steps so far", met, len(trace.nonfinite), len(trace.losses))
-
-
-@contextmanager
-def naming(training: str) -> Iterator[None]:
-    """Name the training that met NaN or infinity."""
-    try:
-        yield
-    except NonfiniteError as error:
-        raise NonfiniteError(f"{training}: {error}") from error

@@ -28,7 +28,7 @@ from parashot.records import Run, now_ms
 from parashot.task import mean_and_ci95
 from parashot.train.checkpoint import Checkpoints, Progress
 from parashot.train.job import Job
-from parashot.train.loop import Trace, naming, synchronise, train_steps
+from parashot.train.loop import Trace, synchronise, train_steps
 from parashot.train.outcome import history_rows, training_run, write_training
 from parashot.train.records import TrainResult
 from parashot.train.skipped import skip
@@ -119,15 +119,15 @@ class _Training:
         first = self.progress.step
         if first and self.context.is_main:
             log.info("%s: goes on after step %d of %d", self.job.name, first, self.plan.steps)
-        with naming(self.job.name):
-            return train_steps(
-                self.strategy,
-                self.job.task.batches(self.plan, self.context, first),
-                self.plan,
-                pauses=lambda done: self._validates(done) or self._saves(done),
-                on_pause=self._pause,
-                trace=self.progress.trace,
-            )
+        return train_steps(
+            self.strategy,
+            self.job.task.batches(self.plan, self.context, first),
+            self.plan,
+            name=self.job.name,
+            pauses=lambda done: self._validates(done) or self._saves(done),
+            on_pause=self._pause,
+            trace=self.progress.trace,
+        )
 
     def _validates(self, done: int) -> bool:
         return done % self.job.validate_every == 0 or done == self.plan.steps

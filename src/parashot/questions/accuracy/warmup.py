@@ -25,7 +25,7 @@ from parashot.questions.runs import Setting, Stage
 from parashot.records import Provenance
 from parashot.task import Plan
 from parashot.tasks.relation import RelationTask
-from parashot.train.loop import naming, train_steps
+from parashot.train.loop import train_steps
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,6 @@ def _train_all(context: Context, params: Params, packed: Path) -> list[WarmupRun
             params.train,
             batchsz=size,
             episodes=study.episodes,
-            accumulate=min(params.train.accumulate, size),
             lr_scaling="linear",
             warmup_steps=max(1, round(study.warmup_share * steps)) if warm else 0,
         )
@@ -76,8 +75,8 @@ def _train(context: Context, task: RelationTask) -> WarmupRun:
     params, train = task.params, task.params.train
     strategy = build_strategy("serial", task, step_options(train), context, params.parallel)
     plan = strategy.plan(task.items, task.batchsz, context)
-    with naming(f"batchsz {train.batchsz}, seed {params.seed}"):
-        train_steps(strategy, task.batches(plan, context), plan)
+    name = f"batchsz {train.batchsz}, seed {params.seed}"
+    train_steps(strategy, task.batches(plan, context), plan, name=name)
     accuracy = float(task.validate(strategy.whole_network(), context, last=True).mean())
     strategy.close()
     said = "warmup: batchsz %d, %d steps of warm-up, seed %d: %.2f%%"

@@ -61,7 +61,7 @@ from parashot.questions.timed import TimedStrategy, steps_of_blocks, timed_strat
 from parashot.records import Provenance
 from parashot.task import Batch, Plan, mean_and_ci95
 from parashot.tasks.relation import RelationTask
-from parashot.train.loop import Trace, naming, train_steps
+from parashot.train.loop import Trace, train_steps
 
 log = logging.getLogger(__name__)
 
@@ -137,14 +137,14 @@ def _train(context: Context, task: RelationTask, limit: float | None) -> Batchsz
         return not from_all_ranks(over, context)[0]
 
     check_every = max(1, 2 * study.baseline // size)  # after as many episodes for every size
-    with naming(f"batchsz {size}"):
-        trace = train_steps(
-            strategy,
-            task.batches(plan, context),
-            plan,
-            pauses=lambda done: done % check_every == 0,
-            on_pause=within_limit,
-        )
+    trace = train_steps(
+        strategy,
+        task.batches(plan, context),
+        plan,
+        name=f"batchsz {size}",
+        pauses=lambda done: done % check_every == 0,
+        on_pause=within_limit,
+    )
     episodes = min(len(trace.losses) * size, study.episodes)
     strategy.synchronise_buffers()
     accuracy, ci95 = mean_and_ci95(task.validate(strategy.whole_network(), context, last=True))
@@ -292,8 +292,7 @@ def _train_steps(
     own = _sized(task, size, steps * size, lr_scaling=study.lr_scaling, schedule="cosine")
     strategy = build_strategy("serial", own, step_options(own.params.train), context, own.params.parallel)
     plan = Plan(own.items, size)
-    with naming(f"batchsz {size}"):
-        train_steps(strategy, own.batches(plan, context), plan)
+    train_steps(strategy, own.batches(plan, context), plan, name=f"batchsz {size}")
     settling = own.batches(Plan(STATISTICS_EPISODES, 1), context, in_process=True)
     # it hands on the first entry of a list
     update_bn(([batch.to(context.device).data] for batch in settling), strategy.model)
@@ -312,9 +311,7 @@ def _train_steps(
 
 def _sized(task: RelationTask, size: int, episodes: int, **more: Any) -> RelationTask:
     """The task with so many episodes, `size` in a step, and more settings of its training."""
-    train = task.params.train
-    own = replace(train, batchsz=size, episodes=episodes, accumulate=min(train.accumulate, size), **more)
-    return task.with_params(train=own)
+    return task.with_params(train=replace(task.params.train, batchsz=size, episodes=episodes, **more))
 
 
 def sample_gradients(context: Context, task: RelationTask) -> list[GradientSample]:
