@@ -13,7 +13,8 @@ from parashot.errors import DataError
 
 
 def _write(out: Path, *images: RawImage, splits: dict[str, list[str]] | None = None) -> RawManifest:
-    return write_raw(out, ImageStream(images, splits), "folder", "fail")
+    write_raw(out, ImageStream(images, splits), "folder", "fail")
+    return read_manifest(out)
 
 
 NAMES = [("b", "2.jpg"), ("a", "1.jpg"), ("b", "1.jpg"), ("Zürich", "x" * 150 + ".jpg")]
@@ -23,7 +24,6 @@ IMAGES = [RawImage(label, name, jpeg(number)) for number, (label, name) in enume
 def test_store_gives_back_what_went_in(tmp_path: Path) -> None:
     splits = {"train": ["a"], "val": ["b"], "test": ["Zürich"]}
     written = _write(tmp_path / "raw", *IMAGES, splits=splits)
-    assert read_manifest(tmp_path / "raw") == written
     assert written.images == {"Zürich": ("x" * 150 + ".jpg",), "a": ("1.jpg",), "b": ("1.jpg", "2.jpg")}
     assert (written.side, written.splits) == (8, {k: tuple(v) for k, v in splits.items()})
     with open_images(tmp_path / "raw") as read:

@@ -27,7 +27,6 @@ from parashot.records import record, write_result
 
 IMAGES = "images.tar"
 
-Encoding = Literal["as found", "png, from arrays"]
 OnBadImage = Literal["fail", "skip"]
 Splits = Mapping[str, Sequence[str]]
 """Split -> its classes."""
@@ -52,15 +51,12 @@ class ImageStream:
 
     images: Iterable[RawImage]
     splits: Splits | None = None
-    encoding: Encoding = "as found"
 
 
 @record
 class RawManifest:
     """Contents of images.tar."""
 
-    source: str
-    encoding: Encoding
     side: PositiveInt | None
     """Pixels of a side where all images are squares of one size."""
     skipped: dict[str, str]
@@ -98,7 +94,7 @@ def open_images(folder: Path) -> Iterator[Callable[[str], bytes]]:
         raise DataError(f"{path}: damaged ({error}); {_ADVICE}") from error
 
 
-def write_raw(out: Path, stream: ImageStream, source: str, on_bad_image: OnBadImage) -> RawManifest:
+def write_raw(out: Path, stream: ImageStream, source: str, on_bad_image: OnBadImage) -> None:
     """Write the raw store `out` from `stream`, atomically.
 
     Raises `DataError` on an image that cannot be read (unless skipped), on a name that comes twice, and on
@@ -132,15 +128,12 @@ def write_raw(out: Path, stream: ImageStream, source: str, on_bad_image: OnBadIm
             raise DataError(f"{source}: no readable image found; give another copy")
         height, width, _ = next(iter(shapes))
         manifest = RawManifest(
-            source=source,
-            encoding=stream.encoding,
             side=height if len(shapes) == 1 and height == width else None,
             skipped=dict(sorted(skipped.items())),
             splits=None if stream.splits is None else {k: tuple(v) for k, v in stream.splits.items()},
             images={label: tuple(sorted(each)) for label, each in sorted(names.items()) if each},
         )
         write_result(folder / MANIFEST, manifest)
-    return manifest
 
 
 def _plain(name: str) -> str:

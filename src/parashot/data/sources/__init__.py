@@ -7,7 +7,7 @@ from pathlib import Path
 
 from parashot.data.archives import files_in, unpacked
 from parashot.data.manifest import sha256
-from parashot.data.raw import ImageStream, RawManifest, write_raw
+from parashot.data.raw import ImageStream, write_raw
 from parashot.data.sources.folder import folder
 from parashot.data.sources.miniimagenet import miniimagenet
 from parashot.data.sources.mirrors import MIRRORS, download_from
@@ -16,34 +16,31 @@ from parashot.errors import DataError
 from parashot.params import DataParams
 
 
-def download(params: DataParams, seed: int, root: Path, cache: Path, out: Path) -> RawManifest:
+def download(params: DataParams, seed: int, root: Path, cache: Path, out: Path) -> None:
     """Write the raw store `out` from the source that `params` name.
 
     A relative `params.archive` is taken from `root`; `cache` keeps downloads that broke off, and what is
     unpacked meanwhile. Raises `DataError` where the images cannot be had, or are not what they should be.
     """
 
-    def write(stream: ImageStream) -> RawManifest:
-        return write_raw(out, stream, params.source, params.on_bad_image)
+    def write(stream: ImageStream) -> None:
+        write_raw(out, stream, params.source, params.on_bad_image)
 
-    def write_copy(path: Path) -> RawManifest:
+    def write_copy(path: Path) -> None:
         read = miniimagenet if params.source == "miniimagenet" else folder
         with unpacked(path, cache / "unpacked", nested=params.source == "miniimagenet") as place:
-            return write(read(place))
+            write(read(place))
 
     if params.source == "synthetic":
-        return write(synthetic(params.synthetic, seed))
-    if params.archive is not None:
+        write(synthetic(params.synthetic, seed))
+    elif params.archive is not None:
         path = _archive(params.archive, root)
         try:
-            return write_copy(path)
+            write_copy(path)
         except DataError as error:
             raise DataError(f"data.archive: {error}") from error
-    if params.source == "folder":
-        raise DataError(
-            "data.archive: null, but data.source is folder; give the folder that holds a folder per class"
-        )
-    return download_from(MIRRORS, cache, write_copy)
+    else:
+        download_from(MIRRORS, cache, write_copy)
 
 
 def fingerprint(params: DataParams, root: Path) -> dict[str, object]:

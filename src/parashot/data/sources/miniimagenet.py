@@ -44,7 +44,7 @@ def miniimagenet(folder: Path, per_class: int = IMAGES_PER_CLASS) -> ImageStream
         pickles = [folder / file for file in files if pattern.fullmatch(file.name)]
         if pickles:
             images = chain.from_iterable(map(pickled_images, pickles))
-            return ImageStream(_whole(images, splits, per_class), splits, "png, from arrays")
+            return ImageStream(_whole(images, splits, per_class), splits)
     raise DataError(
         "nothing in it looks like miniImageNet; wanted: images/ and train.csv, val.csv, test.csv, folders "
         "named by WordNet id, or the pickles of learn2learn or Meta-Baseline"

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parashot.data.fetch import fetch
-from parashot.data.raw import RawManifest
 from parashot.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -56,7 +55,7 @@ BY_HAND = (
 """Copies that need a browser: torchmeta's tar and Meta-Baseline's pickles."""
 
 
-def download_from(mirrors: Mirrors, cache: Path, write: Callable[[Path], RawManifest]) -> RawManifest:
+def download_from(mirrors: Mirrors, cache: Path, write: Callable[[Path], None]) -> None:
     """Fetch from the first mirror that works and hand its folder to `write`, which checks the contents.
 
     Broken downloads stay under `cache` for the next run; whole ones are removed, used or useless.
@@ -68,7 +67,8 @@ def download_from(mirrors: Mirrors, cache: Path, write: Callable[[Path], RawMani
         try:
             for remote in files:
                 _fetch_checked(remote, place / remote.name)
-            return _written(place, write)
+            _write(place, write)
+            return
         except DataError as error:
             failures.append(f"mirror {host}: {error}")
             log.info(failures[-1])
@@ -91,11 +91,10 @@ def _fetch_checked(remote: RemoteFile, path: Path) -> None:
             raise DataError(f"{remote.name} has another md5 than {remote.md5}")
 
 
-def _written(place: Path, write: Callable[[Path], RawManifest]) -> RawManifest:
+def _write(place: Path, write: Callable[[Path], None]) -> None:
     try:
-        manifest = write(place)
+        write(place)
     except DataError:  # not on a full disk: then the download is still good
         shutil.rmtree(place)
         raise
     shutil.rmtree(place)
-    return manifest
