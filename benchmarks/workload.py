@@ -13,13 +13,12 @@ import torch
 from benchmarks.checkout import ROOT
 from parashot.allocator import keep_freed_memory
 from parashot.data.episode_dataset import step_batch
-from parashot.data.episodes import EpisodeSpec
 from parashot.hardware import usable_cores
 from parashot.knobs import apply
 from parashot.parallel.context import Context, Placement
 from parashot.parallel.registry import build_strategy, step_options
 from parashot.parallel.strategy import Strategy
-from parashot.params import Params
+from parashot.params import EpisodeSpec, Params
 from parashot.parsing import Value, parse, read_yaml
 from parashot.questions.text import counted
 from parashot.task import Batch, Plan

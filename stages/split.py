@@ -6,10 +6,8 @@ from stages.common import RAW, SPLIT, params, stage
 
 def main() -> None:
     settings = params()
-    episode = settings.episode
-    trained = settings.training_episode
-    needed = max(episode.k_shot + settings.evaluate.k_query, trained.k_shot + trained.k_query)
-    write_split(RAW, SPLIT, settings.seed, episode.n_way, needed)
+    tested, trained = settings.tested_episode, settings.training_episode
+    write_split(RAW, SPLIT, settings.seed, tested.n_way, max(tested.per_class, trained.per_class))
 
 
 if __name__ == "__main__":

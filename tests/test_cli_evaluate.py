@@ -78,6 +78,7 @@ def test_a_copy_of_miniimagenet_is_packed_on_the_way(
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
+        (("--n-way", 1001), "n_way: 1001 is not allowed; it must be a whole number from 2 to 1000"),
         (("--n-way", 4), "4-way episodes need 4 classes, but split test has 3"),
         (("--k-query", 15), "need 16 images per class, but h of split test has 6; take fewer"),
         (("--transductive", 1), "1 transductive episode has no interval; take 0, or at least 2"),

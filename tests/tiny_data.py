@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import yaml
 
-from parashot.data.episodes import EpisodeSpec
 from parashot.data.images import encode_jpeg
 from parashot.data.pack import pack
 from parashot.data.raw import ImageStream, RawImage, write_raw
 from parashot.knobs import apply
-from parashot.params import Params
+from parashot.params import EpisodeSpec, Params
 from parashot.parsing import Value, parse
 from parashot.recipes import DEFAULT, load_recipe
 

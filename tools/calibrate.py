@@ -23,13 +23,14 @@ from torch.nn import functional as F
 
 from parashot.cli.shared import SHIPPED
 from parashot.command import guarded
-from parashot.data.episodes import EpisodeSpec, SplitName
+from parashot.data.episodes import SplitName
 from parashot.data.pack import packed_images
 from parashot.files import write_text
 from parashot.model.calibration import Calibration, probabilities
 from parashot.model.losses import class_of_queries
 from parashot.model.network import RelationNetwork
 from parashot.model.weights import load_network, save_weights
+from parashot.params import EpisodeSpec
 from parashot.progress import OneLine
 from parashot.tasks.evaluation import draw_split, related
 from results import PAGE, ROOT, filled, table

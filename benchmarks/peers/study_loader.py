@@ -20,8 +20,9 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
 from benchmarks.images import photos_by_class
-from parashot.data.episodes import EpisodeSpec, draw_rows
+from parashot.data.episodes import draw_rows
 from parashot.data.pixels import MEAN, STD
+from parashot.params import EpisodeSpec
 
 DRAWN = 10_000
 """Episodes drawn beforehand, as the study did for an epoch."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from parashot.classify.classifier import Classifier as Classifier
-    from parashot.data.episodes import EpisodeSpec as EpisodeSpec
     from parashot.data.episodes import draw_rows as draw_rows
     from parashot.data.packed import PackedSplit as PackedSplit
     from parashot.data.pixels import prepare as prepare
@@ -20,12 +19,13 @@ if TYPE_CHECKING:
     from parashot.model.network import build_network as build_network
     from parashot.model.weights import load_network as load_network
     from parashot.model.weights import save_weights as save_weights
+    from parashot.params import EpisodeSpec as EpisodeSpec
     from parashot.params import ModelParams as ModelParams
     from parashot.params import load_params as load_params
 
 _HOMES = {
     "Classifier": "parashot.classify.classifier",
-    "EpisodeSpec": "parashot.data.episodes",
+    "EpisodeSpec": "parashot.params",
     "ModelParams": "parashot.params",
     "PackedSplit": "parashot.data.packed",
     "RelationNetwork": "parashot.model.network",

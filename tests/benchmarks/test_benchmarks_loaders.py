@@ -14,9 +14,10 @@ from benchmarks import images, loader
 from benchmarks.feeds import our_batches
 from benchmarks.peers.study_loader import study_loader
 from benchmarks.workload import Workload
-from parashot.data.episodes import EpisodeSpec, draw_rows
+from parashot.data.episodes import draw_rows
 from parashot.data.packed import PackedSplit
 from parashot.errors import DeviceError
+from parashot.params import EpisodeSpec
 
 SIZE = 20
 SPEC = EpisodeSpec(n_way=5, k_shot=1, k_query=2)

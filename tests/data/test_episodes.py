@@ -9,7 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parashot.data.episodes import SPLITS, EpisodeSpec, draw_rows
+from parashot.data.episodes import SPLITS, draw_rows
+from parashot.params import EpisodeSpec
 
 SIZES = np.array([600] * 64)
 

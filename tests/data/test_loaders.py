@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from tiny_data import IMAGES, tiny_params
 
 from parashot.data.episode_dataset import Backend, EpisodeDataset, resident_batches
-from parashot.data.episodes import EpisodeSpec
 from parashot.data.loaders import step_loader
 from parashot.data.packed import PackedSplit, ResidentSplit
 from parashot.data.pixels import prepare
 from parashot.errors import DeviceError
 from parashot.parallel.context import Context, Placement
+from parashot.params import EpisodeSpec
 from parashot.task import Batch, Plan
 from parashot.tasks.relation import RelationTask
 

@@ -9,7 +9,6 @@ import torch
 from small_tasks import NOWHERE, alone
 from tiny_data import tiny_params
 
-from parashot.data.episodes import EpisodeSpec
 from parashot.data.packed import PackedSplit
 from parashot.data.pixels import prepare
 from parashot.errors import DataError
@@ -89,8 +88,8 @@ def test_training_episodes_may_have_more_classes_and_shots_than_those_of_validat
         assert described.prepare(batch.data)[0].shape[:3] == (2, n_way, 2)
         assert len(described.validate(described.network(), context, last=False)) > 0
     for knob, value, message in (
-        ("train.n_way", 5, r"^train\.n_way: 5, but split train has 4 classes; take at most that$"),
-        ("train.k_shot", 6, r"^6 shots and . queries .* a class of split train has 6 images; "),
+        ("train.n_way", 5, r"^5-way .*, but split train has 4; take at most 4$"),
+        ("train.k_shot", 6, r"^6 shots and . queries need .* of split train has 6; take fewer$"),
     ):
         params = tiny_params({knob: value, "loader.backend": backend})
         with pytest.raises(DataError, match=message):
@@ -129,8 +128,7 @@ def test_what_is_validated_is_saved_averaged_with_the_pretraining_and_centred(
         torch.testing.assert_close(saved.relation.centre, maps.mean((0, 2, 3)))
         torch.testing.assert_close(saved.relation.joint_centre, distances(maps).mean(0))
         torch.testing.assert_close(saved.relation.window_centre, window_distances(maps).mean(0))
-    episode = described.params.episode
-    spec = EpisodeSpec(episode.n_way, episode.k_shot, described.params.evaluate.k_query)
-    episodes = draw_split(tiny_packed, "val", spec, len(found), described.params.seed)
+    spec, seed = described.params.tested_episode, described.params.seed
+    episodes = draw_split(tiny_packed, "val", spec, len(found), seed)
     assert found.tolist() == episode_accuracies(saved, episodes).tolist()
     assert head == "relation" or found.tolist() != episode_accuracies(trained, episodes).tolist()

@@ -8,8 +8,9 @@ import logging
 from dataclasses import asdict
 
 from parashot.cli.shared import chosen_weights
-from parashot.data.episodes import EpisodeSpec
 from parashot.data.pack import packed_images
+from parashot.params import EpisodeSpec
+from parashot.parsing import parse
 from parashot.plain import aligned
 from parashot.progress import OneLine
 from parashot.tasks.few_shot import measure
@@ -20,7 +21,8 @@ def run(command: argparse.Namespace) -> None:
     """Print the accuracy, in JSON named after the split that it was measured on."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[OneLine()])
     weights, split, seed = chosen_weights(command.weights), command.split, command.seed
-    spec = EpisodeSpec(command.n_way, command.k_shot, command.k_query)
+    shape = {key: getattr(command, key) for key in ("n_way", "k_shot", "k_query")}
+    spec = parse(EpisodeSpec, shape)
     with packed_images(command.data) as packed:
         task = measure(weights, packed, split, spec, command.episodes, seed, command.transductive)
     if not command.json:

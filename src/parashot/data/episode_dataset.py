@@ -20,10 +20,11 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import Dataset, get_worker_info
 
-from parashot.data.episodes import Array, EpisodeSpec, SplitName, draw_rows
+from parashot.data.episodes import Array, SplitName, draw_rows
 from parashot.data.images import decode, resize_square
 from parashot.data.packed import PackedSplit, ResidentSplit
 from parashot.data.pixels import normalise
+from parashot.params import EpisodeSpec
 from parashot.task import Batch, Plan
 
 Backend = Literal["jpeg", "packed", "resident"]

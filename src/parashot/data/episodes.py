@@ -10,11 +10,12 @@ both draw the same episodes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
+
+from parashot.params import EpisodeSpec
 
 SplitName = Literal["train", "val", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "val", "test")
@@ -29,25 +30,6 @@ DRAWING, AUGMENTATION, IMAGE_ORDER, IMAGE_AUGMENTATION, IMAGE_ROTATION, IMAGE_DR
 
 _CLASS_STREAM = 1 << 20
 """Counters below it choose classes; from it on, one stream per chosen class chooses images."""
-
-
-@dataclass(frozen=True)
-class EpisodeSpec:
-    """Shape of an episode; k_shot and k_query count images per class."""
-
-    n_way: int
-    k_shot: int
-    k_query: int
-
-    @property
-    def per_class(self) -> int:
-        """Images drawn from each class."""
-        return self.k_shot + self.k_query
-
-    @property
-    def images(self) -> int:
-        """Images of one episode."""
-        return self.n_way * self.per_class
 
 
 def draw_rows(seed: int, split: SplitName, episodes: Array, class_sizes: Array, spec: EpisodeSpec) -> Array:

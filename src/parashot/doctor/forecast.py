@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -19,7 +19,7 @@ from PIL import Image
 from parashot.model.network import build_network
 from parashot.parallel.abilities import precisions
 from parashot.parallel.context import Placement
-from parashot.params import IMAGES_PER_CLASS, SPLIT_CLASSES, EpisodeParams, Params
+from parashot.params import IMAGES_PER_CLASS, SPLIT_CLASSES, EpisodeSpec, Params
 
 _JPEG_BYTES_PER_PIXEL = 0.5
 _MINIIMAGENET_BYTES = 250e6
@@ -121,13 +121,11 @@ def _training_seconds(params: Params, device: torch.device, bfloat16: bool) -> f
 def _test_seconds(params: Params, device: torch.device) -> float:
     """Seconds of an evaluated episode whose images must all be embedded: an upper bound."""
     network = build_network(params.model, 0).eval().to(device)
-    images = _images(params, replace(params.episode, k_query=params.evaluate.k_query), device)
+    images = _images(params, params.tested_episode, device)
     return _seconds(lambda: network(*images).cpu())
 
 
-def _images(
-    params: Params, episode: EpisodeParams, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _images(params: Params, episode: EpisodeSpec, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Support [1, n, k, 3, h, w] and query [1, n * k_query, 3, h, w] of noise."""
     n, side = episode.n_way, params.model.image_size
     support = torch.rand(1, n, episode.k_shot, 3, side, side, device=device)

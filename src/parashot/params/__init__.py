@@ -11,7 +11,7 @@ from parashot.params.sections import AugmentParams as AugmentParams
 from parashot.params.sections import ClaimsParams as ClaimsParams
 from parashot.params.sections import Compile as Compile
 from parashot.params.sections import DataParams as DataParams
-from parashot.params.sections import EpisodeParams as EpisodeParams
+from parashot.params.sections import EpisodeSpec as EpisodeSpec
 from parashot.params.sections import ModelParams as ModelParams
 from parashot.params.sections import Pairing as Pairing
 from parashot.params.sections import Precision as Precision

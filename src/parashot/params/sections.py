@@ -39,7 +39,7 @@ class DataParams:
 
 
 @record
-class EpisodeParams:
+class EpisodeSpec:
     """Shape of one few-shot task; k_shot and k_query count images per class."""
 
     n_way: Annotated[Whole, Field(ge=2, le=1000)]
@@ -47,9 +47,14 @@ class EpisodeParams:
     k_query: Positive
 
     @property
+    def per_class(self) -> int:
+        """Images of each class."""
+        return self.k_shot + self.k_query
+
+    @property
     def images(self) -> int:
         """Images of all classes together."""
-        return self.n_way * (self.k_shot + self.k_query)
+        return self.n_way * self.per_class
 
 
 @record

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from parashot.params.sections import (
     BatchszStudyParams,
     ClaimsParams,
     DataParams,
-    EpisodeParams,
+    EpisodeSpec,
     EvaluateParams,
     LoaderParams,
     ModelParams,
@@ -41,7 +42,7 @@ class Params:
 
     seed: Annotated[Whole, Field(ge=0, le=2**31 - 1)]
     data: DataParams
-    episode: EpisodeParams
+    episode: EpisodeSpec
     model: ModelParams
     pretrain: PretrainParams
     train: TrainParams
@@ -56,10 +57,15 @@ class Params:
     tracking: TrackingParams
 
     @property
-    def training_episode(self) -> EpisodeParams:
-        """Shape of a training episode; that of a tested one is `episode`."""
+    def training_episode(self) -> EpisodeSpec:
+        """Shape of a training episode."""
         train, episode = self.train, self.episode
-        return EpisodeParams(train.n_way or episode.n_way, train.k_shot or episode.k_shot, episode.k_query)
+        return EpisodeSpec(train.n_way or episode.n_way, train.k_shot or episode.k_shot, episode.k_query)
+
+    @property
+    def tested_episode(self) -> EpisodeSpec:
+        """Shape of an episode of validation and test."""
+        return replace(self.episode, k_query=self.evaluate.k_query)
 
     def __post_init__(self) -> None:
         for line in _misfits(self):

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from parashot.data.episodes import EpisodeSpec, SplitName, draw_rows
-from parashot.data.manifest import read_manifest
+from parashot.data.episodes import SplitName, draw_rows
 from parashot.data.packed import PackedSplit
 from parashot.data.pixels import prepare
 from parashot.errors import DataError
@@ -26,6 +25,7 @@ from parashot.model.network import RelationNetwork
 from parashot.model.weights import average_with_embedding
 from parashot.parallel.context import Context
 from parashot.parallel.exchange import from_all_ranks
+from parashot.params import EpisodeSpec
 from parashot.plain import printable
 
 Relate = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -60,11 +60,15 @@ class EpisodeSet:
 
 
 def draw_split(packed: Path, split_name: SplitName, spec: EpisodeSpec, count: int, seed: int) -> EpisodeSet:
-    """Draw the first `count` episodes of a split of the folder `packed`.
-
-    Raises `DataError` where the split has too few classes, or one of them too few images.
-    """
+    """Draw the first `count` episodes of a split of the folder `packed`; raises as `check_fits` does."""
     split = PackedSplit(packed, split_name)
+    check_fits(split, spec)
+    episodes = np.arange(count, dtype=np.int64)
+    return EpisodeSet(split, spec, draw_rows(seed, split_name, episodes, split.class_sizes, spec))
+
+
+def check_fits(split: PackedSplit, spec: EpisodeSpec) -> None:
+    """Raise `DataError` where a split has too few classes for an episode, or one of them too few images."""
     sizes = split.class_sizes
     if spec.n_way > len(sizes):
         raise DataError(
@@ -73,12 +77,11 @@ def draw_split(packed: Path, split_name: SplitName, spec: EpisodeSpec, count: in
         )
     if spec.per_class > sizes.min():
         smallest = int(sizes.argmin())
-        name = printable(read_manifest(packed).splits[split_name].classes[smallest])
+        name = printable(split.manifest.classes[smallest])
         raise DataError(
             f"{spec.k_shot} shots and {spec.k_query} queries need {spec.per_class} images per class, but "
             f"{name} of split {split.name} has {sizes[smallest]}; take fewer"
         )
-    return EpisodeSet(split, spec, draw_rows(seed, split_name, np.arange(count, dtype=np.int64), sizes, spec))
 
 
 def episode_accuracies(network: RelationNetwork, episodes: EpisodeSet) -> npt.NDArray[np.float64]:

@@ -14,12 +14,13 @@ import torch
 from torch import nn
 
 from parashot.allocator import keep_freed_memory
-from parashot.data.episodes import EpisodeSpec, SplitName
+from parashot.data.episodes import SplitName
 from parashot.errors import DataError
 from parashot.model.losses import accuracy
 from parashot.model.network import RelationNetwork
 from parashot.model.weights import load_network
 from parashot.parallel.strategy import channels_last
+from parashot.params import EpisodeSpec
 from parashot.progress import Progress
 from parashot.task import mean_and_ci95
 from parashot.tasks.evaluation import EpisodeSet, draw_split, ready_images, related

@@ -26,7 +26,6 @@ from parashot.data.episodes import (
     IMAGE_AUGMENTATION,
     IMAGE_DROPS,
     IMAGE_ROTATION,
-    EpisodeSpec,
     episode_keys,
     uniforms,
 )
@@ -181,11 +180,10 @@ class PretrainingTask(Task):
 
     def validate(self, network: nn.Module, context: Context, *, last: bool) -> npt.NDArray[np.float64]:
         """Accuracy of validation episodes [e], by the cosine of the embedding or by what a `bdc` head has."""
-        episode, inner = self.params.episode, as_saved(cast("ImageClassifier", network).network, self.packed)
+        inner = as_saved(cast("ImageClassifier", network).network, self.packed)
         relate = inner.relate if self.params.model.head == "bdc" else inner.cosine
-        spec = EpisodeSpec(episode.n_way, episode.k_shot, self.params.evaluate.k_query)
         count = (self.params.evaluate if last else self.params.train).val_episodes
-        episodes = draw_split(self.packed, "val", spec, count, self.params.seed)
+        episodes = draw_split(self.packed, "val", self.params.tested_episode, count, self.params.seed)
         return accuracy(related(inner, relate, episodes)).double().numpy()
 
     def save(self, path: Path, state: Mapping[str, Tensor]) -> None:

@@ -19,11 +19,10 @@ from torch import Tensor, nn
 from parashot.allocator import LARGEST_BLOCK_OF_FRUGAL, keep_freed_memory
 from parashot.data.augment import augment
 from parashot.data.episode_dataset import Backend, EpisodeDataset, Episodes, resident_batches
-from parashot.data.episodes import AUGMENTATION, EpisodeSpec, episode_keys
+from parashot.data.episodes import AUGMENTATION, episode_keys
 from parashot.data.loaders import step_loader, workers_of_rank
 from parashot.data.packed import PackedSplit, ResidentSplit
 from parashot.data.pixels import normalise, prepare
-from parashot.errors import DataError
 from parashot.model.channels import cut_channels
 from parashot.model.losses import LOSSES, accuracy
 from parashot.model.network import RelationNetwork, all_images, build_network, maps_of_episodes
@@ -33,7 +32,7 @@ from parashot.parallel.channel_split import Cutter
 from parashot.parallel.context import Context, resolve_placement
 from parashot.params import Params
 from parashot.task import Batch, LayerCut, Plan, Task
-from parashot.tasks.evaluation import as_saved, draw_split, shared_episode_accuracies
+from parashot.tasks.evaluation import as_saved, check_fits, draw_split, shared_episode_accuracies
 
 
 @dataclass(frozen=True)
@@ -78,12 +77,6 @@ class RelationTask(Task):
         validation_seed = self.params.seed if self.validation_seed is None else self.validation_seed
         return replace(self.with_params(seed=seed), validation_seed=validation_seed)
 
-    @property
-    def spec(self) -> EpisodeSpec:
-        """Shape of a training episode."""
-        episode = self.params.training_episode
-        return EpisodeSpec(episode.n_way, episode.k_shot, episode.k_query)
-
     def network(self) -> RelationNetwork:
         """Build the network: first weights are a function of the seed, but for a pretrained embedding.
 
@@ -94,7 +87,7 @@ class RelationTask(Task):
             begin_with_embedding(network, self.pretrained)
         if self.perturbation:
             _perturb(network, self.perturbation, torch.Generator().manual_seed(self.params.seed))
-        shape = self.spec
+        shape = self.params.training_episode
         network.norm_by_episodes(
             self.params.model.norm_episodes, shape.n_way, shape.k_shot, shape.n_way * shape.k_query
         )
@@ -105,9 +98,14 @@ class RelationTask(Task):
 
     def dataset(self, plan: Plan, backend: Backend | None = None) -> EpisodeDataset:
         """The training split as batches of `plan`, read by `backend` (default: the one of the params)."""
-        split, size = self._split(), self.params.model.image_size
+        params = self.params
         return EpisodeDataset(
-            split, self.spec, plan, self.params.seed, backend or self.params.loader.backend, size
+            self._split(),
+            params.training_episode,
+            plan,
+            params.seed,
+            backend or params.loader.backend,
+            params.model.image_size,
         )
 
     def batches(
@@ -117,23 +115,15 @@ class RelationTask(Task):
         loader, steps = self.params.loader, range(first, plan.steps)
         if loader.backend == "resident":
             split = ResidentSplit(self._split(), context.device)
-            return resident_batches(split, self.spec, plan, self.params.seed, steps)
+            return resident_batches(split, self.params.training_episode, plan, self.params.seed, steps)
         workers = 0 if in_process else loader.workers
         workers = workers_of_rank(workers, context.local_rank, context.local_world_size)
         return step_loader(self.dataset(plan), steps, workers, loader.prefetch, context.device)
 
     def _split(self) -> PackedSplit:
-        """The training split. Raises `DataError` where an episode needs more classes or images."""
-        split, spec = PackedSplit(self.packed, "train"), self.spec
-        if spec.n_way > (classes := len(split.class_sizes)):
-            raise DataError(
-                f"train.n_way: {spec.n_way}, but split train has {classes} classes; take at most that"
-            )
-        if spec.per_class > (fewest := split.class_sizes.min()):
-            raise DataError(
-                f"{spec.k_shot} shots and {spec.k_query} queries of a training episode, but a class of split "
-                f"train has {fewest} images; lower train.k_shot or episode.k_query"
-            )
+        """The training split. Raises `DataError` as `check_fits` does."""
+        split = PackedSplit(self.packed, "train")
+        check_fits(split, self.params.training_episode)
         return split
 
     def ready_batches(self, plan: Plan, steps: int, context: Context) -> list[Batch]:
@@ -210,10 +200,8 @@ class RelationTask(Task):
     def validate(self, network: nn.Module, context: Context, *, last: bool) -> npt.NDArray[np.float64]:
         """Accuracy of each of the first validation episodes, shared out over the ranks [e]."""
         count = (self.params.evaluate if last else self.params.train).val_episodes
-        episode = self.params.episode
-        spec = EpisodeSpec(episode.n_way, episode.k_shot, self.params.evaluate.k_query)
         seed = self.params.seed if self.validation_seed is None else self.validation_seed
-        episodes = draw_split(self.packed, "val", spec, count, seed)
+        episodes = draw_split(self.packed, "val", self.params.tested_episode, count, seed)
         validated = self._as_saved(cast("RelationNetwork", network))
         return shared_episode_accuracies(validated, episodes, context)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from parashot.allocator import keep_freed_memory
-from parashot.data.episodes import EpisodeSpec
 from parashot.errors import DataError, RecordError
 from parashot.model.losses import accuracy
 from parashot.model.network import RelationNetwork
@@ -98,7 +98,7 @@ def _tasks(params: Params, packed: Path) -> Iterator[EpisodeSet]:
     """Test episodes with `episode.k_shot` shots, and others like them with those of `evaluate.k_shots`."""
     evaluate, episode = params.evaluate, params.episode
     for k_shot in sorted({episode.k_shot, *evaluate.k_shots}):
-        spec = EpisodeSpec(episode.n_way, k_shot, evaluate.k_query)
+        spec = replace(params.tested_episode, k_shot=k_shot)
         try:
             yield draw_split(packed, "test", spec, evaluate.test_episodes, params.seed)
         except DataError as reason:
