@@ -15,12 +15,11 @@ import socket
 import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 import torch
-from pydantic import TypeAdapter
 from torch import distributed as dist
 
 from parashot.errors import DeviceError
@@ -32,8 +31,6 @@ from parashot.train.loop import Trace
 
 log = logging.getLogger(__name__)
 
-FORMAT = 3
-_CONTENT = {"format", "network", "moments", "counts", "progress"}
 _KEPT = 2
 """Files of a training: the last, and the one before it, should the last turn out damaged."""
 
@@ -52,9 +49,6 @@ class Progress:
     """How often it was taken up again."""
     drifted: bool = False
     """Whether replicas were seen to hold different parameters; a state holds the first one's."""
-
-
-_PROGRESS = TypeAdapter(Progress)
 
 
 class Checkpoints:
@@ -76,11 +70,10 @@ class Checkpoints:
             return
         moments, counts = optimizer_state(strategy)
         content = {
-            "format": FORMAT,
             "network": strategy.state_dict(),
             "moments": moments,
             "counts": counts,
-            "progress": asdict(progress),
+            "progress": progress,
         }
         if self._writes:
             path = self.folder / f"step-{progress.step:012d}.pt"
@@ -96,7 +89,7 @@ class Checkpoints:
             return Progress()
         strategy.load_state_dict(content["network"])
         load_optimizer_state(strategy, content["moments"], content["counts"])
-        progress = _PROGRESS.validate_python(content["progress"])
+        progress: Progress = content["progress"]
         progress.resumed += 1
         return progress
 
@@ -118,7 +111,7 @@ class Checkpoints:
     def _last(self) -> dict[str, Any] | None:
         """The newest whole state, read by the first rank that has it and handed to all."""
         mine = self._readable()
-        newest = from_all_ranks(mine["progress"]["step"] if mine else -1, self.context)
+        newest = from_all_ranks(mine["progress"].step if mine else -1, self.context)
         holder = newest.index(max(newest))
         if newest[holder] < 0:
             return None
@@ -186,12 +179,14 @@ def _locked(folder: Path) -> IO[bytes]:
 
 
 def _read(file: Path) -> dict[str, Any] | None:
-    """The content of a file, or None where it is damaged or of another format. Nothing in it is executed."""
+    """The content of a file, or None where it is damaged. Nothing in it is executed.
+
+    Its format is that of this code: other code has folders of other names (`code_digest`).
+    """
     with suppress(Exception), zipfile.ZipFile(file) as archive:  # malformed bytes raise almost anything
         if archive.testzip() is not None:  # a checksum differs; torch.load compares none
             return None
-        content = torch.load(file, map_location="cpu", weights_only=True)
-        if content["format"] == FORMAT and content.keys() == _CONTENT:
-            whole = asdict(_PROGRESS.validate_python(content["progress"]))  # nothing is filled in
-            return dict(content) if whole == content["progress"] else None
+        with torch.serialization.safe_globals([Progress, Trace]):
+            content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+        return content
     return None
