@@ -42,7 +42,7 @@ CASES: list[Case] = [
     ("dp", 3, 2, {"parallel.dp.loss_in_replica": False}),
     ("ddp", 3, 1, {}),
     ("ddp", 2, 5, {"train.accumulate": 2, "parallel.ddp.bucket_mb": 0.01}),
-    ("ddp", 2, 5, {"parallel.ddp.static_graph": True, "parallel.ddp.gradient_as_bucket_view": False}),
+    ("ddp", 2, 5, {"parallel.ddp.gradient_as_bucket_view": False}),
     ("allreduce", 3, 2, {"train.accumulate": 2}),
     ("allreduce", 2, 5, {"parallel.allreduce.flat": False}),
     ("fsdp", 3, 2, {"model.head": "residual"}),

@@ -198,11 +198,6 @@ def test_it_learns_and_tells_what_it_did(done: tuple[Job, list[Run]]) -> None:
     assert described.scratch and not list(described.scratch.iterdir())
 
 
-def test_it_learns_by_cosines_too(tiny_packed: Path, tmp_path: Path) -> None:
-    cosine = job(tmp_path, tiny_packed, pretrain__epochs=8, pretrain__classifier="cosine")
-    assert learned(cosine) > 0.5
-
-
 def test_a_second_layer_learns_what_a_brownian_head_compares(tiny_packed: Path, tmp_path: Path) -> None:
     described = job(tmp_path, tiny_packed, pretrain__epochs=12, model__head="bdc", pretrain__optimizer="muon")
     task = described.task

@@ -47,13 +47,6 @@ class CosineLayer(nn.Module):
         return self.temperature * F.linear(F.normalize(vectors, dim=1), F.normalize(self.weight, dim=1))
 
 
-LAYERS: dict[str, Callable[[int, int], nn.Linear | CosineLayer]] = {
-    "linear": nn.Linear,
-    "cosine": CosineLayer,
-}
-"""By the name of `pretrain.classifier`; each is built for channels and classes."""
-
-
 class ImageClassifier(nn.Module):
     """A layer over the mean maps of a network's embedding (Chen et al., Meta-Baseline, ICCV 2021).
 
@@ -71,7 +64,6 @@ class ImageClassifier(nn.Module):
         self,
         network: RelationNetwork,
         classes: int,
-        layer: str,
         seed: int,
         *,
         rotation: bool = False,
@@ -82,14 +74,13 @@ class ImageClassifier(nn.Module):
         self.drop = drop
         generator = torch.Generator().manual_seed(seed)
         with torch.random.fork_rng(devices=[]):  # a layer draws first weights when it is made
-            self.layer = LAYERS[layer](network.embedding.channels, classes)
+            self.layer = nn.Linear(network.embedding.channels, classes)
             self.rotation = nn.Linear(network.embedding.channels, ROTATIONS) if rotation else None
             joint = isinstance(network.relation, BrownianHead)
             self.joint = CosineLayer(network.embedding.channels**2, classes) if joint else None
         for each in (self.layer, self.rotation):
             if each is not None:
                 nn.init.kaiming_normal_(each.weight, generator=generator)
-            if isinstance(each, nn.Linear):
                 nn.init.zeros_(each.bias)
         if self.joint is not None:
             # as long for any number of channels: the longer a direction, the slower it turns

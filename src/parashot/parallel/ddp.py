@@ -10,11 +10,10 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
-from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from parashot.parallel.context import Context, Placement
+from parashot.parallel.context import Context
 from parashot.parallel.strategy import ReplicaStrategy, StepOptions, weighted_loss
 from parashot.task import Batch, Task
 
@@ -33,7 +32,6 @@ class Ddp(ReplicaStrategy):
             device_ids=[context.device] if context.device.type == "cuda" else None,
             bucket_cap_mb=params.bucket_mb,
             gradient_as_bucket_view=params.gradient_as_bucket_view,
-            static_graph=params.static_graph,
             find_unused_parameters=params.find_unused_parameters,
         )
         # averaged after each step instead; the argument of this name is deprecated since torch 2.13
@@ -43,23 +41,6 @@ class Ddp(ReplicaStrategy):
 
     def in_words(self) -> str:
         return "a replica each"
-
-    @staticmethod
-    def unsupported_reason(placement: Placement, task: Task, params: Any) -> str:
-        if params.sync_batch_norm and placement.device_type == "cpu":
-            return "SyncBatchNorm works on GPUs only; set parallel.ddp.sync_batch_norm=false"
-        if params.sync_batch_norm and task.averages_buffers:
-            return "SyncBatchNorm takes all replicas together, not groups; set model.norm_episodes=0"
-        fewest = task.items % task.batchsz or task.batchsz
-        if params.sync_batch_norm and fewest < placement.replicas:
-            return f"SyncBatchNorm needs {task.unit}s for all replicas in each step, and one has {fewest}"
-        return ""
-
-    def place(self, network: nn.Module) -> nn.Module:
-        network = super().place(network)
-        if self.params.sync_batch_norm:
-            nn.SyncBatchNorm.convert_sync_batchnorm(network, self.context.group)  # in place, names stay
-        return network
 
     def forward_backward(self, batch: Batch) -> torch.Tensor:
         # DDP divides the sum of gradients by the world size

@@ -40,10 +40,8 @@ class DdpParams(StrategyParams):
 
     bucket_mb: Annotated[Number, Field(ge=0.001, le=4096)]
     gradient_as_bucket_view: Switch
-    static_graph: Switch
     find_unused_parameters: Switch
     compression: Literal["none", "bf16"]
-    sync_batch_norm: Switch
 
 
 @record

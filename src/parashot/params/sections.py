@@ -77,7 +77,6 @@ class PretrainParams:
     """The embedding's training as a classifier of all training classes, before any episode."""
 
     epochs: Annotated[Whole, Field(ge=0, le=10_000)]
-    classifier: Literal["linear", "cosine"]
     batchsz: Positive
     optimizer: Literal["sgd", "muon"]
     learning_rate: Annotated[Number, Field(ge=1e-9, le=10)]

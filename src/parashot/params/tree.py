@@ -98,11 +98,6 @@ def _misfits(params: Params) -> Iterator[str]:
         yield f"model.shots: sum, but model.head {model.head} compares means; set it to mean"
     if params.evaluate.transductive_episodes == 1:
         yield "evaluate.transductive_episodes: 1, but an interval needs two; it must be 0 or at least 2"
-    if params.parallel.ddp.static_graph and train.accumulate > 1:
-        yield (
-            f"parallel.ddp.static_graph: true, but train.accumulate is {train.accumulate}, and PyTorch fails "
-            "where the first part exchanges no gradients; set one of the two to false or 1"
-        )
     yield from _misfits_of_a_step(train, params.augment, params.loader)
     yield from _misfits_of_studies(params.batchsz_study, params.warmup_study)
     if data.source != "folder":

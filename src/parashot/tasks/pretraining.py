@@ -87,7 +87,6 @@ class PretrainingTask(Task):
         return ImageClassifier(
             network,
             classes,
-            pretrain.classifier,
             params.seed,
             rotation=pretrain.rotated > 0,
             drop=partial(drop_blocks, share=pretrain.dropblock),
