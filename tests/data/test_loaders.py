@@ -18,7 +18,7 @@ from tiny_data import IMAGES, tiny_params
 
 from parashot.data.episode_dataset import Backend, EpisodeDataset, resident_batches
 from parashot.data.loaders import step_loader
-from parashot.data.packed import PackedSplit, ResidentSplit
+from parashot.data.packed import PackedSplit, resident_images
 from parashot.data.pixels import prepare
 from parashot.errors import DeviceError
 from parashot.parallel.context import Context, Placement
@@ -71,12 +71,13 @@ def test_ranks_with_workers_of_their_own_read_what_they_read_without(tiny_packed
 
 
 def test_a_resident_split_gives_the_same_batches(tiny_packed: Path) -> None:
-    split = ResidentSplit(PackedSplit(tiny_packed, "train"), CPU)
+    split = PackedSplit(tiny_packed, "train")
+    images = resident_images(split, CPU)
     for rank in range(3):  # the last batch has no share for the last rank
         plan = Plan(11, 3, rank, 3)
         data = dataset(tiny_packed, plan)
         gathered = [data[step] for step in range(4)]
-        resident = list(resident_batches(split, SPEC, plan, 3, range(4)))
+        resident = list(resident_batches(images, split, SPEC, plan, 3, range(4)))
         assert as_bytes(resident) == as_bytes(gathered)
         for ours, theirs in zip(resident, gathered, strict=True):
             assert (ours.total, ours.weight) == (theirs.total, theirs.weight)
@@ -87,7 +88,7 @@ def test_a_resident_split_that_does_not_fit_is_refused(
 ) -> None:
     monkeypatch.setattr("parashot.data.packed._free_bytes", lambda device: 100)
     with pytest.raises(DeviceError, match=r"^loader\.backend: resident needs .* set it to packed$"):
-        ResidentSplit(PackedSplit(tiny_packed, "train"), CPU)
+        resident_images(PackedSplit(tiny_packed, "train"), CPU)
 
 
 def test_rows_do_not_depend_on_how_many_steps_are_drawn_at_once(

@@ -13,16 +13,16 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch.utils.data import Dataset, get_worker_info
 
-from parashot.data.episodes import Array, SplitName, draw_rows
+from parashot.data.episodes import Integers, SplitName, draw_rows
 from parashot.data.images import decode, resize_square
-from parashot.data.packed import PackedSplit, ResidentSplit
+from parashot.data.packed import PackedSplit
 from parashot.data.pixels import normalise
 from parashot.params import EpisodeSpec
 from parashot.task import Batch, Plan
@@ -38,24 +38,21 @@ DRAWN_AT_ONCE = 1024
 
 
 @dataclass
-class StepRows(Generic[Array]):
-    """Rows of each step of a plan, as numpy or torch arrays, whichever `class_sizes` [classes] is.
-
-    They are drawn for many steps by one call.
-    """
+class StepRows:
+    """Rows of each step of a plan, drawn for many steps by one call."""
 
     seed: int
     split: SplitName
-    class_sizes: Array
+    class_sizes: Integers
     spec: EpisodeSpec
     plan: Plan
 
     def __post_init__(self) -> None:
         self._steps_at_once = max(1, DRAWN_AT_ONCE * self.plan.world_size // self.plan.batchsz)
         self._first = -1
-        self._drawn: list[Array] = []
+        self._drawn: list[Integers] = []
 
-    def of(self, step: int) -> Array:
+    def of(self, step: int) -> Integers:
         """Rows int64 [m] of one step: the support images of all its episodes, then all queries.
 
         In this order one gather fills both.
@@ -65,16 +62,14 @@ class StepRows(Generic[Array]):
             self._first, self._drawn = first, self._draw(first)
         return self._drawn[step - first]
 
-    def _draw(self, first: int) -> list[Array]:
+    def _draw(self, first: int) -> list[Integers]:
         plan, k = self.plan, self.spec.k_shot
         reads = [plan.reads(step) for step in range(first, min(first + self._steps_at_once, plan.steps))]
-        episodes = _like(
-            self.class_sizes, np.concatenate([np.arange(each.start, each.stop) for each in reads])
-        )
+        episodes = np.concatenate([np.arange(each.start, each.stop) for each in reads])
         rows = draw_rows(self.seed, self.split, episodes, self.class_sizes, self.spec)
         ends = np.cumsum([len(each) for each in reads])
         steps = [rows[end - len(each) : end] for end, each in zip(ends, reads, strict=True)]
-        return [_join(step[:, :, :k].reshape(-1), step[:, :, k:].reshape(-1)) for step in steps]
+        return [np.concatenate((step[:, :, :k].ravel(), step[:, :, k:].ravel())) for step in steps]
 
 
 @dataclass
@@ -104,18 +99,20 @@ class EpisodeDataset(Dataset[Batch]):
         return step_batch(pixels, self.spec, self.plan, step)
 
     @cached_property
-    def _rows(self) -> StepRows[np.ndarray[Any, Any]]:
+    def _rows(self) -> StepRows:
         return StepRows(self.seed, self.split.name, self.split.class_sizes, self.spec, self.plan)
 
 
 def resident_batches(
-    split: ResidentSplit, spec: EpisodeSpec, plan: Plan, seed: int, steps: Sequence[int]
+    images: torch.Tensor, split: PackedSplit, spec: EpisodeSpec, plan: Plan, seed: int, steps: Sequence[int]
 ) -> Iterator[Batch]:
-    """Yield this rank's batch of each of `steps`, drawn and gathered on the split's device."""
+    """Yield this rank's batch of each of `steps`, gathered where `images`, those of `split`, lie."""
     rows = StepRows(seed, split.name, split.class_sizes, spec, plan)
     for step in steps:
-        pixels = split.images.index_select(0, rows.of(step)).movedim(-1, -3)
-        yield step_batch(pixels, spec, plan, step)
+        places = torch.from_numpy(rows.of(step))
+        if images.is_cuda:  # a copy from other memory would wait for the steps before
+            places = places.pin_memory().to(images.device, non_blocking=True)
+        yield step_batch(images.index_select(0, places).movedim(-1, -3), spec, plan, step)
 
 
 def step_batch(pixels: torch.Tensor, spec: EpisodeSpec, plan: Plan, step: int) -> Batch:
@@ -147,14 +144,3 @@ def _load_image(data: bytes, image_size: int) -> torch.Tensor:
     """Decode, resize and normalise one image by itself: float32 [3, h, w]."""
     pixels = resize_square(decode(data), image_size)
     return normalise(torch.from_numpy(pixels.copy()).movedim(-1, -3))
-
-
-def _like(example: Array, values: np.ndarray[Any, Any]) -> Array:
-    """`values` as an array of the example's kind, on its device."""
-    return torch.from_numpy(values).to(example.device) if isinstance(example, torch.Tensor) else values
-
-
-def _join(first: Array, second: Array) -> Array:
-    if isinstance(first, torch.Tensor):
-        return torch.cat((first, second))
-    return np.concatenate((first, second))

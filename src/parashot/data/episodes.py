@@ -2,8 +2,8 @@
 
 So every strategy, world size, number of workers, batch size, loader backend and restart sees the same
 episodes in the same order. Randomness is a counter-based integer hash (the finalizer of SplitMix64: Steele,
-Lea and Flood, OOPSLA 2014), written once in wrapping 64-bit signed arithmetic that numpy and torch share, so
-both draw the same episodes.
+Lea and Flood, OOPSLA 2014), written once in wrapping 64-bit signed arithmetic that numpy and torch share:
+numpy draws episodes, and torch, on any device, what is done to their images.
 
     b episodes · n n_way · m images per class (k_shot support images first, then k_query query images)
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any, Literal, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from parashot.params import EpisodeSpec
@@ -21,6 +22,7 @@ SplitName = Literal["train", "val", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "val", "test")
 
 Array = TypeVar("Array", np.ndarray[Any, Any], torch.Tensor)
+Integers = npt.NDArray[np.int64]
 
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 _MULTIPLIER_1 = 0xBF58476D1CE4E5B9 - 2**64
@@ -32,19 +34,20 @@ _CLASS_STREAM = 1 << 20
 """Counters below it choose classes; from it on, one stream per chosen class chooses images."""
 
 
-def draw_rows(seed: int, split: SplitName, episodes: Array, class_sizes: Array, spec: EpisodeSpec) -> Array:
+def draw_rows(
+    seed: int, split: SplitName, episodes: Integers, class_sizes: Integers, spec: EpisodeSpec
+) -> Integers:
     """Draw episodes as row numbers of a split whose images lie class after class.
 
-    episodes: int64 [b], the indices i; class_sizes: int64 [classes]; both numpy or both torch, on one device.
-    Returns int64 [b, n_way, per_class]: distinct classes and, within each, distinct images, all equally
-    likely.
+    episodes: int64 [b], the indices i; class_sizes: int64 [classes]. Returns int64 [b, n_way, per_class]:
+    distinct classes and, within each, distinct images, all equally likely.
     """
     keys = episode_keys(seed, split, episodes, DRAWING)
-    classes = _distinct(keys, episodes * 0 + len(class_sizes), spec.n_way)
-    class_keys = _stack([_hash(keys, _CLASS_STREAM + slot) for slot in range(spec.n_way)])
+    classes = _distinct(keys, np.full_like(episodes, len(class_sizes)), spec.n_way)
+    class_keys = np.stack([_hash(keys, _CLASS_STREAM + slot) for slot in range(spec.n_way)], -1)
     images = _distinct(class_keys, class_sizes[classes], spec.per_class)
     starts = class_sizes.cumsum(0) - class_sizes
-    rows: Array = starts[classes][..., None] + images
+    rows: Integers = starts[classes][..., None] + images
     return rows
 
 
@@ -53,39 +56,39 @@ def episode_keys(seed: int, split: SplitName, episodes: Array, stream: int) -> A
     return _hash(episodes, _scalar_hash(_scalar_hash(seed, SPLITS.index(split)), stream))
 
 
-def uniforms(keys: Array, count: int) -> Array:
+def uniforms(keys: torch.Tensor, count: int) -> torch.Tensor:
     """Numbers uniform in [0, 1) for each key: int64 [...] -> float32 [..., count], one per counter from 0 on.
 
-    They are multiples of 2**-24, which float32 holds exactly: numpy and torch, on any device, give the same.
+    They are multiples of 2**-24, which float32 holds exactly: any device gives the same.
     """
-    hashed = _hash(keys[..., None] + _counters(keys, count) * _GOLDEN, 0)  # as _hash(keys, counter) for each
-    numbers: Array = _float32(_unsigned_shift(hashed, 40)) * 2.0**-24
-    return numbers
+    counters = torch.arange(count, device=keys.device)
+    hashed = _hash(keys[..., None] + counters * _GOLDEN, 0)  # as _hash(keys, counter) for each
+    return _unsigned_shift(hashed, 40).float() * 2.0**-24
 
 
-def _distinct(keys: Array, population: Array, count: int) -> Array:
+def _distinct(keys: Integers, population: Integers, count: int) -> Integers:
     """Draw `count` distinct numbers below `population` for each key: [...] and [...] -> [..., count].
 
     The j-th draw takes the r-th number not taken yet, r uniform; walking the taken ones in ascending order
     turns that rank into the number itself.
     """
-    drawn: list[Array] = []
-    taken: list[Array] = []  # ascending, elementwise
+    drawn: list[Integers] = []
+    taken: list[Integers] = []  # ascending, elementwise
     for j in range(count):
         number = _unsigned_shift(_hash(keys, j), 1) % (population - j)
         for smaller in taken:
             number = number + (number >= smaller)
         drawn.append(number)
         taken = _insert(taken, number)
-    return _stack(drawn)
+    return np.stack(drawn, -1)
 
 
-def _insert(ascending: list[Array], number: Array) -> list[Array]:
+def _insert(ascending: list[Integers], number: Integers) -> list[Integers]:
     """Insert `number` elementwise into arrays that ascend elementwise."""
     result = list(ascending)
     for position, each in enumerate(ascending):
-        result[position] = _choose(each < number, each, number)
-        number = _choose(each < number, number, each)
+        result[position] = np.minimum(each, number)
+        number = np.maximum(each, number)
     result.append(number)
     return result
 
@@ -111,20 +114,3 @@ def _unsigned_shift(values: Array, bits: int) -> Array:
 def _wrap(number: int) -> int:
     """Bring a Python integer into the range of int64, as the arrays' arithmetic does."""
     return (number + 2**63) % 2**64 - 2**63
-
-
-def _counters(like: Array, count: int) -> Array:
-    """Give 0..count-1, where `like` is."""
-    return torch.arange(count, device=like.device) if isinstance(like, torch.Tensor) else np.arange(count)
-
-
-def _float32(values: Array) -> Array:
-    return values.float() if isinstance(values, torch.Tensor) else values.astype(np.float32)
-
-
-def _choose(condition: Array, yes: Array, no: Array) -> Array:
-    return torch.where(condition, yes, no) if isinstance(yes, torch.Tensor) else np.where(condition, yes, no)
-
-
-def _stack(arrays: list[Array]) -> Array:
-    return torch.stack(arrays, -1) if isinstance(arrays[0], torch.Tensor) else np.stack(arrays, -1)

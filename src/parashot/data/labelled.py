@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from parashot.data.episodes import IMAGE_ORDER, SplitName, episode_keys, uniforms
-from parashot.data.packed import PackedSplit, ResidentSplit
+from parashot.data.packed import PackedSplit, resident_images
 from parashot.errors import DataError, DeviceError
 from parashot.task import Batch, Plan
 
@@ -43,12 +43,12 @@ def labelled_batches(
     pixels = split.pixels
     if device.type == "cuda":
         with suppress(DeviceError):  # a split that does not fit there is gathered from the host's memory
-            pixels = ResidentSplit(split, device).images
+            pixels = resident_images(split, device)
     sizes = split.class_sizes
     labels = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes)).to(device)
     epoch_steps = steps_per_epoch(sizes, plan.batchsz)
     for epoch in range(first // epoch_steps, -(-plan.steps // epoch_steps)):
-        order = torch.from_numpy(image_order(seed, split.name, len(labels), epoch)).to(device)
+        order = image_order(seed, split.name, len(labels), epoch).to(device)
         begin = epoch * epoch_steps
         for step in range(max(begin, first), min(begin + epoch_steps, plan.steps)):
             reads = plan.reads(step)
@@ -59,8 +59,7 @@ def labelled_batches(
             yield Batch(data, plan.total(step), plan.weight(step))
 
 
-def image_order(seed: int, split: SplitName, images: int, epoch: int) -> npt.NDArray[np.int64]:
+def image_order(seed: int, split: SplitName, images: int, epoch: int) -> torch.Tensor:
     """Every row of a split once: int64 [images]."""
-    key = episode_keys(seed, split, np.array([epoch], dtype=np.int64), IMAGE_ORDER)
-    order: npt.NDArray[np.int64] = uniforms(key, images)[0].argsort(kind="stable")
-    return order
+    key = episode_keys(seed, split, torch.tensor([epoch]), IMAGE_ORDER)
+    return uniforms(key, images)[0].argsort(stable=True)

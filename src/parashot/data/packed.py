@@ -92,20 +92,18 @@ class PackedSplit:
         return np.asarray(array)
 
 
-class ResidentSplit:
-    """All images of a split, uint8 [images, h, w, 3] on `device`, and its class sizes, int64 [classes]."""
+def resident_images(split: PackedSplit, device: torch.device) -> torch.Tensor:
+    """All images of a split, uint8 [images, h, w, 3], copied to `device`.
 
-    def __init__(self, split: PackedSplit, device: torch.device) -> None:
-        """Copy the split. Raises `DeviceError` where the device has not the room for it."""
-        free = _free_bytes(device)
-        if split.images.nbytes * _ROOM_TO_WORK > free:
-            raise DeviceError(
-                f"loader.backend: resident needs {split.images.nbytes / 2**30:.1f} GiB on {device} for the "
-                f"split {split.name}, but {free / 2**30:.1f} GiB are free; set it to packed"
-            )
-        self.name = split.name
-        self.images = torch.from_numpy(np.array(split.images)).to(device)
-        self.class_sizes = torch.from_numpy(np.array(split.class_sizes)).to(device)
+    Raises `DeviceError` where the device has not the room for them.
+    """
+    free = _free_bytes(device)
+    if split.images.nbytes * _ROOM_TO_WORK > free:
+        raise DeviceError(
+            f"loader.backend: resident needs {split.images.nbytes / 2**30:.1f} GiB on {device} for the "
+            f"split {split.name}, but {free / 2**30:.1f} GiB are free; set it to packed"
+        )
+    return torch.from_numpy(np.array(split.images)).to(device)
 
 
 def _free_bytes(device: torch.device) -> int:

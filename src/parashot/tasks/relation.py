@@ -21,7 +21,7 @@ from parashot.data.augment import augment
 from parashot.data.episode_dataset import Backend, EpisodeDataset, Episodes, resident_batches
 from parashot.data.episodes import AUGMENTATION, episode_keys
 from parashot.data.loaders import step_loader, workers_of_rank
-from parashot.data.packed import PackedSplit, ResidentSplit
+from parashot.data.packed import PackedSplit, resident_images
 from parashot.data.pixels import normalise, prepare
 from parashot.model.channels import cut_channels
 from parashot.model.losses import LOSSES, accuracy
@@ -114,8 +114,9 @@ class RelationTask(Task):
         """Yield this rank's batches, by its share of the workers of the params."""
         loader, steps = self.params.loader, range(first, plan.steps)
         if loader.backend == "resident":
-            split = ResidentSplit(self._split(), context.device)
-            return resident_batches(split, self.params.training_episode, plan, self.params.seed, steps)
+            split = self._split()
+            images, spec = resident_images(split, context.device), self.params.training_episode
+            return resident_batches(images, split, spec, plan, self.params.seed, steps)
         workers = 0 if in_process else loader.workers
         workers = workers_of_rank(workers, context.local_rank, context.local_world_size)
         return step_loader(self.dataset(plan), steps, workers, loader.prefetch, context.device)
