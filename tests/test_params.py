@@ -17,7 +17,7 @@ from tiny_data import project_tree
 from parashot.errors import ParamsError
 from parashot.knobs import apply, flatten, select
 from parashot.params import Params, StrategyParams, load_params
-from parashot.parsing import Value, allowed, keys, parse, parse_yaml, read_yaml
+from parashot.parsing import allowed, keys, parse, parse_yaml, read_yaml
 from parashot.recipes import load_recipe
 
 FILE = Path(__file__).parents[1] / "params.yaml"
