@@ -6,6 +6,7 @@ its gradient, so states equal to 1e-10 after two steps are gradients equal to 1e
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -25,6 +26,7 @@ from standing_ranks import StandingRanks
 from tiny_data import tiny_params
 from torch import distributed as dist
 from torch import nn
+from torch.nn.modules.module import register_module_forward_hook
 
 from parashot.parallel.context import Context
 from parashot.parallel.exchange import same_on_all_ranks
@@ -184,8 +186,17 @@ def test_it_trains_and_its_state_is_that_of_one_network(
 
 
 def test_half_precision_trains_in_every_thread() -> None:
-    losses, _, agree, _ = trained(alone(2), "dp", {"train.precision": "bf16"})
+    seen: set[tuple[int, torch.dtype]] = set()
+
+    def note(module: nn.Module, inputs: object, output: torch.Tensor) -> None:
+        if isinstance(module, nn.Conv2d):
+            seen.add((threading.get_ident(), output.dtype))
+
+    with register_module_forward_hook(note):
+        losses, _, agree, _ = trained(alone(2), "dp", {"train.precision": "bf16"})
     assert losses[-1] < losses[1] and agree
+    assert {dtype for _, dtype in seen} == {torch.bfloat16}
+    assert len(seen) > 1, "more than one thread"
 
 
 def test_fp16_trains_and_leaves_out_a_step_that_overflows() -> None:
