@@ -9,6 +9,7 @@ from typing import Any
 from parashot.files import replacing_folder
 from parashot.knobs import arguments
 from parashot.questions import text
+from parashot.questions.statistics import RESAMPLES
 from parashot.questions.study import Study
 from parashot.report.canvas import Drawing, png, svg
 from parashot.report.figures import draw_figures, overview
@@ -45,6 +46,7 @@ def render_page(
         "report/template.html.j2",
         study=study,
         params=study.params,
+        resamples=RESAMPLES,
         drawings=drawings,
         tables=tables,
         params_text=params_text,

@@ -88,13 +88,13 @@ def advise_own(results: OwnResults) -> OwnAdvice | None:
     Where that is undecided it is the simplest near the fastest that is shown to be faster than the default,
     or the default if there is none. None where it was stopped before the default had two blocks.
     """
-    confidence, finalists = CONFIDENCE, results.finalists
+    finalists = results.finalists
     if not finalists or finalists[0].way != PLAIN:
         return None
     every = step_seconds_by_way(results.finals)
     seconds = {each.way: every[each.way] for each in finalists}
-    ranking = Ranking.by_time(seconds, confidence, MARGIN)
-    rows = way_rows(finalists, results.finals, PLAIN, confidence, ELSEWHEN)
+    ranking = Ranking.by_time(seconds, CONFIDENCE, MARGIN)
+    rows = way_rows(finalists, results.finals, PLAIN, CONFIDENCE, ELSEWHEN)
     faster = {each.way.way for each in rows if each.speedup is not None and each.speedup.low > 1}
     choice = Choice.of(ranking, PLAIN, [each.way for each in simplest_first(finalists)], faster)
     return OwnAdvice(choice, tuple(rows))

@@ -107,8 +107,8 @@ def parts_of(way: str, events: Sequence[Event], start_seconds: float) -> StepPar
             "forward": forward,
             "backward": seen.computing & ~forward & ~optimizer,
             "optimizer": optimizer,
-            "exchange": seen.messages & ~seen.computing,
-            "idle": ~(seen.messages | seen.computing),
+            "exchange": seen.exposed,
+            "idle": seen.idle,
         }
         for name, pieces in parts.items():
             found.setdefault(name, []).extend(seen.share(pieces, step) for step in seen.steps[1:])

@@ -93,6 +93,16 @@ class Timeline:
         """Pieces in which at least one of `events` was under way."""
         return _under_way(events, self.edges)
 
+    @property
+    def exposed(self) -> Pieces:
+        """Messages that computing waits for."""
+        return self.messages & ~self.computing
+
+    @property
+    def idle(self) -> Pieces:
+        """Neither messages nor computing."""
+        return ~(self.messages | self.computing)
+
     def share(self, pieces: Pieces, step: Event) -> float:
         """Part of the time of `step` that lies in `pieces`."""
         begins = self.edges[:-1]
@@ -107,10 +117,9 @@ def shares_of(events: Sequence[Event]) -> list[Shares]:
 
 
 def _shares_on(seen: Timeline) -> list[Shares]:
-    exposed, hidden = seen.messages & ~seen.computing, seen.messages & seen.computing
-    idle = ~(seen.messages | seen.computing)
+    parts = seen.exposed, seen.messages & seen.computing, seen.idle
     return [
-        Shares((step.end - step.begin) / 1e6, *(seen.share(each, step) for each in (exposed, hidden, idle)))
+        Shares((step.end - step.begin) / 1e6, *(seen.share(each, step) for each in parts))
         for step in seen.steps
     ]
 
