@@ -82,7 +82,7 @@ def test_a_copy_of_miniimagenet_is_packed_on_the_way(
         (("--n-way", 4), "4-way episodes need 4 classes, but split test has 3"),
         (("--k-query", 15), "need 16 images per class, but h of split test has 6; take fewer"),
         (("--transductive", 1), "1 transductive episode has no interval; take 0, or at least 2"),
-        (("--data", "nowhere"), "nowhere: does not exist; give --data a copy of miniImageNet, or a study's"),
+        (("--data", "nowhere"), "--data nowhere: does not exist; give a copy of miniImageNet, or a study's"),
         (("--weights", "nowhere.safetensors"), "nowhere.safetensors: cannot be read"),
     ],
 )

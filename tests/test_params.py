@@ -189,6 +189,7 @@ def test_what_a_user_is_likely_to_mistake_gets_advice() -> None:
             "episode.k_query: 1 with episode.k_shot 600 needs 601 images per class, but miniimagenet has 600",
         ),
         ({"train.recompute": True, "train.compile": "default"}, "train.recompute: true, but a network"),
+        ({"train.accumulate": 9, "train.batchsz": 8}, "train.accumulate: 9 parts, but a step has"),
         ({"train.accumulate": 2, "train.compile": "reduce-overhead"}, "train.accumulate: 2 parts, whose"),
         ({"augment.flip": True, "loader.backend": "jpeg"}, "augment: varies pixels on the device, but"),
         ({"pretrain.epochs": 0, "train.pretrained_share": 0.5}, "train.pretrained_share: 0.5, but pretrain"),

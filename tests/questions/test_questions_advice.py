@@ -211,10 +211,14 @@ def test_the_simplest_of_the_ways_of_loading_that_are_as_good(
 
 
 def test_what_params_refuse_is_not_advised() -> None:
-    """No decoding of augmented images."""
+    """No decoding of augmented images, and no more parts of a step than it has episodes."""
     settings, own = build.loader_results(loading={("jpeg", 0): 0.2, ("packed", 0): 0.2}), build.params()
     augmented = replace(own, augment=replace(own.augment, flip=True))
     assert advice("loader", build.study(loader=settings), augmented).choice == "packed with no workers"
+    small = build.study(batchsz=build.batchsz_results(reached={2: 0.42, 30: 0.36, 60: 0.39}))
+    in_parts = replace(own, train=replace(own.train, accumulate=4))
+    assert advice("batch size", small, in_parts).settings["train.accumulate"] == 2
+    assert "train.accumulate" not in advice("batch size", small).settings
 
 
 def test_all_of_it_is_what_was_measured_of_both_ways() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+from contextlib import ExitStack
 from dataclasses import asdict
 
 from parashot.cli.shared import chosen_weights
 from parashot.data.pack import packed_images
+from parashot.errors import DataError
 from parashot.params import EpisodeSpec
 from parashot.parsing import parse
 from parashot.plain import aligned
@@ -23,7 +25,11 @@ def run(command: argparse.Namespace) -> None:
     weights, split, seed = chosen_weights(command.weights), command.split, command.seed
     shape = {key: getattr(command, key) for key in ("n_way", "k_shot", "k_query")}
     spec = parse(EpisodeSpec, shape)
-    with packed_images(command.data) as packed:
+    with ExitStack() as stack:
+        try:
+            packed = stack.enter_context(packed_images(command.data))
+        except DataError as error:
+            raise DataError(f"--data {error}") from error
         task = measure(weights, packed, split, spec, command.episodes, seed, command.transductive)
     if not command.json:
         print(_table(task), end="")

@@ -63,9 +63,7 @@ def packed_images(path: Path) -> Iterator[Path]:
     `path` is neither.
     """
     if not path.exists():
-        raise DataError(
-            f"{path}: does not exist; give --data a copy of miniImageNet, or a study's data/packed"
-        )
+        raise DataError(f"{path}: does not exist; give a copy of miniImageNet, or a study's data/packed")
     if (path / MANIFEST).is_file():
         yield path
         return

@@ -105,6 +105,11 @@ def _misfits(params: Params) -> Iterator[str]:
 
 
 def _misfits_of_a_step(train: TrainParams, augment: AugmentParams, loader: LoaderParams) -> Iterator[str]:
+    if train.accumulate > train.batchsz:
+        yield (
+            f"train.accumulate: {train.accumulate} parts, but a step has train.batchsz {train.batchsz} "
+            "episodes; it must be at most that"
+        )
     if train.recompute and train.compile in {"default", "reduce-overhead"}:
         yield (
             f"train.recompute: true, but a network compiled with {train.compile} decides itself what it "

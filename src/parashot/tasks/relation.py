@@ -23,6 +23,7 @@ from parashot.data.episodes import AUGMENTATION, episode_keys
 from parashot.data.loaders import step_loader, workers_of_rank
 from parashot.data.packed import PackedSplit, resident_images
 from parashot.data.pixels import normalise, prepare
+from parashot.errors import DataError
 from parashot.model.channels import cut_channels
 from parashot.model.losses import LOSSES, accuracy
 from parashot.model.network import RelationNetwork, all_images, build_network, maps_of_episodes
@@ -122,9 +123,12 @@ class RelationTask(Task):
         return step_loader(self.dataset(plan), steps, workers, loader.prefetch, context.device)
 
     def _split(self) -> PackedSplit:
-        """The training split. Raises `DataError` as `check_fits` does."""
+        """The training split. Raises `DataError` as `check_fits` does, with the settings to change."""
         split = PackedSplit(self.packed, "train")
-        check_fits(split, self.params.training_episode)
+        try:
+            check_fits(split, self.params.training_episode)
+        except DataError as error:
+            raise DataError(f"train.n_way, train.k_shot, episode.k_query: {error}") from error
         return split
 
     def ready_batches(self, plan: Plan, steps: int, context: Context) -> list[Batch]:

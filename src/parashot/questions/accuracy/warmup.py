@@ -62,6 +62,7 @@ def _train_all(context: Context, params: Params, packed: Path) -> list[WarmupRun
             params.train,
             batchsz=size,
             episodes=study.episodes,
+            accumulate=min(params.train.accumulate, size),
             lr_scaling="linear",
             warmup_steps=max(1, round(study.warmup_share * steps)) if warm else 0,
         )

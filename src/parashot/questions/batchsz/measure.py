@@ -311,7 +311,9 @@ def _train_steps(
 
 def _sized(task: RelationTask, size: int, episodes: int, **more: Any) -> RelationTask:
     """The task with so many episodes, `size` in a step, and more settings of its training."""
-    return task.with_params(train=replace(task.params.train, batchsz=size, episodes=episodes, **more))
+    train = task.params.train
+    own = replace(train, batchsz=size, episodes=episodes, accumulate=min(train.accumulate, size), **more)
+    return task.with_params(train=own)
 
 
 def sample_gradients(context: Context, task: RelationTask) -> list[GradientSample]:
