@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -116,9 +117,18 @@ def test_predictions_are_checked_against_blocks() -> None:
     assert [row.variant for row in checked_rows(Predictor.of(bench, CONFIDENCE), bench)] == ["serial"]
 
 
-def test_too_little_is_said_with_its_remedy() -> None:
-    with pytest.raises(RecordError, match="no steps to predict from; run `dvc repro"):
-        predictor(cost_steps=())
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"cost_steps": ()}, "steps of several sizes"),
+        ({"cost_steps": build.cost_steps(sizes=(8, 16))}, "at least 3 numbers of episodes"),
+        ({"cost_steps": build.cost_steps()[:-1]}, "every size in every round"),
+        ({"cost_steps": tuple(each for each in build.cost_steps() if each.round == 0)}, "at least 2 rounds"),
+    ],
+)
+def test_too_little_is_said_with_its_remedy(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(RecordError, match=f"{words}.*dvc repro"):
+        predictor(**changes)
 
 
 def test_links_by_name_and_by_number() -> None:

@@ -32,6 +32,7 @@ PREDICTED = "ddp"
 """The strategy whose gradients, messages and overlap a prediction is made of."""
 
 MOST_DEVICES = 1_000_000
+FEWEST_SIZES = 3
 NOT_MEASURED = Interval(0.0, 0.0, 1.0)
 """The hidden share where no overlap was seen: none counts as hidden, the interval reaches to all of it."""
 
@@ -81,12 +82,11 @@ class Predictor:
         """Fit the model. Raises `RecordError` where what it needs was not measured."""
         able = [each for each in bench.variants if each.status == "ok"]
         seen = {each.variant: each for each in bench.anatomy}
-        if not bench.cost_steps:
-            raise RecordError(
-                "results/strategies/cost_steps.csv: no steps to predict from; "
-                "run `dvc repro -f -s strategy-bench` with a strategy switched on"
-            )
+        if not (able and seen and bench.cost_steps):
+            raise _too_little("steps of several sizes of one replica")
         rounds = len({each.round for each in bench.cost_steps})
+        if rounds < 2:
+            raise _too_little("at least 2 rounds")
         drawn = np.vstack([np.arange(rounds), draw_rounds(rounds)])
         step = seen.get(PREDICTED, next(iter(seen.values())))
         sent = [(each.bytes, each.round, each.seconds / each.calls) for each in bench.cost_messages]
@@ -226,6 +226,8 @@ def _fit_replica(steps: Iterable[CostStep], drawn: Draws) -> Replica:
         block = (each.episodes, each.round, each.seconds / each.steps)
         by_busy.setdefault(each.busy, []).append(block)
     sizes, alone = _medians(by_busy.get(1, []), drawn)
+    if len(sizes) < FEWEST_SIZES:
+        raise _too_little(f"at least {FEWEST_SIZES} numbers of episodes")
     fixed, per_episode = fit_line(sizes, alone)
     most = max(by_busy)
     if most == 1:
@@ -237,5 +239,13 @@ def _fit_replica(steps: Iterable[CostStep], drawn: Draws) -> Replica:
 def _medians(blocks: Iterable[tuple[int, int, float]], drawn: Draws) -> tuple[list[int], Floats]:
     """Sizes, and the median time of each [draws, sizes]; a block is its size, its round and its seconds."""
     times = by_round(sorted(blocks))
+    if {len(each) for each in times.values()} != {drawn.shape[-1]}:
+        raise _too_little("a block of every size in every round")
     table = np.array([[*each.values()] for each in times.values()]).T
     return [*times], np.asarray(np.median(table[drawn], axis=-2))
+
+
+def _too_little(what: str) -> RecordError:
+    return RecordError(
+        f"results/strategies/cost_*.csv: {what} are needed to predict; run `dvc repro -f -s strategy-bench`"
+    )
