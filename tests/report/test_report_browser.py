@@ -54,12 +54,12 @@ def test_the_page_fits_asks_for_nothing_and_has_no_barriers(
 ) -> None:
     """On a phone in light, and on a wide and dark screen, whose first view has the answer."""
     page, watched = opened(browser, report / "index.html", width, scheme)
-    answer = page.locator(".answer")
-    assert answer.inner_text() == study.answer
+    answer, further = page.locator(".answer"), page.locator(".further")
+    assert (answer.inner_text(), further.inner_text()) == study.answer_in_two
     assert page.evaluate(WIDE, width) == []
     assert page.evaluate(OVERLAPS) == []
     if scheme == "dark":
-        box = answer.bounding_box()
+        box = further.bounding_box()
         assert box is not None and box["y"] + box["height"] < 900
         assert max(_rgb(page.evaluate(GROUND))) < 64
     assert barriers(page) == []

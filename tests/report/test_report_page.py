@@ -90,8 +90,10 @@ def test_it_stands_alone_and_serves_screen_readers_and_phones(whole: Page, repor
 
 
 def test_first_comes_the_answer(whole: Page, study: Study) -> None:
-    first = whole.text.index(study.answer)
-    assert first < whole.text.index("What would change this") < whole.text.index("How many loader workers?")
+    speed, further = study.answer_in_two
+    first = whole.text.index(further)
+    assert whole.text.index(speed) < first < whole.text.index("What would change this")
+    assert first < whole.text.index("How many loader workers?")
     assert first < whole.text.index("What each choice buys")
     assert [cells[1].strip() for cells in whole.tables["advice"]] == [each.choice for each in study.advice]
     assert all(words in whole.text for words in study.changes.values())
@@ -134,7 +136,7 @@ def test_markdown_has_the_same_tables_and_beside_the_report_main_ones_and_pictur
     beside = markdown_beside_report(study, "A study", ["overview.png"])
     for each, names in ((page, set(tables)), (beside, set(MAIN))):
         lines = each.splitlines()
-        assert each.startswith(f"# A study\n\n{study.answer}\n")
+        assert each.startswith("\n\n".join(["# A study", *study.answer_in_two]))
         assert {name for name in tables if f"{tables[name].caption}." in lines} == names
     assert "*synthetic images, drawn by a program; a short run" in page
     assert "| 2 | ✗ stopped (it reached the time of batchsz 30) | 7.50 s | 30.0 s |" in page

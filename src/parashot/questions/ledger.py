@@ -55,6 +55,9 @@ TOPICS: Mapping[str, Callable[[Study], Advice]] = {
     "accuracy in bf16": accuracy.advise_precision,
 }
 
+SPEED = ("strategy", "loader", "computing", "all of it")
+"""Topics on the time of a step alone."""
+
 
 def advise(study: Study) -> tuple[Advice, ...]:
     """Advise on every topic, by the measurements alone; what was not measured says what is missing."""

@@ -23,14 +23,14 @@ from parashot.questions.batchsz.rows import (
 )
 from parashot.questions.claim import Claim, UntestableError
 from parashot.questions.gain.records import USUAL
-from parashot.questions.ledger import CLAIMS, advise
+from parashot.questions.ledger import CLAIMS, SPEED, advise
 from parashot.questions.loader.rows import LoaderRow, loader_rows
 from parashot.questions.results import StudyResults
 from parashot.questions.scaling.rows import CheckedRow, Predictor, ScalingRow, checked_rows, shown_rows
 from parashot.questions.statistics import Interval, Ranking, Rounds
 from parashot.questions.step.rows import StepRow, step_rows
 from parashot.questions.strategies.rows import BASE, StrategyRow, strategy_rows
-from parashot.questions.text import listed
+from parashot.questions.text import as_sentences, listed
 from parashot.questions.ways.records import PLAIN_LOADER, EpisodeWay
 from parashot.questions.ways.rows import WayRow, way_rows
 from parashot.train.records import TrainResult
@@ -69,13 +69,19 @@ class Study:
     @property
     def answer(self) -> str:
         """The study's answer in a few short sentences, the last of which names what is not decided."""
+        return " ".join(filter(None, self.answer_in_two))
+
+    @property
+    def answer_in_two(self) -> tuple[str, str]:
+        """The answer's sentences on speed, which lead, and those on batch size, accuracy and what is open."""
         told = [each for each in self.advice if each.phrase]
         if not told:
-            return "Nothing was measured yet: run `dvc repro`."
-        phrases = [each.phrase for each in told]
+            return "Nothing was measured yet: run `dvc repro`.", ""
+        speed = [each.phrase for each in told if each.topic in SPEED]
+        further = [each.phrase for each in told if each.topic not in SPEED]
         if undecided := [each.topic for each in told if not each.decided]:
-            phrases.append(f"undecided: {listed(undecided)}")
-        return " ".join(f"{each[0].upper()}{each[1:]}." for each in phrases)
+            further.append(f"undecided: {listed(undecided)}")
+        return as_sentences(speed), as_sentences(further)
 
     @property
     def settings(self) -> dict[str, Value]:

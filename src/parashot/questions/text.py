@@ -79,3 +79,8 @@ def listed(items: Iterable[object]) -> str:
 def counted(count: int, singular: str, plural: str = "") -> str:
     """Say a count with its noun: `1 worker`, `2 workers`."""
     return f"{count} {singular if count == 1 else plural or singular + 's'}"
+
+
+def as_sentences(phrases: Iterable[str]) -> str:
+    """Make a sentence of each phrase, in a row."""
+    return " ".join(f"{each[0].upper()}{each[1:]}." for each in phrases)

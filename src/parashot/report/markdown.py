@@ -83,7 +83,8 @@ def markdown_beside_report(study: Study, title: str, pictures: Sequence[str]) ->
 def _head(study: Study, title: str) -> list[str]:
     missing = study.results.missing.items()
     told = [f"*Missing: {name}. {escaped(reason)}*" for name, reason in missing]
-    return [f"# {title}", study.answer, _circumstances(study), *told]
+    answer = filter(None, study.answer_in_two)
+    return [f"# {title}", *answer, _circumstances(study), *told]
 
 
 def _section(tables: Mapping[str, Table[Any]], name: str) -> list[str]:
