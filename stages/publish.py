@@ -11,7 +11,7 @@ from pathlib import Path
 
 from parashot.errors import ParashotError, RecordError, TrackingError
 from parashot.params import Params
-from parashot.tracking import ModelLoader, Study, publish
+from parashot.tracking import ModelLoader, StudyRun, publish
 from stages.common import params, stage, store
 from stages.published import EVALUATED, is_current, is_reported, model, sweep, training, whole_study
 
@@ -47,7 +47,7 @@ def warn(error: ParashotError) -> None:
 
 
 def publish_runs(
-    settings: Params, study: Study, folders: Sequence[Path], load_model: ModelLoader | None = None
+    settings: Params, study: StudyRun, folders: Sequence[Path], load_model: ModelLoader | None = None
 ) -> None:
     """Publish the runs of `folders`, if there are any, below the run of `study`."""
     if folders:

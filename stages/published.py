@@ -8,7 +8,7 @@ import numpy as np
 from parashot.knobs import flatten
 from parashot.params import Params
 from parashot.records import holds, read_json
-from parashot.tracking import LoggableModel, Study
+from parashot.tracking import LoggableModel, StudyRun
 from stages.common import REPORTS, RESULTS, tags
 
 EVALUATED = RESULTS / "evaluate"
@@ -29,7 +29,7 @@ def is_current(settings: Params) -> bool:
     return holds(read_json(RESULTS / "summary.json").get("params"), settings)
 
 
-def whole_study(settings: Params) -> tuple[Study, list[Path]]:
+def whole_study(settings: Params) -> tuple[StudyRun, list[Path]]:
     """Return the run of the study, and the folders whose runs are below it."""
     numbers = read_json(RESULTS / "metrics.json").items()
     study = _above(
@@ -44,7 +44,7 @@ def whole_study(settings: Params) -> tuple[Study, list[Path]]:
     return study, [*_trained(settings), *measured]
 
 
-def training(settings: Params) -> tuple[Study, list[Path]]:
+def training(settings: Params) -> tuple[StudyRun, list[Path]]:
     """Return the run above those of a network that was trained and evaluated, and their folders."""
     numbers = {
         f"{task}.{key}": value
@@ -61,19 +61,19 @@ def _trained(settings: Params) -> list[Path]:
     return [RESULTS / "tune", RESULTS / "pretrain", *trainings, EVALUATED]
 
 
-def sweep(settings: Params) -> tuple[Study, list[Path]]:
+def sweep(settings: Params) -> tuple[StudyRun, list[Path]]:
     """Return the run above those of `parashot sweep`, and their folders."""
     # not .KEY.PID.tmp, which a sweep is writing, or was when it was killed
     folders = sorted(path.parent for path in (RESULTS / "sweep").glob("[!.]*/records.jsonl"))
     return _above("sweep", settings), folders
 
 
-def _above(what: str, settings: Params, **more: Any) -> Study:
+def _above(what: str, settings: Params, **more: Any) -> StudyRun:
     """A run above others, named after its data, and after the experiment of DVC that made it."""
     own, data = tags(), settings.data.source
     experiment = own["dvc.experiment"]
     name = f"{what} on {data} data{f', {experiment}' if experiment else ''}"
-    return Study(name, tags={**own, "data": data}, **more)
+    return StudyRun(name, tags={**own, "data": data}, **more)
 
 
 def model(settings: Params, path: Path) -> LoggableModel:

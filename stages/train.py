@@ -26,19 +26,16 @@ def main() -> None:
         return
     from parashot.train.job import episode_job  # with torch, which takes seconds
     from parashot.train.run import train
-    from parashot.train.seeds import first_training, train_further_seeds, train_twin
+    from parashot.train.seeds import train_again
 
     pretrained = EMBEDDING if params.pretrain.epochs else None
     job = episode_job(strategy, params, PACKED, out, origin, Live(store(params)), scratch(), pretrained)
     twin = strategy == "serial" and params.parallel.serial.twin and not joined_by_torchrun()
-    if not twin and not params.seeds_study.enabled:
+    seeds = params.seeds_study.seeds if params.seeds_study.enabled else 1
+    if twin or seeds > 1:
+        train_again(job, train, twin=twin, seeds=seeds)
+    else:
         train(job)
-        return
-    with first_training(job, train) as done:
-        if done.status == "ok" and twin:
-            train_twin(job, train)
-        if done.status == "ok" and params.seeds_study.enabled:
-            train_further_seeds(job, params.seeds_study, train)
 
 
 if __name__ == "__main__":

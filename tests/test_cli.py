@@ -16,9 +16,11 @@ import pytest
 import torch
 from command_line import Commands
 from tiny_data import project_tree
+from torch._utils import ExceptionWrapper
 
 from parashot.cli import COMMANDS, GROUPS, main
 from parashot.command import guarded
+from parashot.errors import DataError, ParashotError, TaskError
 from parashot.knobs import apply, arguments
 from parashot.params import Params, load_params
 from parashot.parsing import parse, read_yaml
@@ -48,6 +50,19 @@ def test_what_the_user_can_mend_is_one_line(
     printed = capsys.readouterr()
     assert printed.err.startswith(f"error: {line}")
     assert (printed.err.count("\n"), printed.out) == (1, "")
+
+
+@pytest.mark.parametrize("kind", [DataError, TaskError])
+def test_an_error_of_a_loader_worker_is_the_line_that_it_was(kind: type[ParashotError]) -> None:
+    """PyTorch raises it anew, after the text of its traceback."""
+    told = "own.py:3, in loss: TaskError: 1.jpg is damaged"
+    try:
+        raise kind(told) from OSError("a cause")
+    except kind:
+        wrapped = ExceptionWrapper(where="in DataLoader worker process 0")
+    with pytest.raises(kind) as caught:
+        wrapped.reraise()
+    assert str(caught.value) == told
 
 
 def test_success_interrupt_and_a_fault_of_ours(capsys: pytest.CaptureFixture[str]) -> None:

@@ -229,7 +229,7 @@ def test_nothing_goes_without_yes_then_one_kind_and_then_all_and_elsewhere_nothi
     assert "no study here" in command.refused("clean", "--yes", status=2)
     assert there() == before
     (tmp_path / "params.yaml").write_text("batchsz_study: {}")
-    command("clean", "--yes")
+    command("clean", "--yes", "checkpoints", "checkpoints")
     assert there() == KEPT | OF_MLFLOW
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///own.db")  # whose files are in mlruns too
     assert "own.db" in command.refused("clean", "mlflow", "--yes", status=2)

@@ -24,7 +24,7 @@ from tracked import Checkout, a_run, tiny_model
 from parashot.errors import RecordError, TrackingError
 from parashot.questions.summary import _plain
 from parashot.records import Metric
-from parashot.tracking import Live, Published, Study, publish
+from parashot.tracking import Live, Published, StudyRun, publish
 from parashot.tracking.experiment import NOTE_TAG, PARENT_TAG, PROCESS_TAG
 from parashot.tracking.publish import _links
 from stages import publish as stage
@@ -71,7 +71,7 @@ def test_only_what_is_new_is_published_and_what_the_user_deletes_stays_deleted(c
     assert checkout.publish(first) == Published(already_there=3)
     assert {name: run.to_dictionary() for name, run in checkout.runs().items()} == before
     both = [first, checkout.record("loader", a_run("loader"))]
-    assert checkout.publish(*both, study=Study("second")) == Published(published=2, already_there=2)
+    assert checkout.publish(*both, study=StudyRun("second")) == Published(published=2, already_there=2)
     runs = checkout.runs()
     study, ddp, second = (runs[name].info.run_id for name in ("study", "ddp", "second"))
     above = {"study": None, "ddp": study, "ddp part": ddp, "second": None, "loader": second}
@@ -88,7 +88,7 @@ def test_a_store_of_the_users_own(checkout: Checkout, empty_database: Path, tmp_
     own = Path(shutil.copy(empty_database, tmp_path / "own.db"))
     theirs = dataclasses.replace(checkout.store, uri=f"sqlite:///{own}")
     folder = checkout.record("train", a_run("dp", artifacts=("history.csv",)))
-    assert publish(theirs, Study("study"), [folder], checkout.load_model) == Published(published=2)
+    assert publish(theirs, StudyRun("study"), [folder], checkout.load_model) == Published(published=2)
     assert checkout.runs() == {}
     assert list((checkout.root / "mlruns").rglob("history.csv"))
 
@@ -176,7 +176,7 @@ def test_live_then_final(checkout: Checkout, caplog: pytest.LogCaptureFixture) -
     assert checkout.runs()["ddp"].info.status == "FINISHED"
     assert checkout.files("ddp") == []
 
-    assert checkout.publish(checkout.record("train", final), study=Study("two")) == Published(published=2)
+    assert checkout.publish(checkout.record("train", final), study=StudyRun("two")) == Published(published=2)
     found, study = checkout.runs()["ddp"], checkout.runs()["two"]
     assert (found.info.status, found.info.start_time, found.info.end_time) == ("FINISHED", 1_000, 61_000)
     assert (found.data.tags["status"], found.data.tags[PARENT_TAG]) == ("ok", study.info.run_id)
@@ -219,7 +219,7 @@ def test_a_run_whose_process_was_killed_is_closed_and_can_still_be_completed(che
     assert checkout.publish(other) == Published(already_there=2)
 
     final = checkout.record("train", a_run("ddp"))
-    assert checkout.publish(final, study=Study("again")) == Published(published=2)
+    assert checkout.publish(final, study=StudyRun("again")) == Published(published=2)
     assert checkout.runs()["ddp"].info.status == "FINISHED"
 
 
@@ -274,7 +274,7 @@ def test_the_study_holds_its_report_and_links_its_runs(checkout: Checkout) -> No
     reports.mkdir()
     (reports / "index.html").write_text("the report")
     summary.write_text("{}")
-    report = Study(
+    report = StudyRun(
         "today",
         params={"train.batchsz": "30"},
         tags={"data.source": "synthetic"},

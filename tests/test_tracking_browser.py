@@ -9,7 +9,7 @@ import pytest
 from browser import needs_browser
 from tracked import Checkout, a_run
 
-from parashot.tracking import Study
+from parashot.tracking import StudyRun
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -24,7 +24,7 @@ def test_runs_are_found_compared_and_opened(checkout: Checkout, browser: Browser
     report.parent.mkdir()
     report.write_text("<h1>How to parallelise this training</h1>")
     folder = checkout.record("train", a_run("train serial"), a_run("train ddp"))
-    checkout.publish(folder, study=Study("study on synthetic data", artifacts=[report.parent]))
+    checkout.publish(folder, study=StudyRun("study on synthetic data", artifacts=[report.parent]))
     runs = {name: run.info for name, run in checkout.runs().items()}
     serial, ddp, study = (runs[name] for name in ("train serial", "train ddp", "study on synthetic data"))
 

@@ -22,7 +22,7 @@ from werkzeug.serving import make_server
 
 from parashot.errors import TrackingError
 from parashot.records import Metric, Run
-from parashot.tracking import Live, Published, Store, Study, publish, store
+from parashot.tracking import Live, Published, Store, StudyRun, publish, store
 
 RUNS = ("dp", "ddp")
 
@@ -52,7 +52,7 @@ def assert_fails_in_one_line(store: Store, folder: Path, says: str, caplog: pyte
         live(so_far(a_run("ddp")))
     (warning,) = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
     with pytest.raises(TrackingError) as raised:
-        publish(store, Study("study"), [folder])
+        publish(store, StudyRun("study"), [folder])
     for line in (warning, str(raised.value)):
         assert says in line
         assert "No result is lost, the next `dvc repro` publishes what is missing" in line
@@ -136,7 +136,7 @@ def test_what_only_the_user_can_mend_is_told(checkout: Checkout, monkeypatch: py
     checkout.client.create_experiment("moved", artifact_location="file:///some/other/place")
     moved = dataclasses.replace(checkout.store, experiment="moved")
     with pytest.raises(TrackingError, match=r"belongs to another place \(file:///some/other/place\); move"):
-        publish(moved, Study("study"), [folder], checkout.load_model)
+        publish(moved, StudyRun("study"), [folder], checkout.load_model)
     checkout.client.delete_experiment(
         checkout.client.create_experiment(checkout.store.experiment, checkout.store.artifacts)
     )
@@ -239,7 +239,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from parashot.records import read_runs
-from parashot.tracking import Live, Store, Study, publish
+from parashot.tracking import Live, Store, StudyRun, publish
 from parashot.tracking.store import _locked
 
 root = Path(sys.argv[1])
@@ -257,7 +257,7 @@ def log(folder):
     for run in read_runs(folder / "records.jsonl"):
         for points in (10, 40):
             live(replace(run, status="running", end_ms=None, metrics=run.metrics[:points]))
-    publish(store, Study(f"study {folder.name}"), [folder], None)
+    publish(store, StudyRun(f"study {folder.name}"), [folder], None)
     assert not {"torch", "mlflow.pytorch"} & set(sys.modules)
     assert get_telemetry_client() is None
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from parashot.records import Metric, Run, write_runs
-from parashot.tracking import LoggableModel, Published, Store, Study, publish
+from parashot.tracking import LoggableModel, Published, Store, StudyRun, publish
 
 
 class Checkout:
@@ -44,8 +44,8 @@ class Checkout:
         write_runs(path / "records.jsonl", runs)
         return path
 
-    def publish(self, *folders: Path, study: Study | None = None) -> Published:
-        return publish(self.store, study or Study("study"), folders, self.load_model)
+    def publish(self, *folders: Path, study: StudyRun | None = None) -> Published:
+        return publish(self.store, study or StudyRun("study"), folders, self.load_model)
 
     def load_model(self, path: Path) -> LoggableModel:
         self.models_loaded.append(path)

@@ -18,6 +18,8 @@ class ParashotError(Exception):
     """
 
     def __init__(self, message: str = "") -> None:
+        if message.startswith("Caught "):  # PyTorch raises that of a loader worker anew, after its traceback
+            message = message.strip().rpartition("\n")[2].partition(": ")[2]
         super().__init__(line(message))
 
 
@@ -31,10 +33,6 @@ class UsageError(ParashotError):
 
 class TaskError(ParashotError):
     """The user's own training, a file for `parashot measure`, cannot be measured as it is."""
-
-    def __init__(self, message: str = "") -> None:
-        # PyTorch raises that of a worker anew, with the text of its traceback before the message
-        super().__init__(message.rpartition("TaskError: ")[2].strip())
 
 
 class DataError(ParashotError):

@@ -16,6 +16,11 @@ from pathlib import Path
 import psutil
 
 
+def from_folder(folder: Path, named: str) -> Path:
+    """Path that a user has `named`, relative to `folder`; `~` is his home."""
+    return folder / os.path.expanduser(named)  # noqa: PTH111  pathlib's fails for a user that is not known
+
+
 @contextmanager
 def replacing_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; the file written there takes `path`'s place on success.

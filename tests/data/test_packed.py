@@ -92,6 +92,12 @@ HARMS: dict[str, tuple[str, Harm, str]] = {
     "objects": ("val.images.npy", _save(np.array([{}])), "cannot be read"),
     "sizes": ("val.sizes.npy", _save(np.array([6, 6, 3, 3])), "not int64 [3]"),
     "offsets": ("val.offsets.npy", _save(np.arange(18)), "not int64 [19]"),
+    "few bytes": (
+        "val.encoded.bin",
+        lambda path: path.write_bytes(path.read_bytes()[:-1]),
+        "bytes of its images",
+    ),
+    "no bytes": ("val.encoded.bin", lambda path: path.write_bytes(b""), "cannot be read"),
     "no images": (MANIFEST, _replace(b'"images": 18', b'"images": 0'), f"{NO_MANIFEST}splits.test.images"),
     "no split": (MANIFEST, _replace(b'"val"', b'"other"'), "it has no split val"),
     "an empty manifest": (MANIFEST, lambda path: path.write_bytes(b""), NO_MANIFEST),

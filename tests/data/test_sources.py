@@ -85,6 +85,8 @@ def test_miniimagenet_from_the_first_mirror_that_has_all_of_it(
 def test_an_archive_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"data\.archive: .*nowhere is neither"):
         _download(_from("folder", "nowhere"), tmp_path)
+    with pytest.raises(DataError, match="~nobody-of-this-name/images is neither"):  # no such user
+        _download(_from("folder", "~nobody-of-this-name/images"), tmp_path)
 
 
 def test_fingerprint_is_of_contents_and_sees_every_change_but_not_place_or_time(tmp_path: Path) -> None:

@@ -139,19 +139,22 @@ def test_pace_and_room_are_of_this_machine_and_these_params(
     assert min(pace.training_episode, pace.test_episode) > 0
     (tmp_path / "mine/cats").mkdir(parents=True)
     (tmp_path / "mine/cats/1.jpg").write_bytes(b"x" * 1000)
+    (tmp_path / "mine/cats/notes.txt").write_bytes(
+        b"P1 is the best one.".ljust(1000)
+    )  # no picture, as P1 says
     mine = tiny_params({"data.source": "folder", "data.archive": "mine"})
-    assert study_bytes(mine, tmp_path) == 2 * 1000 + 3 * mine.data.pack_size**2
+    assert study_bytes(mine, tmp_path) == 2 * 2000 + 2 * 3 * mine.data.pack_size**2
     for number in range(2):
         Image.new("RGB", (200, 100)).save(tmp_path / f"mine/cats/same{number}.png")
     raw = sum(each.stat().st_size for each in (tmp_path / "mine/cats").iterdir())
-    assert study_bytes(mine, tmp_path) == 2 * raw + 3 * 3 * 200 * 100, "packing keeps the one size there is"
+    assert study_bytes(mine, tmp_path) == 2 * raw + 4 * 3 * 200 * 100, "packing keeps the one size there is"
     archive = tmp_path / "mine.tar"
     archive.write_bytes(bytes(10_000))
     packed = replace(mine, data=replace(mine.data, archive="mine.tar"))
     assert study_bytes(packed, tmp_path) >= 2 * 10_000
     with monkeypatch.context() as patch:
         patch.setattr(Image, "MAX_IMAGE_PIXELS", 100)  # Pillow refuses to open what has twice as many
-        assert study_bytes(mine, tmp_path) == 2 * raw + 3 * 3 * mine.data.pack_size**2
+        assert study_bytes(mine, tmp_path) == 2 * raw + 4 * 3 * mine.data.pack_size**2
     assert study_bytes(of_recipe("miniimagenet"), tmp_path) > 1e9 > study_bytes(params, tmp_path)
 
 

@@ -19,7 +19,7 @@ from parashot.parallel.strategy import StepOptions, Strategy
 from parashot.records import Provenance
 from parashot.task import Batch, Task
 from parashot.tasks.relation import RelationTask
-from parashot.train.checkpoint import Checkpoints, Progress
+from parashot.train.checkpoint import Checkpoints, TrainingProgress
 from parashot.train.job import episode_job, pretraining_job
 from parashot.train.run import train, train_on_all_cores
 
@@ -45,7 +45,7 @@ def save_and_resume(context: Context, name: str, task: Task, folder: Path) -> bo
     checkpoints = Checkpoints(folder, context)
     for step, batch in enumerate(batches):
         if step == 2:
-            checkpoints.save(whole, Progress(step=2))
+            checkpoints.save(whole, TrainingProgress(step=2))
         whole.step(batch)
     again = build(context, name, task)
     for batch in reversed(batches):  # other steps come first, as when memory is measured; they leave nothing
@@ -74,7 +74,7 @@ def test_a_state_that_is_damaged_gives_way_to_the_one_before(
 ) -> None:
     strategy, checkpoints = build(alone(), "serial", VectorTask()), Checkpoints(tmp_path, alone())
     for step in (1, 2, 3):
-        checkpoints.save(strategy, Progress(step=step))
+        checkpoints.save(strategy, TrainingProgress(step=step))
     before, newest = sorted(tmp_path.glob("*.pt"))
     assert [before.name, newest.name] == ["step-000000000002.pt", "step-000000000003.pt"]
     whole, weight = newest.read_bytes(), strategy.state_dict()["0.weight"].numpy().tobytes()

@@ -6,7 +6,6 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import cast
@@ -28,7 +27,7 @@ from parashot.tasks.relation import RelationTask
 from parashot.train.job import Job, episode_job
 from parashot.train.records import EpisodeAccuracy, HistoryRow, SeedAccuracy, TrainResult
 from parashot.train.run import train
-from parashot.train.seeds import first_training, train_further_seeds, train_twin
+from parashot.train.seeds import train_again
 
 pytestmark = pytest.mark.usefixtures("one_core")
 RECORDS = {"history.csv", "metrics.json", "records.jsonl", "result.json"}
@@ -171,28 +170,27 @@ def test_further_seeds_are_trained_each_once_though_one_was_killed(tiny_packed: 
     out, scratch, trained = tmp_path / "out", tmp_path / "scratch", list[int]()
     provenance = Provenance({"seed": "7"})
     job = episode_job("serial", tiny_params({"seed": 7}), tiny_packed, out, provenance, scratch=scratch)
-    with first_training(replace(job, scratch=None), train):
-        own = read_rows(EpisodeAccuracy, out / "val_episodes.csv")
 
     def counted(again: Job) -> TrainResult | None:
         task = cast("RelationTask", again.task)
-        assert task.validation_seed == 7
+        assert (task.validation_seed or task.params.seed) == 7
         trained.append(task.params.seed)
         return train(again)
 
-    def killed_at_the_second(again: Job) -> TrainResult | None:
-        if trained:
+    def killed_at_the_third(again: Job) -> TrainResult | None:
+        if len(trained) == 2:
             raise KeyboardInterrupt
         return counted(again)
 
-    study = replace(tiny_params().seeds_study, seeds=3)
     with pytest.raises(KeyboardInterrupt):
-        train_further_seeds(job, study, killed_at_the_second)
+        train_again(job, killed_at_the_third, twin=False, seeds=3)
+    own = read_rows(EpisodeAccuracy, out / "val_episodes.csv")
     assert not (out / "seeds.csv").exists()
+    shutil.rmtree(out)  # as DVC does before it starts the stage again
     (unfinished,) = (scratch / "again").iterdir()
     (unfinished / ".seed 9.1.tmp").mkdir()  # half written by a process whose PID is another's now
-    train_further_seeds(job, study, counted)
-    assert trained == [8, 9]
+    train_again(job, counted, twin=False, seeds=3)
+    assert trained == [7, 8, 9]
     assert list((scratch / "again").iterdir()) == []
 
     rows = read_rows(SeedAccuracy, out / "seeds.csv")
@@ -216,14 +214,17 @@ def test_a_twin_is_the_same_training_but_for_rounding_and_a_kill_before_it_keeps
         trained.append(each)
         return train(each)
 
-    with pytest.raises(KeyboardInterrupt), first_training(job, noted):
-        raise KeyboardInterrupt
+    def killed_at_the_twin(each: Job) -> TrainResult | None:
+        if trained:
+            raise KeyboardInterrupt
+        return noted(each)
+
+    with pytest.raises(KeyboardInterrupt):
+        train_again(job, killed_at_the_twin, twin=True, seeds=1)
     before = (out / "records.jsonl").read_bytes()
     shutil.rmtree(out)  # as DVC does before it starts the stage again
-    with first_training(job, noted) as result:
-        assert (out / "records.jsonl").read_bytes() == before
-        assert read_result(TrainResult, out / "result.json") == result
-        train_twin(job, noted)
+    train_again(job, noted, twin=True, seeds=1)
+    assert (out / "records.jsonl").read_bytes().startswith(before)
     assert [each.out.name for each in trained] == ["first", "twin"]
     assert names(out) == {*FILES, "twin.csv"}
     assert list((scratch / "again").iterdir()) == []

@@ -23,7 +23,7 @@ SWEEPS = Path("results/sweep")
 """Where the study's own stage `publish` looks for runs of `parashot sweep`."""
 
 LARGEST = 2**31 - 1
-"""Of whole numbers, here as in params.yaml."""
+"""Of whole numbers, as of `seed` in params.yaml."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -25,7 +25,7 @@ def run(command: argparse.Namespace) -> None:
             f"mlflow: MLFLOW_TRACKING_URI is {uri}, whose files may be in mlruns; unset it first"
         )
     patterns = [pattern for kind in command.kinds or ["checkpoints"] for pattern in REMOVED[kind]]
-    found = sorted(each for pattern in patterns for each in root.glob(pattern) if each.name != ".gitkeep")
+    found = sorted({each for pattern in patterns for each in root.glob(pattern) if each.name != ".gitkeep"})
     names = [str(place.relative_to(root)) for place in found]
     for place in found if command.yes else []:
         shutil.rmtree(place) if place.is_dir() and not place.is_symlink() else place.unlink()

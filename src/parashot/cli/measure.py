@@ -35,7 +35,7 @@ from parashot.report.own import (
     said_of_workers,
     write_own_report,
 )
-from parashot.tracking import Store, Study, mlflow_is_installed, publish
+from parashot.tracking import Store, StudyRun, mlflow_is_installed, publish
 
 
 def run(command: argparse.Namespace) -> None:
@@ -92,7 +92,7 @@ def publish_own(file: Path, results: OwnResults, advice: OwnAdvice, hardware: Ha
     if not mlflow_is_installed():
         return
     skipped = {f"skipped.{each.what}": each.reason for each in results.skipped}
-    study = Study(
+    study = StudyRun(
         name=file.name,
         params={key: str(value) for key, value in asdict(advice.row.way).items()},
         tags={"hardware": str(hardware), **skipped},

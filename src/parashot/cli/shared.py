@@ -49,7 +49,7 @@ def read_sections(path: Path, may_lack: bool = False) -> Any:
 
     text = ""
     if path.exists() or not may_lack:
-        if not isinstance(read_yaml(path) or {}, dict):  # whose faults are one line; those of ruamel are not
+        if not isinstance(read_yaml(path), dict | None):  # whose faults are one line; those of ruamel are not
             raise ParamsError(f"{path}: not a file of sections; correct it there, or name another")
         text = path.read_text(encoding="utf-8")
     sections = keeping_yaml().load(text)

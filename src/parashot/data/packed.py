@@ -79,7 +79,14 @@ class PackedSplit:
 
     @cached_property
     def _encoded(self) -> npt.NDArray[np.uint8]:
-        return np.asarray(np.memmap(self.folder / f"{self.name}.encoded.bin", np.uint8, "r"))
+        path = self.folder / f"{self.name}.encoded.bin"
+        try:
+            encoded = np.memmap(path, np.uint8, "r")
+        except (OSError, ValueError) as error:  # an empty file cannot be mapped
+            raise DataError(f"{path}: cannot be read ({one_line(error)}); {AGAIN}") from error
+        if len(encoded) != self._offsets[-1]:
+            raise DataError(f"{path}: not the {self._offsets[-1]:,} bytes of its images; {AGAIN}")
+        return np.asarray(encoded)
 
     def _open(self, part: str, kind: type[np.generic], shape: tuple[int, ...]) -> npt.NDArray[Any]:
         path = self.folder / f"{self.name}.{part}.npy"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from parashot.command import output
 from parashot.doctor.machine import Check
+from parashot.files import from_folder
 from parashot.params import DataParams, Params
 from parashot.questions.text import size
 from parashot.tracking import Store
@@ -45,7 +46,7 @@ def images(root: Path, data: DataParams) -> Check:
         drawn = data.source == "synthetic"
         means = "drawn by a program" if drawn else "downloaded from one of several mirrors"
         return Check("images", data.source, means)
-    if (root / Path(data.archive).expanduser()).exists():
+    if from_folder(root, data.archive).exists():
         return Check("images", f"{data.source} in {data.archive}", "read from there")
     fix = "correct data.archive in params.yaml, or set it to null"
     return Check("images", f"{data.archive} is not there", "stage source would stop", "problem", fix)

@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from PIL import Image
 
+from parashot.files import from_folder
 from parashot.model.network import build_network
 from parashot.parallel.abilities import precisions
 from parashot.parallel.context import Placement
@@ -79,12 +80,15 @@ def study_bytes(params: Params, root: Path) -> int:
         images = sum(SPLIT_CLASSES.values()) * data.synthetic.images_per_class
         encoded = images * pixels * _JPEG_BYTES_PER_PIXEL
     elif data.source == "folder" and data.archive:
-        folder = root / Path(data.archive).expanduser()
+        folder = from_folder(root, data.archive)
         files = [each for each in (folder, *sorted(folder.rglob("*"))) if each.is_file()]  # or one archive
         images, encoded = len(files), float(sum(each.stat().st_size for each in files))
         sizes = set()
         for file in files[:: max(1, len(files) // _SAMPLED_IMAGES)]:
-            with suppress(OSError, Image.DecompressionBombError), Image.open(file) as image:
+            with (
+                suppress(Exception),
+                Image.open(file) as image,
+            ):  # Pillow raises almost anything of a stray file
                 sizes.add(image.size)
         if len(sizes) == 1:  # which packing then keeps
             pixels = math.prod(sizes.pop())

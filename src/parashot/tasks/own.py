@@ -37,8 +37,8 @@ from parashot.data.loaders import host_batches, workers_of_rank
 from parashot.errors import ParashotError, TaskError, one_line
 from parashot.parallel.context import Context
 from parashot.task import Batch, Plan, Task
+from parashot.tasks.apart import put_together, take_apart
 from parashot.tasks.handles import what_is_open
-from parashot.tasks.packed import pack, unpack
 
 FUNCTIONS = ("network", "dataset", "loss", "optimizer")
 NEEDED = f"functions {', '.join(FUNCTIONS)} and a number batchsz"
@@ -120,7 +120,7 @@ class OwnTask(Task):
         indices, samples = data
         items = len(indices)
         with own_errors(self.file):
-            losses: Tensor = load_file(self.file).loss(network, unpack(samples))
+            losses: Tensor = load_file(self.file).loss(network, put_together(samples))
         if not isinstance(losses, Tensor) or losses.shape not in {(), (items,)}:
             found = f"shape {[*losses.shape]}" if isinstance(losses, Tensor) else type(losses).__name__
             raise TaskError(
@@ -189,7 +189,7 @@ class StepsOfDataset(Dataset[Batch]):
         """Read and collate the samples of one step. Raises `TaskError` for an error in the user's code."""
         with own_errors(self.file):
             indices = self.indices(step)
-            data = torch.tensor(indices), pack(self.collated(indices))
+            data = torch.tensor(indices), take_apart(self.collated(indices))
             return Batch(data, self.plan.total(step), self.plan.weight(step))
 
     def indices(self, step: int) -> list[int]:
@@ -317,7 +317,7 @@ def own_task(file: Path) -> OwnTask:
     with own_errors(file):
         batch = steps.collated(steps.indices(0))
     try:
-        pack(batch)
+        take_apart(batch)
     except Exception as error:  # of any kind: classes pickle themselves
         raise TaskError(
             f"{file}: a batch cannot be sent from a worker ({one_line(error)}); leave out of it what "

@@ -16,7 +16,7 @@ from parashot.tracking.experiment import LoggableModel as LoggableModel
 from parashot.tracking.publish import Live as Live
 from parashot.tracking.publish import ModelLoader as ModelLoader
 from parashot.tracking.publish import Published as Published
-from parashot.tracking.publish import Study as Study
+from parashot.tracking.publish import StudyRun as StudyRun
 from parashot.tracking.publish import publish as publish
 from parashot.tracking.store import Store as Store
 from parashot.tracking.store import mlflow_is_installed as mlflow_is_installed

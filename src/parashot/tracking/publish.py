@@ -24,7 +24,7 @@ _NOTE_LENGTH = 7900  # MLflow cuts a tag at 8000 characters
 
 
 @dataclass(frozen=True)
-class Study:
+class StudyRun:
     """The run above all runs of a study; `note` is its answer, `artifacts` are files and folders."""
 
     name: str
@@ -44,7 +44,7 @@ class Published:
 
 
 def publish(
-    store: Store, study: Study, folders: Iterable[Path], load_model: ModelLoader | None = None
+    store: Store, study: StudyRun, folders: Iterable[Path], load_model: ModelLoader | None = None
 ) -> Published:
     """Bring the runs of every folder's records.jsonl into MLflow, under the run of the study.
 
@@ -128,7 +128,7 @@ def _skipped(runs: Sequence[Run]) -> set[str]:
     return skipped | (above - {run.parent for run in runs if run.uuid not in skipped})
 
 
-def _run_of(study: Study, runs: Sequence[Run]) -> Run:
+def _run_of(study: StudyRun, runs: Sequence[Run]) -> Run:
     """Make the study's own run: the same for the same results, params and report.
 
     It ends with its latest run, and took what its runs took, also where those were restored from another day.

@@ -39,7 +39,7 @@ Moments = dict[str, dict[str, torch.Tensor]]
 
 
 @dataclass
-class Progress:
+class TrainingProgress:
     """How far a training has come, and what it has seen: loss, accuracy and time of each step so far."""
 
     step: int = 0
@@ -64,7 +64,7 @@ class Checkpoints:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = _locked(folder)
 
-    def save(self, strategy: Strategy, progress: Progress) -> None:
+    def save(self, strategy: Strategy, progress: TrainingProgress) -> None:
         """Save the state after `progress.step` steps. Every rank calls it; one on each host writes."""
         if self.folder is None:
             return
@@ -82,14 +82,14 @@ class Checkpoints:
             for old in sorted(self.folder.glob("step-*.pt"))[:-_KEPT]:
                 old.unlink()
 
-    def resume(self, strategy: Strategy) -> Progress:
+    def resume(self, strategy: Strategy) -> TrainingProgress:
         """Let `strategy` load the last state that any host has saved. Every rank calls it."""
         content = self._last()
         if content is None:
-            return Progress()
+            return TrainingProgress()
         strategy.load_state_dict(content["network"])
         load_optimizer_state(strategy, content["moments"], content["counts"])
-        progress: Progress = content["progress"]
+        progress: TrainingProgress = content["progress"]
         progress.resumed += 1
         return progress
 
@@ -186,7 +186,7 @@ def _read(file: Path) -> dict[str, Any] | None:
     with suppress(Exception), zipfile.ZipFile(file) as archive:  # malformed bytes raise almost anything
         if archive.testzip() is not None:  # a checksum differs; torch.load compares none
             return None
-        with torch.serialization.safe_globals([Progress, Trace]):
+        with torch.serialization.safe_globals([TrainingProgress, Trace]):
             content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
         return content
     return None

@@ -84,7 +84,8 @@ class TrainResult:
     parameters: int = 0
     resumed: int = 0  # how often it was taken up again from a saved state
     nonfinite_steps: int = 0  # skipped, since loss or gradient held NaN or infinity
-    train_accuracy: float | None = None  # of the last step; in pretraining, of classification
+    train_accuracy: float | None = None
+    """Mean of the last steps, as many as lie between validations; in pretraining, of classification."""
 
 
 @record

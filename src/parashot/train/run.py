@@ -26,7 +26,7 @@ from parashot.parallel.server import joined_by_torchrun
 from parashot.progress import span
 from parashot.records import Run, now_ms
 from parashot.task import mean_and_ci95
-from parashot.train.checkpoint import Checkpoints, Progress
+from parashot.train.checkpoint import Checkpoints, TrainingProgress
 from parashot.train.job import Job
 from parashot.train.loop import Trace, synchronise, train_steps
 from parashot.train.outcome import history_rows, training_run, write_training
@@ -82,11 +82,12 @@ class _Training:
         self.is_shown = False
         self.idle_bytes = tree_memory_bytes(os.getpid()) if context.device.type == "cpu" else 0
         self.strategy = build_strategy(job.strategy, job.task, job.options, context, job.parallel)
-        drawn = context.world_size if job.batch_per == "rank" and self.strategy.shares_items else 1
-        self.plan = self.strategy.plan(job.task.items * drawn, job.task.batchsz * drawn, context)
+        # with batch_per: rank each has a budget and a batch of its own
+        draws = context.world_size if job.batch_per == "rank" and self.strategy.shares_items else 1
+        self.plan = self.strategy.plan(job.task.items * draws, job.task.batchsz * draws, context)
         self.val_accuracies: npt.NDArray[np.float64] = np.zeros(0)
         self.checkpoints = Checkpoints(job.checkpoint_folder(context.world_size), context)
-        self.progress = Progress()
+        self.progress = TrainingProgress()
 
     def run(self) -> TrainResult:
         """Train, check, and on the main rank write."""

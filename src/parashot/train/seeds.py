@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,6 @@ from tempfile import TemporaryDirectory
 from typing import cast
 
 from parashot.files import replacing_folder
-from parashot.params import SeedsStudyParams
 from parashot.records import Run, read_result, read_rows, read_runs, write_rows, write_runs
 from parashot.tasks.relation import RelationTask
 from parashot.train.job import Job
@@ -28,78 +27,58 @@ Train = Callable[[Job], TrainResult | None]
 PERTURBATION = 1e-7
 
 
-@contextmanager
-def first_training(job: Job, train: Train) -> Iterator[TrainResult]:
-    """Train, and yield the result for a block that trains again.
+def train_again(job: Job, train: Train, *, twin: bool, seeds: int) -> None:
+    """Run `job`, a training of the Relation Network; if it ends well, run it again as a twin and with seeds.
 
-    Until the block is done, a copy lies in the job's scratch folder: a killed study starts with an empty
-    `job.out`, and takes the training from there.
-    """
-    with _scratch(job, "first") as folder:
-        kept = folder / "first"
-        if not (kept / "records.jsonl").exists():
-            train(replace(job, out=kept))
-        with replacing_folder(job.out) as out:
-            shutil.copytree(kept, out, dirs_exist_ok=True)
-        yield read_result(TrainResult, kept / "result.json")
-
-
-def train_further_seeds(job: Job, study: SeedsStudyParams, train: Train) -> None:
-    """Run the finished `job`, a training of the Relation Network, again with each further seed of `study`.
-
-    Its folder gains seeds.csv and the runs of those trainings; their models are not kept. What is finished
-    lies in the job's scratch folder until all are, so that a killed study does not train it again.
+    seeds: how many, its own and the next ones. Its folder gains twin.csv, the twin's validation episodes,
+    seeds.csv, those of every seed, and the further runs; their models are not kept. What is finished lies in
+    the job's scratch folder until all are: a killed study starts with an empty `job.out`, and goes on from
+    there.
     """
     task = cast("RelationTask", job.task)
-    own_seed = task.params.seed
-    rows = _seed_accuracies(job.out, own_seed)
-    names = {seed: f"seed {seed}" for seed in range(own_seed + 1, own_seed + study.seeds)}
-    with _trainings(job, [*names.values()]) as folder:
-        for seed, name in names.items():
-            provenance = replace(job.provenance, params={**job.provenance.params, "seed": str(seed)})
-            again = replace(job, task=task.with_seed(seed), provenance=provenance)
-            rows += _seed_accuracies(_train_again(again, name, folder, train), seed)
-        write_rows(job.out / "seeds.csv", SeedAccuracy, rows)
-
-
-def train_twin(job: Job, train: Train) -> None:
-    """Run the finished `job`, a training of the Relation Network, again as a twin.
-
-    Its folder gains twin.csv, the twin's validation episodes, and its run.
-    """
-    task = replace(cast("RelationTask", job.task), perturbation=PERTURBATION)
-    with _trainings(job, ["twin"]) as folder:
-        twin = _train_again(replace(job, task=task), "twin", folder, train)
-        shutil.copy(twin / "val_episodes.csv", job.out / "twin.csv")
-
-
-@contextmanager
-def _trainings(job: Job, names: Sequence[str]) -> Iterator[Path]:
-    """Folder of the further trainings `names`; when all are done, their runs are added to those of `job`."""
-    with _scratch(job, *names) as folder:
-        yield folder
-        runs = read_runs(job.out / "records.jsonl")
-        further = [_below(runs[0], folder / name) for name in names]
-        further.sort(key=lambda run: run.start_ms)
-        write_runs(job.out / "records.jsonl", [*runs, *further])
+    further = range(task.params.seed + 1, task.params.seed + seeds)
+    others = {"twin": replace(job, task=replace(task, perturbation=PERTURBATION))} if twin else {}
+    others |= {f"seed {seed}": _with_seed(job, seed) for seed in further}
+    with _scratch(job) as folder:
+        _train_into(folder / "first", job, train)
+        with replacing_folder(job.out) as out:
+            shutil.copytree(folder / "first", out, dirs_exist_ok=True)
+        if read_result(TrainResult, job.out / "result.json").status != "ok":
+            return
+        for name, other in others.items():
+            again = replace(other, live=None, identity=(*job.identity, name))
+            _train_into(folder / name, again, train)
+        if twin:
+            shutil.copy(folder / "twin/val_episodes.csv", job.out / "twin.csv")
+        if further:
+            rows = _seed_accuracies(job.out, task.params.seed)
+            for seed in further:
+                rows += _seed_accuracies(folder / f"seed {seed}", seed)
+            write_rows(job.out / "seeds.csv", SeedAccuracy, rows)
+        first, *_ = read_runs(job.out / "records.jsonl")
+        runs = [_below(first, folder / name) for name in others]
+        write_runs(job.out / "records.jsonl", [first, *sorted(runs, key=lambda run: run.start_ms)])
 
 
 @contextmanager
-def _scratch(job: Job, *names: str) -> Iterator[Path]:
-    """Folder of the trainings `names`, in the job's scratch folder if it has one; it goes at the end."""
+def _scratch(job: Job) -> Iterator[Path]:
+    """Folder of all of the job's trainings, in its scratch folder if it has one; it goes at the end."""
     with TemporaryDirectory() as temporary:
-        key = hashlib.sha256(repr((job.stage, job.identity, names)).encode()).hexdigest()[:24]
+        key = hashlib.sha256(repr((job.stage, job.identity)).encode()).hexdigest()[:24]
         folder = (job.scratch or Path(temporary)) / "again" / key
         yield folder
         shutil.rmtree(folder)
 
 
-def _train_again(job: Job, name: str, folder: Path, train: Train) -> Path:
-    """Train unless that is done; returns the folder of results."""
-    out = folder / name
+def _train_into(out: Path, job: Job, train: Train) -> None:
+    """Train unless that is done."""
     if not (out / "records.jsonl").exists():
-        train(replace(job, live=None, identity=(*job.identity, name), out=out))
-    return out
+        train(replace(job, out=out))
+
+
+def _with_seed(job: Job, seed: int) -> Job:
+    provenance = replace(job.provenance, params={**job.provenance.params, "seed": str(seed)})
+    return replace(job, task=cast("RelationTask", job.task).with_seed(seed), provenance=provenance)
 
 
 def _seed_accuracies(folder: Path, seed: int) -> list[SeedAccuracy]:

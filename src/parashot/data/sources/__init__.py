@@ -13,6 +13,7 @@ from parashot.data.sources.miniimagenet import miniimagenet
 from parashot.data.sources.mirrors import MIRRORS, download_from
 from parashot.data.sources.synthetic import synthetic
 from parashot.errors import DataError
+from parashot.files import from_folder
 from parashot.params import DataParams
 
 
@@ -62,7 +63,7 @@ def fingerprint(params: DataParams, root: Path) -> dict[str, object]:
 
 
 def _archive(archive: str, root: Path) -> Path:
-    path = root / Path(archive).expanduser()
+    path = from_folder(root, archive)
     if not path.is_dir() and not path.is_file():
         advice = f"give a path, absolute or relative to {root}"
         raise DataError(f"data.archive: {path} is neither a file nor a folder; {advice}")

@@ -37,8 +37,8 @@ from parashot.questions.strategies.equality import difference, gradient, of_para
 from parashot.questions.ways.measure import for_ways
 from parashot.questions.ways.records import SkippedWay, Way
 from parashot.task import Plan
+from parashot.tasks.apart import PLAIN, Apart, take_apart
 from parashot.tasks.own import OwnTask, StepsOfDataset, own_errors
-from parashot.tasks.packed import PLAIN, Packed, pack
 
 SAME = 1e-6
 """Largest relative difference of float64 gradients that is rounding: sums in another order."""
@@ -235,10 +235,10 @@ def _digest(steps: StepsOfDataset, index: int) -> bytes:
     found = hashlib.sha256()
     read = steps.samples([index])
     try:
-        samples = pack(read)
+        samples = take_apart(read)
     except Exception:  # of any kind: batches are sent, samples need not be
         samples = read
-    for leaf in (*tree_leaves(samples), samples.rest if isinstance(samples, Packed) else None):
+    for leaf in (*tree_leaves(samples), samples.rest if isinstance(samples, Apart) else None):
         if isinstance(leaf, Tensor):
             for each in _strided(leaf):
                 found.update(each.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())

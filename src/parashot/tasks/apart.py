@@ -20,7 +20,7 @@ PLAIN = (Tensor, str, bytes, int, float, complex, type(None), np.ndarray, np.gen
 
 
 @dataclass(frozen=True)
-class Packed:
+class Apart:
     """Tensors of an object, and the object pickled without them; a node of PyTorch's trees."""
 
     tensors: list[Tensor]
@@ -28,25 +28,25 @@ class Packed:
 
 
 register_pytree_node(
-    Packed,
-    lambda packed: (packed.tensors, packed.rest),
-    lambda tensors, rest: Packed(list(tensors), rest),
-    serialized_type_name="parashot.Packed",
+    Apart,
+    lambda batch: (batch.tensors, batch.rest),
+    lambda tensors, rest: Apart(list(tensors), rest),
+    serialized_type_name="parashot.Apart",
 )
 
 
-def pack(data: Any) -> Any:
-    """Pack a batch that holds objects of other classes; return any other one as it is."""
+def take_apart(data: Any) -> Any:
+    """Take apart a batch that holds objects of other classes; return any other one as it is."""
     if all(isinstance(leaf, PLAIN) for leaf in tree_leaves(data)):
         return data
     tensors, rest = list[Tensor](), BytesIO()
     _WithoutTensors(rest, tensors).dump(data)
-    return Packed(tensors, rest.getvalue())
+    return Apart(tensors, rest.getvalue())
 
 
-def unpack(data: Any) -> Any:
-    """Undo `pack`, with the tensors as they are now."""
-    return _WithTensors(BytesIO(data.rest), data.tensors).load() if isinstance(data, Packed) else data
+def put_together(data: Any) -> Any:
+    """Undo `take_apart`, with the tensors as they are now."""
+    return _WithTensors(BytesIO(data.rest), data.tensors).load() if isinstance(data, Apart) else data
 
 
 class _WithoutTensors(pickle.Pickler):
