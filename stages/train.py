@@ -26,14 +26,14 @@ def main() -> None:
         return
     from parashot.train.job import episode_job  # with torch, which takes seconds
     from parashot.train.run import train
-    from parashot.train.seeds import train_again
+    from parashot.train.seeds import train_repeatedly
 
     pretrained = EMBEDDING if params.pretrain.epochs else None
     job = episode_job(strategy, params, PACKED, out, origin, Live(store(params)), scratch(), pretrained)
     twin = strategy == "serial" and params.parallel.serial.twin and not joined_by_torchrun()
     seeds = params.seeds_study.seeds if params.seeds_study.enabled else 1
     if twin or seeds > 1:
-        train_again(job, train, twin=twin, seeds=seeds)
+        train_repeatedly(job, train, twin=twin, seeds=seeds)
     else:
         train(job)
 

@@ -139,9 +139,8 @@ def test_pace_and_room_are_of_this_machine_and_these_params(
     assert min(pace.training_episode, pace.test_episode) > 0
     (tmp_path / "mine/cats").mkdir(parents=True)
     (tmp_path / "mine/cats/1.jpg").write_bytes(b"x" * 1000)
-    (tmp_path / "mine/cats/notes.txt").write_bytes(
-        b"P1 is the best one.".ljust(1000)
-    )  # no picture, as P1 says
+    # no picture, though P1 begins one
+    (tmp_path / "mine/cats/notes.txt").write_bytes(b"P1 is the best one.".ljust(1000))
     mine = tiny_params({"data.source": "folder", "data.archive": "mine"})
     assert study_bytes(mine, tmp_path) == 2 * 2000 + 2 * 3 * mine.data.pack_size**2
     for number in range(2):

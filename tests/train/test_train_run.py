@@ -27,7 +27,7 @@ from parashot.tasks.relation import RelationTask
 from parashot.train.job import Job, episode_job
 from parashot.train.records import EpisodeAccuracy, HistoryRow, SeedAccuracy, TrainResult
 from parashot.train.run import train
-from parashot.train.seeds import train_again
+from parashot.train.seeds import train_repeatedly
 
 pytestmark = pytest.mark.usefixtures("one_core")
 RECORDS = {"history.csv", "metrics.json", "records.jsonl", "result.json"}
@@ -183,13 +183,13 @@ def test_further_seeds_are_trained_each_once_though_one_was_killed(tiny_packed: 
         return counted(again)
 
     with pytest.raises(KeyboardInterrupt):
-        train_again(job, killed_at_the_third, twin=False, seeds=3)
+        train_repeatedly(job, killed_at_the_third, twin=False, seeds=3)
     own = read_rows(EpisodeAccuracy, out / "val_episodes.csv")
     assert not (out / "seeds.csv").exists()
     shutil.rmtree(out)  # as DVC does before it starts the stage again
     (unfinished,) = (scratch / "again").iterdir()
     (unfinished / ".seed 9.1.tmp").mkdir()  # half written by a process whose PID is another's now
-    train_again(job, counted, twin=False, seeds=3)
+    train_repeatedly(job, counted, twin=False, seeds=3)
     assert trained == [7, 8, 9]
     assert list((scratch / "again").iterdir()) == []
 
@@ -220,10 +220,10 @@ def test_a_twin_is_the_same_training_but_for_rounding_and_a_kill_before_it_keeps
         return noted(each)
 
     with pytest.raises(KeyboardInterrupt):
-        train_again(job, killed_at_the_twin, twin=True, seeds=1)
+        train_repeatedly(job, killed_at_the_twin, twin=True, seeds=1)
     before = (out / "records.jsonl").read_bytes()
     shutil.rmtree(out)  # as DVC does before it starts the stage again
-    train_again(job, noted, twin=True, seeds=1)
+    train_repeatedly(job, noted, twin=True, seeds=1)
     assert (out / "records.jsonl").read_bytes().startswith(before)
     assert [each.out.name for each in trained] == ["first", "twin"]
     assert names(out) == {*FILES, "twin.csv"}

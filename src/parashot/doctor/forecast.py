@@ -85,10 +85,8 @@ def study_bytes(params: Params, root: Path) -> int:
         images, encoded = len(files), float(sum(each.stat().st_size for each in files))
         sizes = set()
         for file in files[:: max(1, len(files) // _SAMPLED_IMAGES)]:
-            with (
-                suppress(Exception),
-                Image.open(file) as image,
-            ):  # Pillow raises almost anything of a stray file
+            # of a file that is no picture, Pillow raises almost anything
+            with suppress(Exception), Image.open(file) as image:
                 sizes.add(image.size)
         if len(sizes) == 1:  # which packing then keeps
             pixels = math.prod(sizes.pop())

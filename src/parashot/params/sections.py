@@ -5,7 +5,8 @@ A section that is a strategy's stands in `parallel.py`.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -115,6 +116,11 @@ class TrainParams:
     val_episodes: Annotated[Whole, Field(ge=2)]
     checkpoint_every: Positive
     on_nonfinite: Literal["stop", "skip"]
+
+    def of_size(self, batchsz: int, episodes: int, **more: Any) -> TrainParams:
+        """The same with another batch size and budget, in no more parts than a step has episodes."""
+        parts = min(self.accumulate, batchsz)
+        return replace(self, batchsz=batchsz, episodes=episodes, accumulate=parts, **more)
 
 
 @record

@@ -27,7 +27,7 @@ Train = Callable[[Job], TrainResult | None]
 PERTURBATION = 1e-7
 
 
-def train_again(job: Job, train: Train, *, twin: bool, seeds: int) -> None:
+def train_repeatedly(job: Job, train: Train, *, twin: bool, seeds: int) -> None:
     """Run `job`, a training of the Relation Network; if it ends well, run it again as a twin and with seeds.
 
     seeds: how many, its own and the next ones. Its folder gains twin.csv, the twin's validation episodes,
@@ -51,10 +51,9 @@ def train_again(job: Job, train: Train, *, twin: bool, seeds: int) -> None:
         if twin:
             shutil.copy(folder / "twin/val_episodes.csv", job.out / "twin.csv")
         if further:
-            rows = _seed_accuracies(job.out, task.params.seed)
-            for seed in further:
-                rows += _seed_accuracies(folder / f"seed {seed}", seed)
-            write_rows(job.out / "seeds.csv", SeedAccuracy, rows)
+            accuracies = [_seed_accuracies(folder / f"seed {seed}", seed) for seed in further]
+            own = _seed_accuracies(job.out, task.params.seed)
+            write_rows(job.out / "seeds.csv", SeedAccuracy, sum(accuracies, start=own))
         first, *_ = read_runs(job.out / "records.jsonl")
         runs = [_below(first, folder / name) for name in others]
         write_runs(job.out / "records.jsonl", [first, *sorted(runs, key=lambda run: run.start_ms)])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from parashot.parallel.abilities import check_options
@@ -58,14 +58,8 @@ def _train_all(context: Context, params: Params, packed: Path) -> list[WarmupRun
     runs: list[WarmupRun] = []
     for seed, size, warm in settings:
         steps = Plan(study.episodes, size).steps
-        train = replace(
-            params.train,
-            batchsz=size,
-            episodes=study.episodes,
-            accumulate=min(params.train.accumulate, size),
-            lr_scaling="linear",
-            warmup_steps=max(1, round(study.warmup_share * steps)) if warm else 0,
-        )
+        warmup_steps = max(1, round(study.warmup_share * steps)) if warm else 0
+        train = params.train.of_size(size, study.episodes, lr_scaling="linear", warmup_steps=warmup_steps)
         task = RelationTask(params, packed).with_params(train=train).with_seed(params.seed + seed)
         runs.append(_train(context, task))
         progress(len(runs))

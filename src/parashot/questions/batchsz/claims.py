@@ -109,7 +109,7 @@ def advise_batchsz(study: Study) -> Advice:
     choice = Choice.of(ranking, (*usual, ranking.best)[0], usual, better=())
     best, rows = choice.choice, {row.batchsz: row for row in study.sizes}
     trained: dict[str, Value] = {"train.lr_scaling": knobs.lr_scaling, "train.schedule": "cosine"}
-    if study.params.train.accumulate > best:  # so was it trained
+    if study.params.train.accumulate > best:  # as `TrainParams.of_size` trained it
         trained["train.accumulate"] = best
     in_time = f"in the steps that DDP takes in {seconds(knobs.seconds)}"
     said = f"{percent(rows[best].val_accuracy.value)} {in_time}, the mean of {rows[best].seeds} seeds"

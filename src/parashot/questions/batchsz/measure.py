@@ -311,9 +311,7 @@ def _train_steps(
 
 def _sized(task: RelationTask, size: int, episodes: int, **more: Any) -> RelationTask:
     """The task with so many episodes, `size` in a step, and more settings of its training."""
-    train = task.params.train
-    own = replace(train, batchsz=size, episodes=episodes, accumulate=min(train.accumulate, size), **more)
-    return task.with_params(train=own)
+    return task.with_params(train=task.params.train.of_size(size, episodes, **more))
 
 
 def sample_gradients(context: Context, task: RelationTask) -> list[GradientSample]:

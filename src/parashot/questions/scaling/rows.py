@@ -33,6 +33,8 @@ PREDICTED = "ddp"
 
 MOST_DEVICES = 1_000_000
 FEWEST_SIZES = 3
+"""Numbers of episodes that the line of a step's time is fitted to."""
+
 NOT_MEASURED = Interval(0.0, 0.0, 1.0)
 """The hidden share where no overlap was seen: none counts as hidden, the interval reaches to all of it."""
 
