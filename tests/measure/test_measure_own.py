@@ -108,13 +108,21 @@ def test_a_wrong_default_is_one_line(default: object, message: str, tmp_path: Pa
 
 
 def test_only_what_could_help_is_changed_and_what_helps_is_taken_together(tmp_path: Path) -> None:
-    rows = own_task(write_own(tmp_path, "own_refined", "RMSprop(parameters, lr=0.05)", "SGD(parameters)"))
+    plain = "RMSprop(parameters, lr=0.05)"
+    rows = own_task(write_own(tmp_path, "own_refined", plain, "SGD(parameters)"))
     found = refinements(way("best", workers=2), rows, tried(1, 2), compiling=False)
     assert [(each.fused, each.prefetch) for each in found] == [(True, 2), (False, 4)]
     assert refinements(replace(way("best"), strategy="fsdp"), rows, tried(0), compiling=True) == []
-    images = own_task(write_own(tmp_path, "own_images", "nn.Tanh()", "nn.Tanh(), nn.Conv2d(1, 1, 1)"))
+    images = own_task(write_own(tmp_path, "own_images", "nn.Tanh()", "nn.Tanh(), nn.Conv2d(2, 2, 3)"))
     (changed,) = refinements(way("best"), images, tried(0), compiling=False)
     assert changed == replace(way("best-channels_last"), channels_last=True)
+    set_in_file = "nn.Tanh(), nn.Conv2d(2, 2, 3).to(memory_format=torch.channels_last)"
+    there = own_task(write_own(tmp_path, "own_there", "nn.Tanh()", set_in_file))
+    assert refinements(way("best"), there, tried(0), compiling=False) == []
+    fused = own_task(
+        write_own(tmp_path, "own_fused", "RMSprop(parameters, lr=0.05)", "SGD(parameters, fused=True)")
+    )
+    assert refinements(way("best"), fused, tried(0), compiling=False) == []
     timed = [*blocks("best", 0.1), *blocks(found[0].way, 0.09), *blocks(found[1].way, 0.0999)]
     assert refined(way("best", workers=2), found, timed) == found[0]
     both = combined(way("best", workers=2), found)

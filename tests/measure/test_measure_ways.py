@@ -51,18 +51,44 @@ def test_what_workers_had_ready_is_not_trained_on(monkeypatch: pytest.MonkeyPatc
     """Of the batches of a long training, the first, two that lay ready and one to warm up come before."""
     task = VectorTask()
     strategy = build_strategy("serial", task, StepOptions(), alone(), tiny_params().parallel)
-    trained: list[Batch] = []
-    step = Strategy.step
+    trained = batches_trained(monkeypatch)
+    found = steps_with_loading(strategy, task, 3, threads=1, in_advance=2, first=4)
+    every = list(task.batches(strategy.plan(8 * task.batchsz, task.batchsz, alone()), alone()))
+    assert [each.data["x"].tolist() for each in trained] == [each.data["x"].tolist() for each in every[3:7]]
+    assert 0 < found.waiting_seconds < found.seconds
+
+
+def batches_trained(monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
+    """What is trained on from now on, in a list that grows."""
+    trained, step = list[Batch](), Strategy.step
 
     def noted(self: Strategy, batch: Batch) -> torch.Tensor:
         trained.append(batch)
         return step(self, batch)
 
     monkeypatch.setattr(Strategy, "step", noted)
-    found = steps_with_loading(strategy, task, 3, threads=1, in_advance=2)
-    every = list(task.batches(strategy.plan(8 * task.batchsz, task.batchsz, alone()), alone()))
-    assert [each.data["x"].tolist() for each in trained] == [each.data["x"].tolist() for each in every[3:7]]
-    assert 0 < found.waiting_seconds < found.seconds
+    return trained
+
+
+def test_every_way_trains_on_the_same_samples_and_no_block_on_those_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def with_prefetch(way: Way) -> Training:
+        return replace(vectors(way), prefetch=3)
+
+    trained = batches_trained(monkeypatch)
+    ways = (WAYS[0], replace(WAYS[0], way="workers", workers=2))
+    ready = measure.ReadyWays(alone(), with_prefetch, ways)
+    blocks: dict[str, list[list[Any]]] = {each.way: [] for each in ways}
+    for number in range(2):
+        for way in ways if number else reversed(ways):
+            trained.clear()
+            ready.block(way, 4, 0, number)
+            blocks[way.way].append([each.data["x"].tolist() for each in trained[1:]])
+    ready.close()
+    first, second = blocks["serial"]
+    assert blocks["workers"] == [first, second] and len(first) == len(second) == 4
+    assert not [each for each in first if each in second]
 
 
 def vectors(way: Way) -> Training:

@@ -113,6 +113,13 @@ def test_predictions_are_checked_against_blocks() -> None:
     computing = build.CONTENTION * (build.FIXED + 8 * build.PER_EPISODE)
     waiting = 0.25 * 2 * (3 * build.HOP_SECONDS + 230_000 / build.BYTES_PER_SECOND)
     assert ddp.error == pytest.approx((computing + waiting) / build.STEPS["ddp"] - 1)
+    found = Predictor.of(bench, CONFIDENCE)
+    plain = shown_rows(found, [])
+    for error in (1.0, -0.5):  # twice, and half of what was measured
+        for row, wide in zip(plain, shown_rows(found, [serial, replace(ddp, error=error)]), strict=True):
+            factor = 2 if row.devices > 1 else 1
+            assert wide.speedup.low == pytest.approx(row.speedup.low / factor)
+            assert wide.speedup.high == pytest.approx(row.speedup.high * factor)
     bench = build.strategy_results(skipped={"ddp": "switched off"})
     assert [row.variant for row in checked_rows(Predictor.of(bench, CONFIDENCE), bench)] == ["serial"]
 

@@ -47,6 +47,15 @@ def test_tables_that_a_study_may_lack_are_empty(root: Path) -> None:
     assert analyse(results, build.params()).scaling == ()
 
 
+def test_batch_sizes_without_the_baseline_that_params_name_are_missing() -> None:
+    """As `advise` finds them where `batchsz_study` was changed and `dvc repro` not called yet."""
+    params = build.params()
+    changed = replace(params, batchsz_study=replace(params.batchsz_study, sizes=(2, 16, 60), baseline=16))
+    study = analyse(build.study(), changed)
+    assert study.sizes == () and "results/batchsz has no size 16" in study.why_missing("batchsz")
+    assert analyse(build.study(), params).sizes
+
+
 def test_missing_parts_are_one_line_or_left_out(root: Path) -> None:
     shutil.rmtree(root / "results/train/dp")
     for name in ("hardware.json", "results/batchsz/blocks.csv"):

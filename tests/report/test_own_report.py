@@ -17,7 +17,7 @@ from parashot.cli import REPORT
 from parashot.cli.measure import publish_own
 from parashot.cli.shared import recommendation
 from parashot.hardware import inspect_hardware
-from parashot.questions.own.advice import BY_HAND, OwnAdvice, to_copy
+from parashot.questions.own.advice import BY_HAND, DATA_PARALLEL, OwnAdvice, to_copy
 from parashot.questions.own.records import PLAIN, GradientCheck, OwnResults, SizeRow, StepParts
 from parashot.questions.statistics import Interval
 from parashot.questions.ways.records import SkippedWay
@@ -101,7 +101,7 @@ def test_the_lines_to_copy_share_batch_and_workers_out() -> None:
     parts = "channels_last", "fused=True", "network.compile", "pin_memory=True", "float16", "GradScaler"
     assert [part for part in (*parts, "non_blocking=True", "around the loss") if part not in text] == []
     threads_of_its_own = replace(way("dp", replicas=2, precision="bf16"), strategy="dp")
-    assert "in the network's forward" in to_copy(threads_of_its_own, gpus=True)[-1]
+    assert "in WithLoss.forward" in to_copy(threads_of_its_own, gpus=True)[-1]
 
 
 def test_the_lines_that_average_gradients_do_so_in_any_memory_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,6 +112,19 @@ def test_the_lines_that_average_gradients_do_so_in_any_memory_order(monkeypatch:
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda flat: None)
     exec(BY_HAND.format(ranks=2), {"torch": torch, "network": network})
     torch.testing.assert_close([each.grad for each in network.parameters()], expected)
+
+
+def test_the_lines_for_data_parallel_give_the_gradient_of_the_mean_loss() -> None:
+    """Without GPUs `torch.nn.DataParallel` calls the module."""
+    network, batch = nn.Linear(3, 1), torch.rand(5, 3)
+
+    def loss(module: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        values: torch.Tensor = module(batch).square().mean(1)
+        return values
+
+    expected = torch.autograd.grad(loss(network, batch).mean(), [*network.parameters()])
+    exec(DATA_PARALLEL, {"torch": torch, "network": network, "loss": loss, "batch": batch})
+    torch.testing.assert_close([each.grad for each in network.parameters()], [*expected])
 
 
 def noisy(found: OwnResults, name: str) -> OwnResults:

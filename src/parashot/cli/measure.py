@@ -111,7 +111,7 @@ def publish_own(file: Path, results: OwnResults, advice: OwnAdvice, hardware: Ha
 
 def _text(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> str:
     """The sentence, a table of the finalists, lines to copy, and what was left out."""
-    skipped = (f"{each.what} was not tried: {each.reason}" for each in results.skipped)
+    skipped = (f"{each.what} is left out: {each.reason}" for each in results.skipped)
     tried = f"batches larger than {results.sizes[-1].batchsz}" if results.sizes else "larger batches"
     larger = [f"{tried} were not tried: {results.no_larger}"] if results.no_larger else []
     workers = filter(None, [said_of_workers(results, advice)])

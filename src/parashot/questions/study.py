@@ -131,9 +131,19 @@ class Study:
         return next((each for each in self.accuracy if (each.first, each.second) == pair), None)
 
 
+def without_other_sizes(results: StudyResults, baseline: int) -> StudyResults:
+    """The results without those of batch sizes, where these hold none of the size `baseline`."""
+    sizes = results.batchsz
+    if sizes is None or not sizes.trainings or baseline in {each.batchsz for each in sizes.trainings}:
+        return results
+    reason = f"results/batchsz has no size {baseline} (batchsz_study.baseline); run `dvc repro` to make it"
+    return replace(results, batchsz=None, missing={**results.missing, "batchsz": reason})
+
+
 def analyse(results: StudyResults, params: Params) -> Study:
     """Make every row, claim and piece of advice. Raises `RecordError` where a file holds too little."""
     confidence, knobs = params.claims.confidence, params.batchsz_study
+    results = without_other_sizes(results, knobs.baseline)
     tune, loader, bench = results.tune, results.loader, results.strategies
     sizes, gain, baseline = results.batchsz, results.gain, knobs.baseline
     loading = tuple(way_rows(loader.ways, loader.training, PLAIN_LOADER.name, confidence)) if loader else ()

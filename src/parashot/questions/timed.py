@@ -89,21 +89,27 @@ class LoadedSteps:
     memory_bytes: int
 
 
+def steps_before_the_clock(in_advance: int) -> int:
+    """Steps of `steps_with_loading` before those that are timed: the first, those ready by then, one more."""
+    return 2 + in_advance if in_advance else 1
+
+
 def steps_with_loading(
-    strategy: Strategy, task: Task, steps: int, *, threads: int, in_advance: int
+    strategy: Strategy, task: Task, steps: int, *, threads: int, in_advance: int, first: int
 ) -> LoadedSteps:
     """Train `steps` steps by the project's own loop, on batches as the loader of `task` brings them.
 
     in_advance: batches that workers have ready before anyone asks. They are taken, and a step is trained,
     before the clock starts, and as many lie ahead of the last one: the rate is that of a long training.
+    first: step of a training, at least `steps_before_the_clock`, whose batch is the first that is timed.
     """
     torch.set_num_threads(threads)
     before, batchsz, context = tree_memory_bytes(os.getpid()), task.batchsz, strategy.context
-    taken = 1 + in_advance if in_advance else 0  # the first, and those that lie ready by then
     # one more at least: on a GPU a batch is loaded before the one ahead of it is trained on
-    whole = strategy.plan((taken + 1 + steps + max(1, in_advance)) * batchsz, batchsz, context)
-    batches = task.batches(whole, context)
-    for _ in range(taken):
+    whole = strategy.plan((first + steps + max(1, in_advance)) * batchsz, batchsz, context)
+    untimed = steps_before_the_clock(in_advance)
+    batches = task.batches(whole, context, first - untimed)
+    for _ in range(untimed - 1):
         next(batches)
     strategy.step(next(batches))
     timed = train_steps(strategy, islice(batches, steps), Plan(steps * batchsz, batchsz))

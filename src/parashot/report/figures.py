@@ -246,7 +246,7 @@ def _finish_accuracy(study: Study, figure: Figure, axes: Axes, x: str) -> None:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Mark:
     """One row of the figure: a choice, its speedup, and the speedup of each round behind it."""
 
     group: str
@@ -271,7 +271,7 @@ def draw_choices(
     name: str,
     title: str,
     said: tuple[str, str, str],
-    choices: Sequence[Choice],
+    choices: Sequence[Mark],
     heading: str = "",
     width: float = WIDTH,
 ) -> Drawing | None:
@@ -293,7 +293,7 @@ def draw_choices(
     )
 
 
-def _choices(study: Study) -> Iterator[Choice]:
+def _choices(study: Study) -> Iterator[Mark]:
     """Strategies, loaders, all of the advice and batch sizes, each over its base case."""
     results, advised = study.results, {each.topic: each.choice for each in study.advice}
     steps = step_seconds(results.strategies.blocks) if results.strategies else {}
@@ -301,26 +301,26 @@ def _choices(study: Study) -> Iterator[Choice]:
         if row.speedup:
             group, rounds = f"Strategy, over {BASE}", round_ratios(steps[BASE], steps[name])
             label = name + (f", {counted(row.replicas, 'replica')}" if row.replicas > 1 else "")
-            yield Choice(group, label, row.speedup, rounds, name == advised.get("strategy"))
+            yield Mark(group, label, row.speedup, rounds, name == advised.get("strategy"))
     loading = step_seconds_by_way(results.loader.training) if results.loader else {}
     for way in study.loading:
         if way.speedup and way.way.loading != PLAIN_LOADER:
             rounds = round_ratios(loading[PLAIN_LOADER.name], loading[way.way.way])
             label = str(way.way.loading)
             group = f"Loader, over {PLAIN_LOADER}"
-            yield Choice(group, label, way.speedup, rounds, label == advised.get("loader"))
+            yield Mark(group, label, way.speedup, rounds, label == advised.get("loader"))
     together = step_seconds_by_way(results.gain.blocks) if results.gain else {}
     for way in study.gain:
         if way.speedup and way.way.way == ADVISED:
             rounds = round_ratios(together[USUAL], together[ADVISED])
-            yield Choice("All of the advice, over the default", "as advised", way.speedup, rounds, True)
+            yield Mark("All of the advice, over the default", "as advised", way.speedup, rounds, True)
     blocks = results.batchsz.blocks if results.batchsz else ()
     for size, own in study.batchsz.items():
         if own.speedup:
             label = f"batchsz {size}" + (" (stopped)" if own.status == "stopped" else "")
             rounds = round_ratios(episode_seconds(blocks, own.baseline), episode_seconds(blocks, size))
             group = f"Batch size under DDP, over {own.baseline}"
-            yield Choice(group, label, own.speedup, rounds, str(size) == advised.get("batch size"))
+            yield Mark(group, label, own.speedup, rounds, str(size) == advised.get("batch size"))
 
 
 def round_ratios(base: Rounds, own: Rounds) -> tuple[float, ...]:
@@ -330,7 +330,7 @@ def round_ratios(base: Rounds, own: Rounds) -> tuple[float, ...]:
 
 
 @styled
-def _drawn(choices: Sequence[Choice], heading: str, width: float) -> Figure:
+def _drawn(choices: Sequence[Mark], heading: str, width: float) -> Figure:
     groups = list(dict.fromkeys(choice.group for choice in choices))
     rows = [max(1.0, 0.65 * len(choice.label.splitlines())) for choice in choices]
     height = 0.9 + 0.27 * sum(rows) + 0.34 * len(groups) + (0.5 if heading else 0)

@@ -19,7 +19,7 @@ from parashot.questions.ways.records import SkippedWay, WayBlock
 from parashot.questions.ways.rows import WayRow, step_seconds_by_way, way_settings
 from parashot.records import Hardware, Provenance, Run, write_rows
 from parashot.report.canvas import Drawing, svg
-from parashot.report.figures import Choice, draw_choices, round_ratios
+from parashot.report.figures import Mark, draw_choices, round_ratios
 from parashot.report.tables import Column, Table, times
 from parashot.templates import render
 
@@ -203,7 +203,7 @@ def _drawing(results: OwnResults, advice: OwnAdvice) -> Drawing | None:
     """The finalists' speedups; None where only the default was left."""
     seconds = step_seconds_by_way(results.finals)
     choices = [
-        Choice(
+        Mark(
             "Over the default",
             fill(str(way), LABEL),
             row.speedup,

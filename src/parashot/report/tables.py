@@ -166,11 +166,11 @@ def times(value: float) -> str:
 
 def _points(value: float) -> str:
     """Say a difference of accuracies in percentage points."""
-    return f"{100 * value + 0.0:+.1f}"
+    return f"{100 * value:+z.1f}"
 
 
 def _small_points(value: float) -> str:
-    return f"{100 * value + 0.0:+.2f}"
+    return f"{100 * value:+z.2f}"
 
 
 def _share(value: float) -> str:

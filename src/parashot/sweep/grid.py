@@ -15,7 +15,7 @@ from parashot.knobs import apply
 from parashot.params import Params
 from parashot.parsing import Value, in_yaml, parse
 
-Choices = Mapping[str, Sequence[Value]]
+Grid = Mapping[str, Sequence[Value]]
 """Values to try, by dotted key."""
 
 
@@ -32,7 +32,7 @@ class Point:
         return " ".join(f"{key}={in_yaml(value)}" for key, value in self.settings.items()) or "params.yaml"
 
 
-def grid(tree: object, choices: Choices, fixed: Mapping[str, Value] | None = None) -> list[Point]:
+def grid(tree: object, choices: Grid, fixed: Mapping[str, Value] | None = None) -> list[Point]:
     """Every combination of `choices` on the YAML tree with `fixed` set in it; the last key varies fastest.
 
     Raises `ParamsError` for a key or a value that params.yaml could not hold, and for data other than those

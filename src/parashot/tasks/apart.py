@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor
 from torch.utils._pytree import register_pytree_node, tree_leaves
 
-PLAIN = (Tensor, str, bytes, int, float, complex, type(None), np.ndarray, np.generic)
+LEAF_CLASSES = (Tensor, str, bytes, int, float, complex, type(None), np.ndarray, np.generic)
 """Classes of leaves that hold no tensors, beside tensors."""
 
 
@@ -37,7 +37,7 @@ register_pytree_node(
 
 def take_apart(data: Any) -> Any:
     """Take apart a batch that holds objects of other classes; return any other one as it is."""
-    if all(isinstance(leaf, PLAIN) for leaf in tree_leaves(data)):
+    if all(isinstance(leaf, LEAF_CLASSES) for leaf in tree_leaves(data)):
         return data
     tensors, rest = list[Tensor](), BytesIO()
     _WithoutTensors(rest, tensors).dump(data)

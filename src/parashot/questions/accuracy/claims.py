@@ -154,6 +154,7 @@ def advise_precision(study: Study) -> Advice:
         raise UntestableError("batch sizes, whose trainings it takes, were skipped")
     steps = max(each.steps for each in sizes.in_fp32)
     difference, pairs = points(outcome.difference), f"{outcome.seeds} pairs of trainings of {steps} steps"
+    pretrained = ", after one pretraining in bf16" if study.params.pretrain.epochs else ""
     choice, phrase = _survival(outcome), f"{pairs} cannot tell whether bf16 changes the mean accuracy"
     if choice == "survives":
         phrase = f"in {pairs}, bf16 changes the mean accuracy by {difference}"
@@ -164,7 +165,7 @@ def advise_precision(study: Study) -> Advice:
         choice=choice,
         phrase=phrase,
         buys=f"bf16 minus fp32: {difference}",
-        sure=f"the difference is {outcome.shown}; {pairs}, after one pretraining in bf16, "
+        sure=f"the difference is {outcome.shown}; {pairs}{pretrained}, "
         f"validated on the same {study.params.train.val_episodes} episodes",
         decided=choice != "open",
         settings={"train.precision": "fp32"} if choice == "suffers" else {},

@@ -43,7 +43,10 @@ def advise_all(study: Study) -> Advice:
         )
     default, advised = study.gain
     if advised.way not in two_ways(study, default.way.threads_per_replica):
-        raise UntestableError(f"{advised.way} was measured, which is not what is advised now")
+        raise UntestableError(
+            f"{advised.way} was measured, which is not what is advised now: accuracy over seeds has ruled "
+            "its strategy out since, or params.yaml has changed"
+        )
     gain = advised.speedup
     assert gain is not None  # both are measured, or none
     took = f"{advised.items} episodes took {seconds(advised.seconds)} instead of {seconds(default.seconds)}"

@@ -19,8 +19,17 @@ STRATEGY_RANKS = {"serial": 1, "dp": 1}
 DTYPES = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 """What autocast is told."""
 
+DATA_PARALLEL = """\
+class WithLoss(torch.nn.Module):  # replicas return losses, as it was timed, not outputs
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+    def forward(self, batch):
+        return loss(self.network, batch)
+training = torch.nn.DataParallel(WithLoss(network))
+training(batch).mean().backward()"""
+
 WRAPS = {
-    "dp": "network = torch.nn.DataParallel(network)  # on GPUs",
     "ddp": "network = torch.nn.parallel.DistributedDataParallel(network)",
     "fsdp": "fully_shard(network)  # after fully_shard of each of its blocks, before the optimizer is made",
 }
@@ -120,6 +129,7 @@ def to_copy(way: OwnWay, gpus: bool, unused: bool = False) -> list[str]:
         "network = network.to(memory_format=torch.channels_last)": way.channels_last,
         f"network.compile(mode={way.compile!r})": way.compile != DEFAULTS["compile"],
         _wrap(way.strategy, unused): way.strategy in WRAPS,
+        **dict.fromkeys(DATA_PARALLEL.splitlines(), way.strategy == "dp"),
         "optimizer = YOUR_OPTIMIZER(..., fused=True)": way.fused,
         'torch.set_float32_matmul_precision("high")': way.precision == "tf32",
         f'scaler = torch.amp.GradScaler("{device}")  # for backward and step': way.precision == "fp16",
@@ -143,7 +153,7 @@ def _begin(way: OwnWay, ranks: int, gpus: bool) -> list[str]:
 
 def _where_autocast(way: OwnWay) -> str:
     """Say where the line belongs: threads of DataParallel do not inherit its precision."""
-    return "in the network's forward" if way.strategy == "dp" else "around the loss"
+    return "in WithLoss.forward" if way.strategy == "dp" else "around the loss"
 
 
 def _wrap(strategy: str, unused: bool) -> str:

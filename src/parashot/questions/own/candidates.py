@@ -125,14 +125,15 @@ def own_precisions(device_type: str) -> list[str]:
 def refinements(way: OwnWay, task: Task, tried: Sequence[OwnWay], *, compiling: bool) -> list[OwnWay]:
     """The same way with one thing changed: what could help this network, and this strategy allows.
 
-    tried: ways that the search has timed.
+    What the user's file sets already is left out. tried: ways that the search has timed.
     """
     found = []
     if way.strategy != "fsdp":  # it shares weights out in plain memory, and so the optimizer's work
         network = task.network()
-        if any(each.dim() == 4 for each in network.parameters()):
+        images = [each for each in network.parameters() if each.dim() == 4]
+        if not all(each.is_contiguous(memory_format=torch.channels_last) for each in images):
             found.append(renamed(way, channels_last=True))
-        if "fused" in getattr(task.optimizer(network), "defaults", {}):
+        if getattr(task.optimizer(network), "defaults", {}).get("fused", True) is not True:
             found.append(renamed(way, fused=True))
     found += [renamed(way, workers=count) for count in _other_worker_counts(way, tried)]
     if way.workers:

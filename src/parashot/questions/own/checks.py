@@ -34,10 +34,11 @@ from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams
 from parashot.questions.own.records import GradientCheck
 from parashot.questions.strategies.equality import difference, gradient, of_parameters
+from parashot.questions.text import counted
 from parashot.questions.ways.measure import for_ways
 from parashot.questions.ways.records import SkippedWay, Way
 from parashot.task import Plan
-from parashot.tasks.apart import PLAIN, Apart, take_apart
+from parashot.tasks.apart import LEAF_CLASSES, Apart, take_apart
 from parashot.tasks.own import OwnTask, StepsOfDataset, own_errors
 
 SAME = 1e-6
@@ -242,7 +243,7 @@ def _digest(steps: StepsOfDataset, index: int) -> bytes:
         if isinstance(leaf, Tensor):
             for each in _strided(leaf):
                 found.update(each.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-        elif isinstance(leaf, PLAIN):
+        elif isinstance(leaf, LEAF_CLASSES):
             found.update(pickle.dumps(leaf))
     return found.digest()
 
@@ -362,9 +363,9 @@ def in_words(first: FirstStep, compared: Compared) -> list[str]:
     """What the user should know; nothing where all is well."""
     said = []
     if first.unused:
-        count = len(first.unused)
+        unused = counted(len(first.unused), "parameter gets", "parameters get")
         said.append(
-            f"{count} parameters get no gradient, the first of them {first.unused[0]}: "
+            f"{unused} no gradient, the first of them {first.unused[0]}: "
             "DistributedDataParallel needs find_unused_parameters=True, as it has here"
         )
     if not first.called:

@@ -30,7 +30,7 @@ from parashot.progress import passing
 from parashot.questions.own.records import OwnWay, SizeRow, StepParts
 from parashot.questions.strategies.shares import Event, gpus_of, profiled_events, timeline
 from parashot.questions.timed import TimedStrategy
-from parashot.questions.ways.measure import FULL, ReadyWays, Trainings, for_ways
+from parashot.questions.ways.measure import FULL, ReadyWays, Trainings, for_ways, in_whole_turns
 from parashot.task import Batch
 from parashot.tasks.own import OwnTask
 
@@ -177,6 +177,7 @@ def size_rank(context: Context, trainings: Trainings[OwnWay], way: OwnWay) -> tu
     """Seconds per step, the peak memory and all memory in bytes: of the machine, or of the first GPU."""
     ready = ReadyWays(context, trainings, [way])
     steps = max(LEAST_STEPS, int(LEAST_SECONDS / ready.step_seconds[way.way]))
+    steps = in_whole_turns(steps, ready.turns[way.way])
     timed = ready.timed(way, steps)[0]
     ready.close()
     if context.device.type == "cuda":

@@ -35,7 +35,7 @@ from parashot.questions.own.search import (
     search_rank,
     simplest_of_the_best,
 )
-from parashot.questions.ways.measure import FAILED, Training, for_ways, time_ways, together
+from parashot.questions.ways.measure import FAILED, Training, for_ways, groups_of_processes, time_ways
 from parashot.questions.ways.records import SkippedWay, WayBlock
 from parashot.records import read_rows
 from parashot.tasks.own import OwnTask, load_dataset, own_task
@@ -249,7 +249,7 @@ class Measurement:
         """Seconds that a launch of `ways` in the finals is expected to take."""
         starting = sum(
             found.load_seconds + (self.import_seconds if group[0].variables else self.launch_seconds)
-            for group in together(ways, apart_on(self.placement))
+            for group in groups_of_processes(ways, apart_on(self.placement))
         )
         return starting + len(ways) * (found.ready_seconds + ROUNDS / launches * found.block_seconds)
 
@@ -259,7 +259,7 @@ class Measurement:
         if advice is None:
             return
         chosen = advice.row.way
-        for group in together(_unique(self.ways[0], chosen), apart_on(self.placement)):
+        for group in groups_of_processes(_unique(self.ways[0], chosen), apart_on(self.placement)):
             placement, processes = for_ways(group, self.placement)
             try:
                 self.parts += launch_apart(parts_rank, placement, processes, self.trainings, group)

@@ -84,7 +84,7 @@ class Cluster:
         )
 
 
-def step_seconds(
+def predicted_seconds(
     replica: Replica, cluster: Cluster, episodes: int, size: float, messages: int, hidden: float
 ) -> Floats:
     """Seconds of a step in which the busiest replica has `episodes`.

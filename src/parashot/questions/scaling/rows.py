@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from parashot.errors import RecordError, UsageError
-from parashot.questions.scaling.cost_model import Cluster, Replica, Wire, fit_line, step_seconds
+from parashot.questions.scaling.cost_model import Cluster, Replica, Wire, fit_line, predicted_seconds
 from parashot.questions.scaling.links import HERE, LINKS, parse_link
 from parashot.questions.statistics import (
     Draws,
@@ -21,8 +21,7 @@ from parashot.questions.statistics import (
     median_interval,
 )
 from parashot.questions.strategies.records import CostStep, StrategyResults
-from parashot.questions.strategies.rows import BASE, hidden_share
-from parashot.questions.strategies.rows import step_seconds as measured_seconds
+from parashot.questions.strategies.rows import BASE, hidden_share, step_seconds
 
 Mode = Literal["strong", "weak"]
 MODES: tuple[Mode, ...] = ("strong", "weak")
@@ -163,7 +162,9 @@ class Predictor:
         hidden = self.hidden or NOT_MEASURED
         shares = (hidden.value, hidden.low, hidden.high)
         return [
-            step_seconds(self.replica, cluster, episodes, self.gradient_bytes, self.messages, min(each, 1.0))
+            predicted_seconds(
+                self.replica, cluster, episodes, self.gradient_bytes, self.messages, min(each, 1.0)
+            )
             for each in shares
         ]
 
@@ -184,19 +185,19 @@ def parse_devices(text: str) -> list[int]:
 def shown_rows(predictor: Predictor, checked: Iterable[CheckedRow]) -> list[ScalingRow]:
     """Return the report's predictions: up to twice the devices that were measured, by the link measured here.
 
-    Their intervals are widened by the model's largest error where it was checked. None where one replica was
-    measured, since no link was.
+    Their intervals are widened by the largest factor between prediction and measurement where the model was
+    checked. None where one replica was measured, since no link was.
     """
     if predictor.here is None:
         return []
-    error = max((abs(each.error) for each in checked), default=0.0)
+    factor = max((max(1 + each.error, 1 / (1 + each.error)) for each in checked), default=1.0)
     rows = predictor.rows(HERE, [1, predictor.per_node, 2 * predictor.per_node])
-    return [_widened(row, error) if row.devices > 1 else row for row in rows]
+    return [_widened(row, factor) if row.devices > 1 else row for row in rows]
 
 
-def _widened(row: ScalingRow, error: float) -> ScalingRow:
+def _widened(row: ScalingRow, factor: float) -> ScalingRow:
     def band(interval: Interval) -> Interval:
-        return Interval(interval.value, interval.low / (1 + error), interval.high * (1 + error))
+        return Interval(interval.value, interval.low / factor, interval.high * factor)
 
     return replace(
         row,
@@ -208,7 +209,7 @@ def _widened(row: ScalingRow, error: float) -> ScalingRow:
 
 def checked_rows(predictor: Predictor, bench: StrategyResults) -> list[CheckedRow]:
     """Set what was measured on one replica and on all of this machine's beside the prediction."""
-    times = measured_seconds(bench.blocks)
+    times = step_seconds(bench.blocks)
     replicas = {each.variant: each.replicas for each in bench.variants if each.status == "ok"}
     rows = []
     for name in (BASE, PREDICTED):

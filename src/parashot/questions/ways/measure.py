@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, groupby
@@ -29,7 +30,14 @@ from parashot.parallel.registry import STRATEGIES, build_strategy
 from parashot.parallel.strategy import StepOptions, Strategy
 from parashot.params import ParallelParams, StrategyBenchParams
 from parashot.progress import Progress, passing
-from parashot.questions.timed import LoadedSteps, rounds_of_launch, steps_of_block, steps_with_loading
+from parashot.questions.timed import (
+    MOST_STEPS,
+    LoadedSteps,
+    rounds_of_launch,
+    steps_before_the_clock,
+    steps_of_block,
+    steps_with_loading,
+)
 from parashot.questions.ways.records import SkippedWay, Way, WayBlock
 from parashot.records import append_row
 from parashot.task import Task
@@ -78,9 +86,12 @@ class ReadyWays(Generic[W]):
     journal: CSV file that every block is added to when it has been timed; with one, a way that fails is
     left out and written into `FAILED` beside it, but for the first of `ways`. until: when, by the
     monotonic clock, no further way is made ready; two are in any case, the first among them.
-    step_seconds: of each way that is ready, as last timed, alike on all ranks. turns: number of workers of a
-    rank where a step of the way waits for them, else 1. first_seconds: until the first way was ready. Raises
-    `WayError`.
+    held: strategies at most at once. step_seconds: of each way that is ready, as last timed, alike on all
+    ranks. turns: number of workers of a rank where a step of the way waits for them, else 1. first_seconds:
+    until the first way was ready. Raises `WayError`.
+
+    The n-th block of every way begins with the same sample, and where those before it have read: a data set
+    that keeps what was read favours no way.
     """
 
     def __init__(
@@ -92,7 +103,7 @@ class ReadyWays(Generic[W]):
         until: float = math.inf,
     ) -> None:
         self.context, self.journal = context, journal
-        self.first, self.has_workers = ways[0].way, any(way.workers for way in ways)
+        self.ways, self.first, self.has_workers = ways, ways[0].way, any(way.workers for way in ways)
         self.trainings = {way.way: trainings(way) for way in ways}
         kinds = len({way.trained_as for way in ways})
         self.contexts = {count: context.first_ranks(count) for count in dict.fromkeys(map(_processes, ways))}
@@ -101,6 +112,7 @@ class ReadyWays(Generic[W]):
         self.held = min(from_all_ranks(held, context, patient=True))  # GPUs may differ
         self.step_seconds: dict[str, float] = {}
         self.turns: dict[str, int] = {}
+        self.timings: Counter[str] = Counter()
         begin, self.first_seconds = monotonic(), 0.0
         for way in order_of_making_ready(ways):
             if len(self.step_seconds) > 1 and self._over(until):
@@ -127,7 +139,7 @@ class ReadyWays(Generic[W]):
         turn = max(self.turns[each] for each in names)
         least = LEAST_STEPS_OF_WORKERS if self.has_workers else LEAST_STEPS
         steps = max(least, steps_of_block(fastest, bench))
-        return math.ceil(steps / turn) * turn
+        return in_whole_turns(steps, turn)
 
     def strategy(self, way: W) -> Strategy | None:
         """Return the strategy of a way, built if it is not there; None in a rank that sleeps meanwhile."""
@@ -152,16 +164,32 @@ class ReadyWays(Generic[W]):
                 self.held = 1
                 return self.timed(way, steps)
             raise WayError(reasons[0])
+        self.timings[way.way] += 1
         return [each for each, _ in every if each is not None]
+
+    def _in_advance(self, way: W) -> int:
+        """Batches that a rank's workers have ready before anyone asks."""
+        return self.trainings[way.way].prefetch * _workers_of_rank(way)
+
+    def _first_step(self, way: W) -> int:
+        """Step of a training that the next block of a way begins with."""
+        untimed = max(steps_before_the_clock(self._in_advance(each)) for each in self.ways)
+        return untimed + self.timings[way.way] * (untimed + MOST_STEPS)
 
     def _attempted(self, way: W, steps: int) -> tuple[LoadedSteps | None, str]:
         """Steps of this rank, or why one has failed."""
         training, threads = self.trainings[way.way], way.threads_per_replica
-        in_advance = training.prefetch * _workers_of_rank(way)
         try:
             if (strategy := self.strategy(way)) is None:
                 return None, ""
-            timed = steps_with_loading(strategy, training.task, steps, threads=threads, in_advance=in_advance)
+            timed = steps_with_loading(
+                strategy,
+                training.task,
+                steps,
+                threads=threads,
+                in_advance=self._in_advance(way),
+                first=self._first_step(way),
+            )
             return timed, ""
         except Exception as error:
             if is_of_a_peer(error, self.context):
@@ -226,6 +254,11 @@ class ReadyWays(Generic[W]):
         return build_strategy(way.strategy, training.task, training.options, own, training.parallel)
 
 
+def in_whole_turns(steps: int, turn: int) -> int:
+    """At least so many steps, in whole turns of the workers that they wait for."""
+    return math.ceil(steps / turn) * turn
+
+
 def leave_out(way: Way, error: DeviceError, journal: Path) -> None:
     """Say that a way is left out, and why; write it into `FAILED` beside the journal."""
     log.warning("%s is left out: %s", way.way, error)
@@ -273,7 +306,7 @@ def time_ways(
     A B B A; `apart`: each way has. stage: its name, for progress. journal: of `ReadyWays`; processes of
     other ways than the first may fail, too. launches: some of those of `bench`. Raises `DeviceError`.
     """
-    groups, blocks = together(ways, apart), list[WayBlock]()
+    groups, blocks = groups_of_processes(ways, apart), list[WayBlock]()
     launches = range(bench.launches) if launches is None else launches
     progress, parts = Progress(stage, len(launches) * len(groups), "part"), count(1)
     for number in launches:
@@ -295,7 +328,7 @@ def time_ways(
     return blocks
 
 
-def together(ways: Sequence[W], apart: bool = False) -> list[tuple[W, ...]]:
+def groups_of_processes(ways: Sequence[W], apart: bool = False) -> list[tuple[W, ...]]:
     """Ways that the same processes train in turn, those without variables first; `apart`: each alone."""
     if apart:
         return [(way,) for way in ways]
