@@ -120,7 +120,7 @@ def test_only_what_could_help_is_changed_and_what_helps_is_taken_together(tmp_pa
     there = own_task(write_own(tmp_path, "own_there", "nn.Tanh()", set_in_file))
     assert refinements(way("best"), there, tried(0), compiling=False) == []
     fused = own_task(
-        write_own(tmp_path, "own_fused", "RMSprop(parameters, lr=0.05)", "SGD(parameters, fused=True)")
+        write_own(tmp_path, "own_fused_there", "RMSprop(parameters, lr=0.05)", "SGD(parameters, fused=True)")
     )
     assert refinements(way("best"), fused, tried(0), compiling=False) == []
     timed = [*blocks("best", 0.1), *blocks(found[0].way, 0.09), *blocks(found[1].way, 0.0999)]

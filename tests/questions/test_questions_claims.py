@@ -235,13 +235,15 @@ def test_params_decide_where_records_do_not() -> None:
 def test_numbers_and_reasons_are_those_of_the_records() -> None:
     for claim in ("ddp-beats-dp", "ddp-sync"):
         assert "gloo is not available" in judge(claim, without_ddp()).reason
-    assert "1.50× (1.50 to 1.50)" in judge("ddp-beats-dp", steps(own=0, dp=0.3, ddp=0.2)).measured
+    found = judge("ddp-beats-dp", steps(own=0, dp=0.3, ddp=0.2))
+    assert "1.50× (1.50 to 1.50)" in found.measured and "dp stands in" in found.reason
 
 
 def test_sizes_other_than_the_study_s_are_named_and_a_single_one_has_nothing_to_compare() -> None:
     results = build.study(batchsz=build.batchsz_results({8: 0.02, 30: 0.0125, 120: 0.01}, stopped=(8,)))
     lone = build.study(batchsz=build.batchsz_results({30: 0.0125}, stopped=()))
-    for claim, size in (("small-batch", 8), ("large-batch", 120)):
+    for claim, size, theirs in (("small-batch", 8, 2), ("large-batch", 120, 60)):
         found = judge(claim, results)
         assert found.measured.startswith(f"batchsz {size}:") and found.verdict == "holds"
+        assert f"{size} and 30 stand in for {theirs} and 30" in found.reason
         assert judge(claim, lone).verdict == CANNOT

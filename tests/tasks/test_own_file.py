@@ -211,7 +211,7 @@ def test_a_data_set_may_open_its_file_when_it_is_first_read(name: str, tmp_path:
     opening = (
         f"    handle = None\n\n{HIDING[name]}{reading}        self.handle = self.handle or open(__file__)\n"
     )
-    task = own_task(write_own(tmp_path, f"own_{name}", reading, opening))
+    task = own_task(write_own(tmp_path, f"own_opens_{name}", reading, opening))
     assert task.reads_apart
     plan = Plan(2 * task.batchsz, task.batchsz)
     for workers in (0, 1, 0):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from parashot.parsing import Value
     from parashot.questions.study import Study
 
-SMALL, LARGE = 2, 60
+SMALL, BASELINE, LARGE = 2, 30, 60
 
 
 @claim(
@@ -86,7 +86,12 @@ def _judge(row: BatchszRow, holds: Side) -> Finding:
         projected = seconds(row.projected_seconds or 0)
         run = f"its run was stopped after {seconds(row.seconds or 0)}, projected {projected}"
     measured = f"batchsz {row.batchsz}: {times(row.speedup)} of batchsz {row.baseline} in blocks; {run}"
-    return by_side(measured, row.speedup, holds, "its speedup")
+    found = by_side(measured, row.speedup, holds, "its speedup")
+    if row.baseline == BASELINE and row.batchsz in (SMALL, LARGE):
+        return found
+    other = SMALL if row.batchsz < row.baseline else LARGE
+    stand_in = f"{row.batchsz} and {row.baseline} stand in for {other} and {BASELINE}"
+    return replace(found, reason=f"{found.reason}; {stand_in}")
 
 
 # --- advice ---------------------------------------------------------------------------------------------

@@ -51,7 +51,10 @@ DATA_PARALLEL = ("ddp", "allreduce", "dp")
 )
 def ddp_beats_dp(study: Study) -> Finding:
     """Holds if a DDP step takes less time than a DP step, in interleaved blocks of the same episodes."""
-    return _by_steps(study, _timed(study, "dp"), _timed(study, "ddp"), "above")
+    found = _by_steps(study, _timed(study, "dp"), _timed(study, "ddp"), "above")
+    if _on_cpu(study):
+        return replace(found, reason=f"{found.reason}; dp stands in for DataParallel, which needs GPUs")
+    return found
 
 
 @claim("dp-imbalance", "Under DP the first device carries more memory and work.")
