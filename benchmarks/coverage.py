@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.outcome import Cell, Outcome, Table
-from parashot.questions.statistics import CONFIDENCE, Ranking, Rounds, median_interval, paired_ratio
+from parashot.questions.statistics import CONFIDENCE, Ranking, Rounds, median_of_rounds, paired_ratio
 from parashot.questions.timed import rounds_of_launch
 
 Floats = NDArray[np.float64]
@@ -145,7 +145,7 @@ def _coverage(noise: Noise, trials: int) -> dict[str, float]:
     """Share of studies whose interval covers: of the seconds of one setting, and of the ratio of two."""
     one = two = 0
     for first, second in _studies(noise, TWO, trials):
-        median = median_interval([*first.values()], CONFIDENCE)
+        median = median_of_rounds(first, CONFIDENCE)
         one += median.low <= 1 <= median.high
         two += _ratio_is_covered(first, second)
     shares = {"seconds": one / trials, "ratio": two / trials}

@@ -24,7 +24,7 @@ from parashot.questions.own.advice import ELSEWHEN
 from parashot.questions.own.measure import LAUNCHES, ROUNDS, apart_on, own_placement
 from parashot.questions.own.records import OwnWay
 from parashot.questions.statistics import CONFIDENCE, Interval
-from parashot.questions.ways.measure import time_ways
+from parashot.questions.ways.measure import steps_in_common, time_ways
 from parashot.questions.ways.rows import way_rows
 
 EXAMPLES: Sequence[str] = ("image_classifier", "jpeg_classifier", "text_transformer", "tabular_mlp")
@@ -93,13 +93,13 @@ def _repeated(
 
 def _stated(grid: Grid, *ways: Way) -> Interval:
     """The speedup of the second way over the first that the finals of a measurement state."""
-    default, advised = (OwnWay(**each) for each in ways)
+    default, advised = both = [OwnWay(**each) for each in ways]
     bench = replace(grid.parallel.bench, launches=LAUNCHES, blocks=ROUNDS)
-    placement = own_placement(grid.parallel)
-    blocks = time_ways(
-        grid.trainings, [default, advised], placement, bench, "finals again", apart=apart_on(placement)
-    )
-    assert blocks is not None
+    placement, steps = own_placement(grid.parallel), 0
+    if apart_on(placement):
+        seen = time_ways(grid.trainings, both, placement, replace(bench, launches=1, blocks=2), "before")
+        steps = steps_in_common(both, seen, bench)
+    blocks = time_ways(grid.trainings, both, placement, bench, "finals again", steps_apart=steps)
     _, row = way_rows([default, advised], blocks, default.way, CONFIDENCE, ELSEWHEN)
     assert row.speedup is not None
     return row.speedup

@@ -200,10 +200,12 @@ def test_parameters_without_a_gradient_and_a_loss_that_is_no_number_are_named(tm
         "network(batch": "network['used'](batch",
     }
     first = first_step(alone(), own_task(edited(tmp_path, "own_unused", changes)), own_parallel())
-    assert first == FirstStep(("idle.weight", "idle.bias"), False, called=False)
+    assert first == FirstStep(("idle.weight", "idle.bias"), False, can_be_wrapped=False)
     said = in_words(first, Compared())
     assert "idle.weight" in said[0] and "find_unused_parameters" in said[0]
-    assert "has to be called itself" in said[1]
+    assert "put the loss into the forward of a module" in said[1]
+    beside = write_own(tmp_path, "own_beside", "return F.cross", "return network[0].bias.sum() + F.cross")
+    assert not first_step(alone(), own_task(beside), own_parallel()).can_be_wrapped
     infinite = write_own(tmp_path, "own_infinite", "return F.cross", "return 1e400 * F.cross")
     with pytest.raises(TaskError, match=r"NaN or infinity in the first step.*look at the samples"):
         first_step(alone(), own_task(infinite), own_parallel())

@@ -17,7 +17,7 @@ from parashot.questions.own import measure
 from parashot.questions.own.candidates import renamed
 from parashot.questions.own.records import PLAIN, OwnWay
 from parashot.questions.own.search import Found
-from parashot.questions.ways.measure import time_ways
+from parashot.questions.ways.measure import order_of_launch, time_ways
 from parashot.questions.ways.records import SkippedWay, WayBlock
 
 KEPT = "default-keep_memory"
@@ -35,7 +35,8 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool, list[str]
     called: list[tuple[int, bool, list[str]]] = []
 
     def noted(function: object, placement: Placement, *args: Any) -> list[WayBlock]:
-        _, _, ways, _, number, _, journal = args
+        _, _, ways, _, number, _, journal, among, _ = args
+        assert {each.way for each in ways} <= {each.way for each in among}
         called.append((number, bool(placement.variables), [each.way for each in ways]))
         if journal and placement.variables and number == 1:
             raise DeviceError("rank 1 ended with exit code -9")
@@ -45,17 +46,22 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool, list[str]
     return called
 
 
-@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("steps_apart", [0, 3])
 def test_ways_in_processes_of_their_own_come_in_the_order_a_b_b_a(
-    apart: bool, launched: list[tuple[int, bool, list[str]]]
+    steps_apart: int, launched: list[tuple[int, bool, list[str]]]
 ) -> None:
     """So that a machine that slows down harms all alike."""
     bench = measure.own_parallel().bench
-    time_ways(own_trainings(), THREE, alone().placement, bench, "finals", apart=apart)
+    time_ways(own_trainings(), THREE, alone().placement, bench, "finals", steps_apart=steps_apart)
     alike = [(False, [PLAIN, "other"]), (True, [KEPT])]
     alone_each = [(False, [PLAIN]), (True, [KEPT]), (False, ["other"])]
-    groups = alone_each if apart else alike
+    groups = alone_each if steps_apart else alike
     assert launched == [*((0, *each) for each in groups), *((1, *each) for each in reversed(groups))]
+
+
+def test_another_way_is_the_first_in_every_other_launch() -> None:
+    orders = ["".join(order_of_launch("abc", number)) for number in range(7)]
+    assert orders == ["abc", "cba", "bca", "acb", "cab", "bac", "abc"]
 
 
 def test_ways_whose_processes_end_are_left_out_of_the_finals(
@@ -83,8 +89,8 @@ def test_finals_have_as_many_launches_as_there_is_time_for(
     """A launch of a way takes 1 s, and 3 s more to import where it is not forked."""
     clock, called = [0.0], list[tuple[range, int]]()
 
-    def noted(trainings: object, ways: list[OwnWay], *_: object, launches: range, apart: bool) -> None:
-        assert apart  # this is a CPU
+    def noted(trainings: object, ways: list[OwnWay], *_: object, launches: range, steps_apart: int) -> None:
+        assert steps_apart  # this is a CPU
         called.append((launches, len(ways)))
         clock[0] += len(launches) * sum(4 if each.keep_memory else 1 for each in ways)
 

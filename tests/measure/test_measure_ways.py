@@ -78,14 +78,14 @@ def test_every_way_trains_on_the_same_samples_and_no_block_on_those_of_another(
 
     trained = batches_trained(monkeypatch)
     ways = (WAYS[0], replace(WAYS[0], way="workers", workers=2))
-    ready = measure.ReadyWays(alone(), with_prefetch, ways)
     blocks: dict[str, list[list[Any]]] = {each.way: [] for each in ways}
-    for number in range(2):
-        for way in ways if number else reversed(ways):
+    for way in ways:  # as in processes of their own
+        ready = measure.ReadyWays(alone(), with_prefetch, (way,), among=ways)
+        for number in range(2):
             trained.clear()
             ready.block(way, 4, 0, number)
             blocks[way.way].append([each.data["x"].tolist() for each in trained[1:]])
-    ready.close()
+        ready.close()
     first, second = blocks["serial"]
     assert blocks["workers"] == [first, second] and len(first) == len(second) == 4
     assert not [each for each in first if each in second]

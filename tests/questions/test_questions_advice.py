@@ -215,6 +215,10 @@ def test_what_params_refuse_is_not_advised() -> None:
     settings, own = build.loader_results(loading={("jpeg", 0): 0.2, ("packed", 0): 0.2}), build.params()
     augmented = replace(own, augment=replace(own.augment, flip=True))
     assert advice("loader", build.study(loader=settings), augmented).choice == "packed with no workers"
+    ways = {("jpeg", 0): 0.2, ("packed", 0): 0.2, ("packed", 2): 0.199}
+    noisy = build.loader_results(loading=ways, own=0.2)
+    found = advice("loader", build.study(loader=noisy), augmented)
+    assert (found.choice, found.decided) == ("packed with no workers", False)  # the simplest, by no luck
     small = build.study(batchsz=build.batchsz_results(reached={2: 0.42, 30: 0.36, 60: 0.39}))
     in_parts = replace(own, train=replace(own.train, accumulate=4))
     assert advice("batch size", small, in_parts).settings["train.accumulate"] == 2
@@ -234,6 +238,16 @@ def test_all_of_it_is_what_was_measured_of_both_ways() -> None:
     assert "dvc repro" in advice("all of it", build.study(gain=GainResults((), ()))).sure
     worse = build.study(training=trainings(-0.1, -0.11, -0.12))  # ddp was measured before seeds showed that
     assert "not what is advised now" in advice("all of it", worse).sure
+    assert analyse(worse, build.params()).gain == () and analyse(build.study(), build.params()).gain
+    assert "left out for its accuracy, over seeds: ddp" in advice("strategy", worse).sure
+
+
+def test_where_bf16_costs_accuracy_fp32_is_advised_and_no_gain_of_bf16() -> None:
+    lossy = build.study(batchsz=build.batchsz_results(in_fp32=(0.05, 0.051, 0.049, 0.05, 0.052)))
+    found = advice("computing", lossy)
+    assert found.choice == "fp32 with pairing split" and "left out for its accuracy" in found.sure
+    assert "bf16 is left out for its accuracy" in advice("all of it", lossy).sure
+    assert analyse(lossy, build.params()).settings["train.precision"] == "fp32"
 
 
 def test_settings_follow_all_of_the_advice_that_is_decided() -> None:
@@ -289,6 +303,7 @@ def test_a_step_is_computed_as_it_was_chosen() -> None:
     assert not found.decided and found.sure.startswith("undecided")
     compiled = (replace(each, compile="default", seconds=each.seconds / 2) for each in plain.blocks)
     not_repaid = replace(plain, blocks=(*plain.blocks, *compiled))
-    assert advice("computing", build.study(tune=not_repaid)).sure == found_plain.sure
+    told = advice("computing", build.study(tune=not_repaid)).sure
+    assert told.startswith(found_plain.sure) and "does not repay compiling" in told
     fixed = replace(plain, blocks=())
     assert "auto" in advice("computing", build.study(tune=fixed)).sure

@@ -27,6 +27,7 @@ from parashot.questions.statistics import (
     equivalence,
     mean_interval,
     median_interval,
+    median_of_rounds,
     paired,
     paired_ratio,
     repeated_interval,
@@ -61,6 +62,16 @@ def test_launches_that_differ_widen_a_ratio() -> None:
     one = {(launch, number): math.exp(0.2 * launch) for launch in (0, 1) for number in (0, 1)}
     found = paired_ratio(one, dict.fromkeys(one, 1.0), CONFIDENCE)
     assert np.log([found.value, found.high]) == pytest.approx([0.1, 0.1 + 12.7062 * 0.1], 1e-4)
+
+
+def test_launches_that_differ_widen_a_median() -> None:
+    """As wide as that of their medians, however well the rounds of each agree."""
+    launches = {(launch, number): 1.0 + launch for launch in range(ENOUGH_LAUNCHES) for number in range(9)}
+    found = median_of_rounds(launches, CONFIDENCE)
+    assert found == median_interval([1.0 + launch for launch in range(ENOUGH_LAUNCHES)], CONFIDENCE)
+    assert (found.value, found.low) == (3.0, 1.0)
+    few = {place: value for place, value in launches.items() if place[0] < 2}
+    assert median_of_rounds(few, CONFIDENCE) == median_interval([*few.values()], CONFIDENCE)
 
 
 @given(arrays(np.float64, (ENOUGH_LAUNCHES, 3), elements=st.floats(-1, 1)), st.floats(0, 3))

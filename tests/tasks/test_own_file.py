@@ -220,12 +220,15 @@ def test_a_data_set_may_open_its_file_when_it_is_first_read(name: str, tmp_path:
 
 
 def test_what_forked_workers_may_have_is_not_refused(tmp_path: Path) -> None:
-    """Functions without a name, and memory that is made to be shared."""
+    """Functions without a name, memory that is made to be shared, and locks and caches of the process."""
     made = (
         "rows = Rows(); rows.transforms = [abs, lambda x: x]; rows.shared = torch.zeros(3).share_memory_(); "
-        "rows.array = multiprocessing.Array('d', 3); return rows"
+        "rows.array = multiprocessing.Array('d', 3); rows.lock = threading.Lock(); "
+        "rows.cached = functools.lru_cache(abs); rows.local = threading.local(); "
+        "rows.bytes = memoryview(b'x'); return rows"
     )
-    file = edited(tmp_path, "own_shared", {"return Rows()": made}, top="import multiprocessing\n")
+    top = "import functools\nimport multiprocessing\nimport threading\n"
+    file = edited(tmp_path, "own_shared", {"return Rows()": made}, top=top)
     task = own_task(file)
     assert not task.reads_apart
     (batch,) = replace(task, workers=1).batches(Plan(6, 6), alone())

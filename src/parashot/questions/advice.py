@@ -53,7 +53,8 @@ class Choice(Generic[T]):
         While one that is simpler may still be as good nothing is decided, so that more blocks never turn a
         decision. Then take one that is shown to be better than the usual setting: the simplest of those that
         were measured within the margin of the best, or the best. If none is, take the usual one: no luck of a
-        measurement turns a user away from what people do by default.
+        measurement turns a user away from what people do by default. Where that was not measured, or is shown
+        to be slower, take the simplest near the best.
 
         simplest: settings in the order of preference; others come after them, the best first.
         better: those shown to be better than the usual one; None: by the ranking.
@@ -66,17 +67,19 @@ class Choice(Generic[T]):
         if better is None:
             better = ranking.better.get(usual, ())
         shown = [each for each in best_first if each in better and each in ranking.possible]
-        near = ranking.even + ranking.margin
-        simple = [each for each in order if each in shown and ranking.behind[each].value <= near]
-        fallback = usual if usual in ranking.possible else ranking.best
+        enough, behind = ranking.even + ranking.margin, ranking.behind
+        near = [each for each in order if each in behind and behind[each].value <= enough]
+        simple = [each for each in near if each in shown]
+        fallback = usual if usual in ranking.possible else near[0]
         return cls((*simple, *shown, fallback)[0], ranking, decided=False)
 
-    def gain(self, usual: Rounds, taken: Rounds, confidence: float) -> Interval:
-        """How many times as fast as the usual setting it is.
+    def gain(self, usual: T, seconds: Mapping[T, Rounds], confidence: float) -> Interval:
+        """How many times as fast as the usual setting it is, which may be none of those that were compared.
 
         Its interval holds together with those of all other settings: the same blocks have chosen it.
         """
-        return paired_ratio(usual, taken, together(confidence, len(self.ranking.behind) - 1))
+        others = [each for each in self.ranking.behind if each != usual]
+        return paired_ratio(seconds[usual], seconds[self.choice], together(confidence, len(others)))
 
     @property
     def others(self) -> list[T]:

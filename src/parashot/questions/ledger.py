@@ -49,13 +49,13 @@ TOPICS: Mapping[str, Callable[[Study], Advice]] = {
     "strategy": strategies.advise_strategy,
     "loader": loader.advise_loader,
     "computing": step.advise_step,
-    "all of it": gain.advise_all,
+    gain.ALL_OF_IT: gain.advise_all,
     "batch size": batchsz.advise_batchsz,
     "accuracy": accuracy.advise_accuracy,
     "accuracy in bf16": accuracy.advise_precision,
 }
 
-SPEED = ("strategy", "loader", "computing", "all of it")
+SPEED = ("strategy", "loader", "computing", gain.ALL_OF_IT)
 """Topics on the time of a step alone."""
 
 

@@ -7,9 +7,11 @@ proposes ("expanded percentile interval", What Teachers Should Know About the Bo
 Statistician 69, 2015), which `scipy.stats.bootstrap` does not offer.
 
 Two settings: the logarithm of the ratio of their times in each round, so that what slowed the whole machine
-for a while cancels out; its mean, with an interval by Student's t. Where rounds were measured in several
-launches of the processes, each of which is a little faster or slower, the launches are what repeats: each
-counts by the median of its rounds, which one disturbed round does not move.
+for a while cancels out; its mean, with an interval by Student's t.
+
+Where rounds were measured in several launches of the processes, each of which is a little faster or slower,
+the launches are what repeats: each counts by the median of its rounds, which one disturbed round does not
+move.
 
 Many settings: each against the fastest, with intervals that hold together (`Ranking`).
 
@@ -122,6 +124,24 @@ def median_interval(values: Values, confidence: float) -> Interval:
     return drawn_interval(float(np.median(data)), draws, len(data), confidence)
 
 
+def median_of_rounds(rounds: Rounds, confidence: float) -> Interval:
+    """Median of at least 2 rounds with its bootstrap interval.
+
+    With `ENOUGH_LAUNCHES`, of the medians of the launches: these are what repeats.
+    """
+    values = np.array([*rounds.values()])
+    of_launch = _by_launch([*rounds], values)
+    if len(of_launch) >= ENOUGH_LAUNCHES:
+        values = np.array([np.median(each) for each in of_launch])
+    return median_interval(values, confidence)
+
+
+def _by_launch(rounds: Sequence[Any], values: Floats) -> list[Floats]:
+    """Values of each launch; rounds that name none are of one."""
+    launches = [each[0] if isinstance(each, tuple) else 0 for each in rounds]
+    return [values[np.equal(launches, each)] for each in sorted({*launches})]
+
+
 def paired_ratio(numerator: Rounds, denominator: Rounds, confidence: float) -> Interval:
     """Ratio of two settings: the geometric mean of the ratios of the rounds that measured both, at least 2.
 
@@ -129,11 +149,9 @@ def paired_ratio(numerator: Rounds, denominator: Rounds, confidence: float) -> I
     launches. With fewer, the wider of Student's intervals over launches and over rounds: a few launches that
     agree by luck must not make it narrow.
     """
-    common = sorted(numerator.keys() & denominator.keys())
-    launches = [each[0] if isinstance(each, tuple) else 0 for each in common]
     above, below = paired(numerator, denominator)
     logs = np.log(above / below)
-    of_launch = [logs[np.equal(launches, each)] for each in sorted({*launches})]
+    of_launch = _by_launch(sorted(numerator.keys() & denominator.keys()), logs)
     if len(of_launch) >= ENOUGH_LAUNCHES:
         logs = np.array([np.median(each) for each in of_launch])
     level = (1 + confidence) / 2

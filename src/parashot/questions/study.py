@@ -22,6 +22,7 @@ from parashot.questions.batchsz.rows import (
     size_rows,
 )
 from parashot.questions.claim import Claim, UntestableError
+from parashot.questions.gain.claims import ALL_OF_IT
 from parashot.questions.gain.records import USUAL
 from parashot.questions.ledger import CLAIMS, SPEED, advise
 from parashot.questions.loader.rows import LoaderRow, loader_rows
@@ -54,7 +55,7 @@ class Study:
     loading: tuple[WayRow[EpisodeWay], ...]  # ways of loading, in the step
     loader: tuple[LoaderRow, ...]  # of loading alone
     strategies: Mapping[str, StrategyRow]  # by variant
-    gain: tuple[WayRow[EpisodeWay], ...]  # the default way and the advised one, or none
+    gain: tuple[WayRow[EpisodeWay], ...]  # the default way and the advised one; none if others were measured
     batchsz: Mapping[int, BatchszRow]  # by size: the study's experiment
     sizes: tuple[SizeRow, ...]  # accuracy in the same time
     noise_scale: Interval | None  # of gradients, in episodes
@@ -168,4 +169,6 @@ def analyse(results: StudyResults, params: Params) -> Study:
         scaling=tuple(shown_rows(predictor, checked)) if predictor else (),
         checked=checked,
     )
-    return replace(study, claims=tuple(each.judge(study) for each in CLAIMS), advice=advise(study))
+    advice, claims = advise(study), tuple(each.judge(study) for each in CLAIMS)
+    is_of_advice = any(each.topic == ALL_OF_IT and each.choice for each in advice)
+    return replace(study, claims=claims, advice=advice, gain=study.gain if is_of_advice else ())

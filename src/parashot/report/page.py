@@ -11,6 +11,7 @@ from parashot.knobs import arguments
 from parashot.questions import text
 from parashot.questions.statistics import RESAMPLES
 from parashot.questions.study import Study
+from parashot.questions.ways.records import PLAIN_LOADER
 from parashot.report.canvas import Drawing, png, svg
 from parashot.report.figures import draw_figures, overview
 from parashot.report.tables import Table, all_tables
@@ -47,6 +48,7 @@ def render_page(
         study=study,
         params=study.params,
         resamples=RESAMPLES,
+        plain_loader=PLAIN_LOADER,
         drawings=drawings,
         tables=tables,
         params_text=params_text,

@@ -138,7 +138,7 @@ def all_tables(study: Study) -> dict[str, Table[Any]]:
     """Make the tables that have rows, by name."""
     strategies = list(study.strategies.values())
     tables: tuple[Table[Any], ...] = (
-        ADVICE.of([each for each in study.advice if each.choice]),
+        ADVICE.of(study.advice if any(each.choice for each in study.advice) else ()),
         GAIN.of(study.gain),
         STEP.of(study.step),
         LOADING.of(study.loading),
@@ -233,10 +233,10 @@ STEP = Table[StepRow](
 )
 ADVICE = Table[Advice](
     "advice",
-    "What to take on this machine, and what it gains over the setting that its row names, by intervals that "
-    "hold for all comparisons of a row together, wider than single ones",
+    "What to take on this machine, and what it gains over the setting that its row names. Intervals "
+    "of strategy, loader and computing hold for all comparisons of a row together, wider than single ones",
     Column("question", lambda row: row.topic, number=False),
-    Column("take", lambda row: Cell("", lead=row.choice), number=False),
+    Column("take", lambda row: Cell("", lead=row.choice or "not known"), number=False),
     Column("gain", lambda row: row.buys, number=False),
     Column("how sure", lambda row: row.sure, number=False),
     layout="stacked",

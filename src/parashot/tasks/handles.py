@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pickle
+import threading
 from multiprocessing.queues import Queue
 from multiprocessing.sharedctypes import SynchronizedBase
 from multiprocessing.synchronize import SemLock
@@ -16,7 +18,20 @@ from torch import Tensor
 
 from parashot.errors import one_line
 
-SAFE: tuple[type, ...] = (Tensor, FunctionType, ModuleType, type, SynchronizedBase, SemLock, Queue)
+SAFE: tuple[type, ...] = (
+    Tensor,
+    FunctionType,
+    ModuleType,
+    type,
+    SynchronizedBase,
+    SemLock,
+    Queue,
+    memoryview,
+    threading.local,
+    type(threading.Lock()),
+    type(threading.RLock()),
+    functools._lru_cache_wrapper,
+)
 """Copied by a fork as they are, or made to be shared."""
 
 

@@ -150,6 +150,8 @@ class OwnTask(Task):
         if self.fused:
             for group in optimizer.param_groups:
                 group["fused"] = True
+            # as its constructor does: its kernels divide gradients by the scale of fp16 themselves
+            vars(optimizer)["_step_supports_amp_scaling"] = True
         return optimizer
 
 

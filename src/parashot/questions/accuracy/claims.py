@@ -176,5 +176,5 @@ def advise_precision(study: Study) -> Advice:
 def _survival(outcome: AccuracyComparison) -> str:
     """Whether an accuracy survives, suffers or gains over seeds, or that is open."""
     if outcome.verdict == "different":
-        return "suffers" if outcome.difference.value < 0 else "gains"
+        return "suffers" if outcome.is_worse else "gains"
     return "survives" if outcome.verdict == "equivalent" else "open"

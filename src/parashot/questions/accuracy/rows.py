@@ -58,6 +58,11 @@ class AccuracyComparison:
         return f"{words[self.verdict]} ± {100 * self.margin:g} points{interval}"
 
     @property
+    def is_worse(self) -> bool:
+        """Whether the first is shown to be less accurate by more than the margin."""
+        return self.verdict == "different" and self.difference.value < 0
+
+    @property
     def trainings(self) -> str:
         """Number of trainings of each, in words."""
         return f"{self.seeds} seeds" if self.seeds > 1 else "one training each"

@@ -8,6 +8,7 @@ from parashot.questions.advice import Advice
 from parashot.questions.claim import UntestableError, needed
 from parashot.questions.gain.records import ADVISED, USUAL
 from parashot.questions.loader.claims import choose_loading
+from parashot.questions.step.claims import loses_by_bf16
 from parashot.questions.step.rows import seconds_by_way, usual_way
 from parashot.questions.strategies.claims import choose_strategy
 from parashot.questions.strategies.rows import BASE
@@ -16,6 +17,10 @@ from parashot.questions.ways.records import PLAIN_LOADER, EpisodeWay
 
 if TYPE_CHECKING:
     from parashot.questions.study import Study
+
+
+ALL_OF_IT = "all of it"
+"""Topic of the advice."""
 
 
 def two_ways(study: Study, cores: int) -> tuple[EpisodeWay, ...]:
@@ -47,17 +52,20 @@ def advise_all(study: Study) -> Advice:
             f"{advised.way} was measured, which is not what is advised now: accuracy over seeds has ruled "
             "its strategy out since, or params.yaml has changed"
         )
+    if loses_by_bf16(study) and advised.way.precision == "bf16":
+        raise UntestableError(f"{advised.way} was measured, and bf16 is left out for its accuracy")
     gain = advised.speedup
     assert gain is not None  # both are measured, or none
     took = f"{advised.items} episodes took {seconds(advised.seconds)} instead of {seconds(default.seconds)}"
     default_words = f"one process that decodes JPEGs and computes in {default.way.computing}"
     waits = f"a step waited {percent(advised.waiting.value)} of its time for data instead of"
     return Advice(
-        topic="all of it",
+        topic=ALL_OF_IT,
         choice="the three together",
         phrase=f"together that is {times(gain)} as fast as {default_words}",
         buys=f"{times(gain)} as fast as {default.way}: {took}",
-        sure=f"measured as {advised.way}, in {advised.blocks} blocks of each in turn; "
+        sure=f"measured as {advised.way}, with {advised.way.batchsz} episodes per step, in {advised.blocks} "
+        "blocks of each in turn; "
         f"{waits} {percent(default.waiting.value)}",
         decided=gain.side_of(1) != "around",
     )

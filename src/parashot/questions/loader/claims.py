@@ -9,7 +9,7 @@ import numpy as np
 from parashot.questions.advice import MORE_BLOCKS, Advice, Choice
 from parashot.questions.claim import Finding, UntestableError, by_side, claim, needed, settled
 from parashot.questions.loader.rows import batch_seconds
-from parashot.questions.statistics import Rounds, by_round, paired_ratio, repeated_interval
+from parashot.questions.statistics import Rounds, by_round, paired_ratio, repeated_interval, together
 from parashot.questions.text import counted, listed, percent, size, times
 from parashot.questions.ways.records import PLAIN_LOADER, Loading
 from parashot.questions.ways.rows import step_seconds_by_way
@@ -39,11 +39,11 @@ def optimum(study: Study) -> Finding:
     band = f"{low:g} to {high:g} workers"
     if not near:
         raise UntestableError(f"loader.bench.workers has none of {band}")
-    ranking = study.rank(seconds)
+    ranking, confidence = study.rank(seconds), together(study.confidence, len(seconds) - 1)
     best, fastest = ranking.best, {*ranking.contenders}
     measured = f"best at {counted(best, 'worker')} of {counted(threads, 'thread')}"
     if best and 0 in seconds:
-        measured += f": {times(paired_ratio(seconds[0], seconds[best], study.confidence))} over none"
+        measured += f": {times(paired_ratio(seconds[0], seconds[best], confidence))} over none"
     if len(fastest) > 1:
         measured += f"; statistically tied with it: {listed(sorted(fastest - {best}))}"
     if fastest <= near:
@@ -126,8 +126,12 @@ def choose_loading(study: Study) -> Choice[Loading]:
     """The way of loading with which a training step is fastest; of those that are as good, the simplest.
 
     Fewer workers are simpler; with as many, decoding on request, then an array, then the device's own memory.
+    Images that are augmented cannot be decoded on request.
     """
-    seconds = _step_seconds(study)
+    timed, augmented = _step_seconds(study), study.params.augment.active
+    seconds = {each: timed[each] for each in timed if each.backend != BACKEND or not augmented}
+    if not seconds:
+        raise UntestableError("of augmented images no way of loading was timed in training; run `dvc repro`")
     simplest = sorted(seconds, key=lambda each: (each.workers, each.backend))
     return Choice.of(study.rank(seconds), PLAIN_LOADER, simplest)
 
@@ -150,8 +154,7 @@ def advise_loader(study: Study) -> Advice:
     if not plain:
         buys = f"nothing to compare it with: {PLAIN_LOADER} was not timed"
     elif taken != PLAIN_LOADER:
-        seconds = step_seconds_by_way(needed(study, "loader", study.results.loader).training)
-        gain = choice.gain(seconds[PLAIN_LOADER.name], seconds[taken.name], study.confidence)
+        gain = choice.gain(PLAIN_LOADER, _step_seconds(study), study.confidence)
         buys = f"{times(gain)} as fast as {PLAIN_LOADER}"
         waits += f", with {PLAIN_LOADER} {percent(plain.waiting.value)}"
     return Advice(
@@ -167,24 +170,20 @@ def advise_loader(study: Study) -> Advice:
 
 
 def _step_seconds(study: Study) -> dict[Loading, Rounds]:
-    """Seconds of a training step with each way of loading. Raises `UntestableError`.
-
-    Without decoding on request where images are augmented, which that cannot do.
-    """
+    """Seconds of a training step with each way of loading. Raises `UntestableError`."""
     loader = needed(study, "loader", study.results.loader)
-    able = [way for way in loader.ways if way.backend != BACKEND or not study.params.augment.active]
     seconds = step_seconds_by_way(loader.training)
-    if not (seconds and able):
+    if not seconds:
         raise UntestableError("no way of loading was timed in training; run `dvc repro`")
-    return {way.loading: seconds[way.way] for way in able}
+    return {way.loading: seconds[way.way] for way in loader.ways}
 
 
 def _if_decoding(study: Study, taken: Loading) -> str:
     """What to do where images have to be decoded in every step; empty where that is advised anyway."""
     seconds = _step_seconds(study)
     decoding = {each: seconds[each] for each in seconds if each.backend == BACKEND}
-    if not decoding or taken.backend == BACKEND:
+    if not decoding or taken.backend == BACKEND or study.params.augment.active:
         return ""
     best = Choice.of(study.rank(decoding), PLAIN_LOADER, sorted(decoding)).choice
-    slower = paired_ratio(seconds[best], seconds[taken], study.confidence)
+    slower = paired_ratio(seconds[best], seconds[taken], together(study.confidence, len(seconds) - 1))
     return f"images that must be decoded for every step: {best}, and a step takes {times(slower)} as long"

@@ -36,7 +36,10 @@ WRAPS = {
 """Line that makes a network train by a strategy."""
 
 BY_HAND = """\
-gradients = [each.grad for each in network.parameters() if each.grad is not None]  # after backward
+trained = [each for each in network.parameters() if each.requires_grad]
+for each in trained:  # after backward, which may not have reached it in each process
+    each.grad = torch.zeros_like(each) if each.grad is None else each.grad
+gradients = [each.grad for each in trained]
 flat = torch.cat([each.reshape(-1) for each in gradients]) / {ranks}
 torch.distributed.all_reduce(flat)
 parts = flat.split([each.numel() for each in gradients])

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import Any
 
 import torch
+from torch import nn
 
 from parashot.allocator import why_nothing_is_kept
 from parashot.errors import TaskError
@@ -34,11 +36,13 @@ class Candidates:
 def candidates(task: OwnTask, parallel: ParallelParams) -> Candidates:
     """List the ways to train `task` on this machine. Strategies that cut the network up are left out.
 
+    All have the prefetch and the pinned memory of the file's default.
     Raises `TaskError` where the file's default cannot run here.
     """
     placement = resolve_placement(parallel)
     able = own_precisions(placement.device_type)
-    found = Candidates([_default(task, parallel, placement, able)])
+    plain = _default(task, parallel, placement, able)
+    found = Candidates([plain])
     for name, strategy in STRATEGIES.items():
         if not strategy.shares_items:
             continue
@@ -49,7 +53,8 @@ def candidates(task: OwnTask, parallel: ParallelParams) -> Candidates:
         for workers in worker_counts(strategy.processes(fitted.replicas)):
             for precision in able:
                 way = _way(f"{name}-{workers}-{precision}", name, fitted, task, workers, precision)
-                is_default = replace(way, way=PLAIN) == found.ways[0]
+                way = replace(way, prefetch=plain.prefetch, pin_memory=plain.pin_memory)
+                is_default = replace(way, way=PLAIN) == plain
                 if not is_default and (strategy.scales or precision != "fp16"):
                     found.ways.append(way)
     if placement.device_type == "cpu" and (reason := why_nothing_is_kept()):
@@ -130,10 +135,9 @@ def refinements(way: OwnWay, task: Task, tried: Sequence[OwnWay], *, compiling: 
     found = []
     if way.strategy != "fsdp":  # it shares weights out in plain memory, and so the optimizer's work
         network = task.network()
-        images = [each for each in network.parameters() if each.dim() == 4]
-        if not all(each.is_contiguous(memory_format=torch.channels_last) for each in images):
+        if _takes_channels_last(network):
             found.append(renamed(way, channels_last=True))
-        if getattr(task.optimizer(network), "defaults", {}).get("fused", True) is not True:
+        if _takes_fused(task.optimizer(network)):
             found.append(renamed(way, fused=True))
     found += [renamed(way, workers=count) for count in _other_worker_counts(way, tried)]
     if way.workers:
@@ -145,10 +149,24 @@ def refinements(way: OwnWay, task: Task, tried: Sequence[OwnWay], *, compiling: 
     return found
 
 
+def _takes_channels_last(network: nn.Module) -> bool:
+    """Whether it has convolutions of images, in another order, and no others, which `Module.to` refuses."""
+    images = [each for each in network.parameters() if each.dim() == 4]
+    others = any(each.dim() == 5 for each in (*network.parameters(), *network.buffers()))
+    return not others and not all(each.is_contiguous(memory_format=torch.channels_last) for each in images)
+
+
+def _takes_fused(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether it can be fused, and is not; with `foreach` or `differentiable` it cannot."""
+    options: Mapping[str, Any] = getattr(optimizer, "defaults", {})
+    taken = any(options.get(each) for each in ("fused", "foreach", "differentiable"))
+    return "fused" in options and not taken
+
+
 def _other_worker_counts(way: OwnWay, tried: Sequence[OwnWay]) -> list[int]:
     """Half and twice as many workers, where the search has not tried them; one for each rank at least."""
     ranks, threads = STRATEGIES[way.strategy].processes(way.replicas), usable_threads()
-    counts = (way.workers // 2, 2 * way.workers)
+    counts = (ranks * (way.workers // 2 // ranks), 2 * way.workers)  # as many for every rank
     of_search = {each.workers for each in tried if replace(each, way=way.way, workers=way.workers) == way}
     return [each for each in counts if ranks <= each <= threads and each not in of_search]
 

@@ -19,7 +19,7 @@ from typing import Any
 from weakref import ReferenceType, ref
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import Dataset
@@ -37,7 +37,7 @@ from parashot.questions.strategies.equality import difference, gradient, of_para
 from parashot.questions.text import counted
 from parashot.questions.ways.measure import for_ways
 from parashot.questions.ways.records import SkippedWay, Way
-from parashot.task import Plan
+from parashot.task import Batch, Plan
 from parashot.tasks.apart import LEAF_CLASSES, Apart, take_apart
 from parashot.tasks.own import OwnTask, StepsOfDataset, own_errors
 
@@ -68,14 +68,14 @@ class FirstStep:
     """What the first steps by one process show.
 
     unused: names of parameters that get no gradient. keeps_graph: whether the first step's is there later on.
-    called: whether the loss calls the network itself, and not parts of it alone. same_in_workers: of
+    can_be_wrapped: whether the loss does no more with the network than call it. same_in_workers: of
     `repeats_in_workers`.
     """
 
     unused: tuple[str, ...]
     has_batch_norm: bool
     keeps_graph: bool = False
-    called: bool = True
+    can_be_wrapped: bool = True
     same_in_workers: bool = False
 
 
@@ -149,14 +149,9 @@ def first_step(context: Context, task: OwnTask, parallel: ParallelParams) -> Fir
         plan = strategy.plan(STEPS * task.batchsz, task.batchsz, context)
         batch, *later = task.ready_batches(plan, STEPS, context)
         strategy.network.train()
-        called = list[bool]()
-        hooks = [
-            strategy.model.register_forward_hook(lambda module, data, losses: marks.extend(_marks(losses))),
-            strategy.network.register_forward_hook(lambda *_: called.append(True)),
-        ]
+        hook = strategy.model.register_forward_hook(lambda module, data, losses: marks.extend(_marks(losses)))
         loss, _, nonfinite = strategy.step(batch).tolist()
-        for hook in hooks:
-            hook.remove()
+        hook.remove()
         if nonfinite or not math.isfinite(loss):
             raise TaskError(
                 f"{task.file}: NaN or infinity in the first step, loss {loss / task.batchsz:g}; "
@@ -166,11 +161,35 @@ def first_step(context: Context, task: OwnTask, parallel: ParallelParams) -> Fir
         unused = tuple(name for name, each in named if each.requires_grad and each.grad is None)
         for each in later:
             strategy.step(each)
+    can_be_wrapped = _can_be_wrapped(task, strategy.network, batch.to(context.device))
     has_batch_norm = any(isinstance(each, _BatchNorm) for each in strategy.network.modules())
     strategy.close()
     gc.collect()
     keeps_graph = any(mark() is not None for mark in marks)
-    return FirstStep(unused, has_batch_norm, keeps_graph, bool(called), same_in_workers)
+    return FirstStep(unused, has_batch_norm, keeps_graph, can_be_wrapped, same_in_workers)
+
+
+class _Wrapped(nn.Module):
+    """A network as DistributedDataParallel wraps it: it can be called, and its parts are hidden."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module, self.is_called = module, False
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        self.is_called = True
+        return self.module(*inputs, **named)
+
+
+def _can_be_wrapped(task: OwnTask, network: nn.Module, batch: Batch) -> bool:
+    """Whether the loss of a network that is wrapped can be computed, and calls it."""
+    wrapped = _Wrapped(network)
+    try:
+        with torch.no_grad():
+            task.forward(wrapped, task.prepare(batch.data))
+    except TaskError:
+        return False
+    return wrapped.is_called
 
 
 def _marks(outputs: Tensor) -> list[ReferenceType[Any]]:
@@ -368,11 +387,10 @@ def in_words(first: FirstStep, compared: Compared) -> list[str]:
             f"{unused} no gradient, the first of them {first.unused[0]}: "
             "DistributedDataParallel needs find_unused_parameters=True, as it has here"
         )
-    if not first.called:
+    if not first.can_be_wrapped:
         said.append(
-            "loss() does not call network(...), but parts of it: a network that is wrapped by "
-            "DistributedDataParallel, DataParallel or fully_shard has to be called itself, so put the loss "
-            "into the forward of a module"
+            "loss() uses parts of network besides calling it, or instead: DistributedDataParallel and "
+            "DataParallel hide them, so put the loss into the forward of a module, as was timed here"
         )
     if first.keeps_graph:
         said.append(

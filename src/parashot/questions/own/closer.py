@@ -178,7 +178,7 @@ def size_rank(context: Context, trainings: Trainings[OwnWay], way: OwnWay) -> tu
     ready = ReadyWays(context, trainings, [way])
     steps = max(LEAST_STEPS, int(LEAST_SECONDS / ready.step_seconds[way.way]))
     steps = in_whole_turns(steps, ready.turns[way.way])
-    timed = ready.timed(way, steps)[0]
+    timed = ready.timed(way, steps, place=1)[0]
     ready.close()
     if context.device.type == "cuda":
         return timed.seconds / steps, torch.cuda.max_memory_reserved(), torch.cuda.mem_get_info()[1]

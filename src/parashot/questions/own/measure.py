@@ -35,7 +35,14 @@ from parashot.questions.own.search import (
     search_rank,
     simplest_of_the_best,
 )
-from parashot.questions.ways.measure import FAILED, Training, for_ways, groups_of_processes, time_ways
+from parashot.questions.ways.measure import (
+    FAILED,
+    Training,
+    for_ways,
+    groups_of_processes,
+    steps_in_common,
+    time_ways,
+)
 from parashot.questions.ways.records import SkippedWay, WayBlock
 from parashot.records import read_rows
 from parashot.tasks.own import OwnTask, load_dataset, own_task
@@ -237,13 +244,19 @@ class Measurement:
             self.warnings.append("keeping freed memory was not tried, for want of time")
         rounds = MOST_LAUNCHES * ROUNDS // launches
         bench = replace(self.trainings.parallel.bench, blocks=rounds, launches=MOST_LAUNCHES)
+        steps = self._steps_apart(chosen, bench)
         begin = monotonic()
-        self._time(chosen, bench, "finals", apart=apart_on(self.placement), launches=range(launches))
+        self._time(chosen, bench, "finals", range(launches), steps)
         more = int((ends - monotonic()) / (monotonic() - begin) * launches)
         more = min(more, MOST_LAUNCHES - launches) // 2 * 2  # A B B A
         if more > 0:
             further = range(launches, launches + more)
-            self._time(chosen, bench, "finals", apart=apart_on(self.placement), launches=further)
+            self._time(chosen, bench, "finals", further, steps)
+
+    def _steps_apart(self, ways: Sequence[OwnWay], bench: StrategyBenchParams) -> int:
+        """Steps of a block of the finals, as many in all processes; 0 where ways share them."""
+        blocks = (*self._blocks("search"), *self._blocks("refining"))
+        return steps_in_common(ways, blocks, bench) if apart_on(self.placement) else 0
 
     def _launch(self, ways: Sequence[OwnWay], launches: int, found: Found) -> float:
         """Seconds that a launch of `ways` in the finals is expected to take."""
@@ -308,15 +321,23 @@ class Measurement:
         ways: Sequence[OwnWay],
         bench: StrategyBenchParams,
         name: str,
-        *,
-        apart: bool = False,
         launches: range | None = None,
+        steps_apart: int = 0,
     ) -> None:
-        """Time ways in turn; blocks go to the file NAME.csv. apart, launches: of `time_ways`."""
+        """Time ways in turn; blocks go to the file NAME.csv. launches, steps_apart: of `time_ways`."""
         failed = {each.what for each in self.failed()}
         ways = [each for each in ways if each.way not in failed]
         journal = self.folder / f"{name}.csv"
-        time_ways(self.trainings, ways, self.placement, bench, name, journal, apart=apart, launches=launches)
+        time_ways(
+            self.trainings,
+            ways,
+            self.placement,
+            bench,
+            name,
+            journal,
+            launches=launches,
+            steps_apart=steps_apart,
+        )
 
     def _blocks(self, name: str) -> tuple[WayBlock, ...]:
         journal = self.folder / f"{name}.csv"

@@ -18,7 +18,7 @@ from parashot.questions.statistics import (
     by_round,
     draw_rounds,
     drawn_interval,
-    median_interval,
+    median_of_rounds,
 )
 from parashot.questions.strategies.records import CostStep, StrategyResults
 from parashot.questions.strategies.rows import BASE, hidden_share, step_seconds
@@ -213,9 +213,9 @@ def checked_rows(predictor: Predictor, bench: StrategyResults) -> list[CheckedRo
     replicas = {each.variant: each.replicas for each in bench.variants if each.status == "ok"}
     rows = []
     for name in (BASE, PREDICTED):
-        own = list(times.get(name, {}).values())
+        own = times.get(name, {})
         if name in replicas and len(own) > 1 and (replicas[name] == 1 or predictor.here):
-            measured = median_interval(own, predictor.confidence)
+            measured = median_of_rounds(own, predictor.confidence)
             predicted = predictor.here_seconds(replicas[name])
             error = predicted.value / measured.value - 1
             rows.append(CheckedRow(name, replicas[name], predicted, measured, error))

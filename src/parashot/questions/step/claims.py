@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from parashot.questions.accuracy.rows import PRECISIONS
 from parashot.questions.advice import MORE_BLOCKS, Advice, Choice
 from parashot.questions.claim import Finding, UntestableError, by_test, claim, needed, settled
 from parashot.questions.step.rows import base_way, seconds_by_way
 from parashot.questions.text import times
 
 if TYPE_CHECKING:
+    from parashot.questions.statistics import Rounds
     from parashot.questions.study import Study
+    from parashot.train.records import Choices
 
 concat_serial = settled(
     "concat-serial",
@@ -51,19 +56,24 @@ def copy_overlap(study: Study) -> Finding:
 def advise_step(study: Study) -> Advice:
     """Advise the way that stage tune took: the first in its order, unless another is shown to be faster.
 
-    Compiled ones are no choice where it did not take them: a training as short does not repay compiling.
+    Compiled ones are no choice where it did not take them: a training as short does not repay compiling. Nor
+    are those in bf16 where trainings in fp32 have shown it to cost accuracy.
     """
     tune = needed(study, "tune", study.results.tune)
     taken, timed = tune.choices, seconds_by_way(tune.blocks)
+    if loses_by_bf16(study):
+        taken = replace(taken, precision="fp32", compile="none")
+        timed = {way: timed[way] for way in timed if way.precision == "fp32"}
     seconds = {way: timed[way] for way in timed if taken.compile != "none" or way.compile == "none"}
     if taken not in seconds:
         raise UntestableError("params say how a step is computed; auto has it measured")
+    lost = "bf16 is left out for its accuracy" if loses_by_bf16(study) else ""
     base = base_way(taken, seconds)
     ranking = study.rank(seconds)
     choice = Choice(taken, ranking, taken in ranking.as_good)
     buys = choice.gains_nothing
     if taken != base:
-        buys = f"{times(choice.gain(seconds[base], seconds[taken], study.confidence))} as fast as {base}"
+        buys = f"{times(choice.gain(base, seconds, study.confidence))} as fast as {base}"
     if (base.pairing, taken.pairing) == ("concat", "split"):
         buys += "; split gives the same scores without joining the maps of each pair"
     return Advice(
@@ -71,7 +81,7 @@ def advise_step(study: Study) -> Advice:
         choice=str(taken),
         phrase=f"compute in {taken}",
         buys=buys,
-        sure=choice.how_sure("way"),
+        sure="; ".join(filter(None, (choice.how_sure("way"), _not_repaid(study, timed, seconds), lost))),
         decided=choice.decided,
         settings={
             "train.precision": taken.precision,
@@ -80,3 +90,17 @@ def advise_step(study: Study) -> Advice:
         },
         changes=choice.open_until(MORE_BLOCKS),
     )
+
+
+def loses_by_bf16(study: Study) -> bool:
+    """Whether steps were timed in bf16, and trainings in it are shown to be less accurate than in fp32."""
+    outcome = study.comparison(*PRECISIONS)
+    return outcome is not None and outcome.is_worse
+
+
+def _not_repaid(study: Study, timed: Mapping[Choices, Rounds], seconds: Mapping[Choices, Rounds]) -> str:
+    """Say that compiled steps, which are no choice, are faster than the others; empty where they are not."""
+    compiled = [way for way in timed if way not in seconds]
+    if not compiled or study.rank(timed).best in seconds:
+        return ""
+    return "compiled steps are faster, which does not repay compiling in a training this short"

@@ -11,7 +11,7 @@ from parashot.questions.statistics import (
     Interval,
     Rounds,
     by_round,
-    median_interval,
+    median_of_rounds,
     paired_ratio,
 )
 from parashot.questions.step.records import TuneBlock
@@ -31,7 +31,7 @@ class StepRow(Choices):
 def step_rows(blocks: Iterable[TuneBlock], chosen: Choices, confidence: float) -> list[StepRow]:
     """Return one row per way, the slowest first."""
     seconds = seconds_by_way(blocks)
-    medians = {way: median_interval([*own.values()], confidence) for way, own in seconds.items()}
+    medians = {way: median_of_rounds(own, confidence) for way, own in seconds.items()}
     order = sorted(medians, key=lambda way: -medians[way].value)
     base = base_way(chosen, seconds) if seconds else chosen
     return [

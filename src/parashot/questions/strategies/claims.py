@@ -230,16 +230,20 @@ def advise_strategy(study: Study) -> Advice:
     on = f"{row.variant} on {row.replicas} replicas" if row.replicas > 1 else alone
     buys = choice.gains_nothing if one in steps else f"nothing to compare it with: {one} was not timed"
     if row.variant != one and one in steps:
-        gain = choice.gain(steps[one], steps[row.variant], study.confidence)
+        gain = choice.gain(one, steps, study.confidence)
         buys = f"{times(gain)} as fast as {ALONE[one]}"
-    if one == ALL_CORES and row.variant != BASE and row.speedup:
-        buys += f"; {times(row.speedup)} as fast as with the threads of one replica ({BASE})"
+    if one == ALL_CORES and row.variant != BASE and BASE in steps:
+        gain = choice.gain(BASE, steps, study.confidence)
+        buys += f"; {times(gain)} as fast as with the threads of one replica ({BASE})"
+    sure = choice.how_sure("strategy") if _shared_out(study) or not choice.decided else ONLY_ONE
+    if worse := [name for name, each in study.strategies.items() if name in steps and _worse(study, each)]:
+        sure += f"; left out for its accuracy, over seeds: {listed(worse)}"
     return Advice(
         topic="strategy",
         choice=row.variant,
         phrase=f"train with {on}",
         buys=buys,
-        sure=choice.how_sure("strategy") if _shared_out(study) or not choice.decided else ONLY_ONE,
+        sure=sure,
         decided=choice.decided,
         settings=_settings(study, row),
         changes=choice.open_until(MORE_BLOCKS),
@@ -270,4 +274,4 @@ def _shared_out(study: Study) -> bool:
 def _worse(study: Study, row: StrategyRow) -> bool:
     """Tell if several seeds show its accuracy to lie below serial's by more than the margin."""
     outcome = study.comparison(row.strategy, BASE)
-    return outcome is not None and outcome.verdict == "different" and outcome.difference.value < 0
+    return outcome is not None and outcome.is_worse

@@ -11,6 +11,7 @@ from parashot.questions.statistics import (
     Interval,
     by_round,
     median_interval,
+    median_of_rounds,
     paired_ratio,
 )
 from parashot.questions.strategies.records import (
@@ -138,7 +139,7 @@ def _row(
     name, times = variant.variant, step_seconds(bench.blocks)
     base = next((each for each in bench.variants if each.variant == BASE), None)
     own = times.get(name) if variant.status == "ok" else None
-    seconds = median_interval([*own.values()], confidence) if own else None
+    seconds = median_of_rounds(own, confidence) if own else None
     speedup = paired_ratio(times[BASE], own, confidence) if own and BASE in times else None
     trained = result if result and result.status == "ok" else None
     memory = trained.peak_memory_bytes if trained else None

@@ -8,8 +8,7 @@ from __future__ import annotations
 import gc
 import logging
 import math
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, groupby
 from operator import attrgetter
@@ -44,6 +43,7 @@ from parashot.task import Task
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 W = TypeVar("W", bound=Way)
 
 
@@ -90,8 +90,9 @@ class ReadyWays(Generic[W]):
     ranks. turns: number of workers of a rank where a step of the way waits for them, else 1. first_seconds:
     until the first way was ready. Raises `WayError`.
 
-    The n-th block of every way begins with the same sample, and where those before it have read: a data set
-    that keeps what was read favours no way.
+    The blocks of a round begin with the same sample, which no earlier round has read, if there are as many: a
+    data set that keeps what was read favours no way. among: all ways that are compared, also in other
+    processes.
     """
 
     def __init__(
@@ -101,9 +102,13 @@ class ReadyWays(Generic[W]):
         ways: Sequence[W],
         journal: Path | None = None,
         until: float = math.inf,
+        among: Sequence[W] = (),
     ) -> None:
         self.context, self.journal = context, journal
-        self.ways, self.first, self.has_workers = ways, ways[0].way, any(way.workers for way in ways)
+        self.first, self.has_workers = ways[0].way, any(way.workers for way in ways)
+        self.untimed = max(
+            steps_before_the_clock(_in_advance(each, trainings(each))) for each in among or ways
+        )
         self.trainings = {way.way: trainings(way) for way in ways}
         kinds = len({way.trained_as for way in ways})
         self.contexts = {count: context.first_ranks(count) for count in dict.fromkeys(map(_processes, ways))}
@@ -112,7 +117,6 @@ class ReadyWays(Generic[W]):
         self.held = min(from_all_ranks(held, context, patient=True))  # GPUs may differ
         self.step_seconds: dict[str, float] = {}
         self.turns: dict[str, int] = {}
-        self.timings: Counter[str] = Counter()
         begin, self.first_seconds = monotonic(), 0.0
         for way in order_of_making_ready(ways):
             if len(self.step_seconds) > 1 and self._over(until):
@@ -136,10 +140,7 @@ class ReadyWays(Generic[W]):
         """
         names = [each.way for each in ways if each.way in self.step_seconds]
         fastest = min(self.step_seconds[each] for each in names)
-        turn = max(self.turns[each] for each in names)
-        least = LEAST_STEPS_OF_WORKERS if self.has_workers else LEAST_STEPS
-        steps = max(least, steps_of_block(fastest, bench))
-        return in_whole_turns(steps, turn)
+        return _steps(fastest, max(self.turns[each] for each in names), self.has_workers, bench)
 
     def strategy(self, way: W) -> Strategy | None:
         """Return the strategy of a way, built if it is not there; None in a rank that sleeps meanwhile."""
@@ -149,34 +150,25 @@ class ReadyWays(Generic[W]):
             self.strategies[way.trained_as] = self._built(way)
         return self.strategies[way.trained_as]
 
-    def timed(self, way: W, steps: int) -> list[LoadedSteps]:
+    def timed(self, way: W, steps: int, place: int = 0) -> list[LoadedSteps]:
         """Train so many steps; of each rank that takes part in it. The others sleep.
 
-        Raises `WayError`, or `DeviceError` on a rank that has failed where its peers have not.
+        place: each has samples of its own. Raises `WayError`, or `DeviceError` on a rank that has failed
+        where its peers have not.
         """
         self.context.wait_for_all()
-        timed, reason = self._attempted(way, steps)
+        timed, reason = self._attempted(way, steps, place)
         self.context.end_unless_all_fail(reason)
         every = from_all_ranks((timed, reason), self.context, patient=True)
         if reasons := [each for _, each in every if each]:
             if self.held > 1 and any(word in each for each in reasons for word in FULL):
                 self.close()  # what waits takes memory that this one needs
                 self.held = 1
-                return self.timed(way, steps)
+                return self.timed(way, steps, place)
             raise WayError(reasons[0])
-        self.timings[way.way] += 1
         return [each for each, _ in every if each is not None]
 
-    def _in_advance(self, way: W) -> int:
-        """Batches that a rank's workers have ready before anyone asks."""
-        return self.trainings[way.way].prefetch * _workers_of_rank(way)
-
-    def _first_step(self, way: W) -> int:
-        """Step of a training that the next block of a way begins with."""
-        untimed = max(steps_before_the_clock(self._in_advance(each)) for each in self.ways)
-        return untimed + self.timings[way.way] * (untimed + MOST_STEPS)
-
-    def _attempted(self, way: W, steps: int) -> tuple[LoadedSteps | None, str]:
+    def _attempted(self, way: W, steps: int, place: int) -> tuple[LoadedSteps | None, str]:
         """Steps of this rank, or why one has failed."""
         training, threads = self.trainings[way.way], way.threads_per_replica
         try:
@@ -187,8 +179,8 @@ class ReadyWays(Generic[W]):
                 training.task,
                 steps,
                 threads=threads,
-                in_advance=self._in_advance(way),
-                first=self._first_step(way),
+                in_advance=_in_advance(way, training),
+                first=self.untimed + place * (self.untimed + MOST_STEPS),
             )
             return timed, ""
         except Exception as error:
@@ -201,7 +193,7 @@ class ReadyWays(Generic[W]):
         if way.way not in self.step_seconds:
             return None
         try:
-            ranks = self.timed(way, steps)
+            ranks = self.timed(way, steps, 1 + round_number)
         except WayError as error:
             self._leave_out(way, error)
             return None
@@ -254,6 +246,23 @@ class ReadyWays(Generic[W]):
         return build_strategy(way.strategy, training.task, training.options, own, training.parallel)
 
 
+def steps_in_common(ways: Sequence[Way], blocks: Iterable[WayBlock], bench: StrategyBenchParams) -> int:
+    """Steps of a block of each of `ways`, some of which were timed before in `blocks`, in any process."""
+    latest = {each.way: each for each in blocks}
+    seen = [(way, latest[way.way]) for way in ways if way.way in latest]
+    turns = (
+        max(1, _workers_of_rank(way)) for way, each in seen if each.waiting_seconds > WAITS * each.seconds
+    )
+    fastest = min((each.seconds / each.steps for _, each in seen), default=bench.seconds)
+    return _steps(fastest, max(turns, default=1), any(way.workers for way in ways), bench)
+
+
+def _steps(fastest: float, turn: int, has_workers: bool, bench: StrategyBenchParams) -> int:
+    """Steps of a block where the fastest way takes so many seconds for one."""
+    least = LEAST_STEPS_OF_WORKERS if has_workers else LEAST_STEPS
+    return in_whole_turns(max(least, steps_of_block(fastest, bench)), turn)
+
+
 def in_whole_turns(steps: int, turn: int) -> int:
     """At least so many steps, in whole turns of the workers that they wait for."""
     return math.ceil(steps / turn) * turn
@@ -297,24 +306,35 @@ def time_ways(
     stage: str,
     journal: Path | None = None,
     *,
-    apart: bool = False,
     launches: range | None = None,
+    steps_apart: int = 0,
 ) -> list[WayBlock]:
     """Time ways as `bench` says.
 
-    Ways that want other variables of the environment have processes of their own in each launch, in the order
-    A B B A; `apart`: each way has. stage: its name, for progress. journal: of `ReadyWays`; processes of
-    other ways than the first may fail, too. launches: some of those of `bench`. Raises `DeviceError`.
+    Ways that want other variables of the environment have processes of their own in each launch. stage: its
+    name, for progress. journal: of `ReadyWays`; processes of other ways than the first may fail, too.
+    launches: some of those of `bench`. steps_apart: steps of every block, where each way shall have processes
+    of its own. Raises `DeviceError`.
     """
-    groups, blocks = groups_of_processes(ways, apart), list[WayBlock]()
+    groups, blocks = groups_of_processes(ways, apart=steps_apart > 0), list[WayBlock]()
     launches = range(bench.launches) if launches is None else launches
     progress, parts = Progress(stage, len(launches) * len(groups), "part"), count(1)
     for number in launches:
-        for group in list(groups if number % 2 == 0 else reversed(groups)):
+        for group in order_of_launch(groups, number):
             fitted, processes = for_ways(group, placement)
             try:
                 found = launch_apart(
-                    ways_rank, fitted, processes, trainings, group, bench, number, stage, journal
+                    ways_rank,
+                    fitted,
+                    processes,
+                    trainings,
+                    group,
+                    bench,
+                    number,
+                    stage,
+                    journal,
+                    tuple(ways),
+                    steps_apart,
                 )
             except DeviceError as error:
                 if journal is None or ways[0] in group:
@@ -326,6 +346,17 @@ def time_ways(
             blocks += found
             progress(next(parts))
     return blocks
+
+
+def order_of_launch(groups: Sequence[T], number: int) -> list[T]:
+    """Groups of processes in the order of a launch: A B C, C B A, B C A, A C B, …
+
+    A drift of the machine cancels out over two launches, and what the first to read brings into the page
+    cache is not always another one's gain.
+    """
+    first = number // 2 % len(groups)
+    order = [*groups[first:], *groups[:first]]
+    return order if number % 2 == 0 else order[::-1]
 
 
 def groups_of_processes(ways: Sequence[W], apart: bool = False) -> list[tuple[W, ...]]:
@@ -346,6 +377,11 @@ def _processes(way: Way) -> int:
     return STRATEGIES[way.strategy].processes(way.replicas)
 
 
+def _in_advance(way: Way, training: Training) -> int:
+    """Batches that a rank's workers have ready before anyone asks."""
+    return training.prefetch * _workers_of_rank(way)
+
+
 def _workers_of_rank(way: Way) -> int:
     """Workers of a rank, of those of the machine; some ranks may have one less."""
     return math.ceil(way.workers / _processes(way))
@@ -359,15 +395,17 @@ def ways_rank(
     number: int,
     stage: str,
     journal: Path | None = None,
+    among: tuple[W, ...] = (),
+    steps: int = 0,
 ) -> list[WayBlock]:
-    """Time the rounds of launch `number` on one rank."""
-    ready = ReadyWays(context, trainings, ways, journal)
+    """Time the rounds of launch `number` on one rank. among: of `ReadyWays`. steps: of a block, if not 0."""
+    ready = ReadyWays(context, trainings, ways, journal, among=among)
     blocks, rounds = [], rounds_of_launch(bench.blocks, number, bench.launches)
     for done, round_number in enumerate(rounds):
         # as many steps of every way, and the same order on every rank
-        steps = ready.steps_of_block(ways, bench)
+        count = steps or ready.steps_of_block(ways, bench)
         for way in Random(round_number).sample(ways, len(ways)):
-            if (block := ready.block(way, steps, number, round_number)) is not None:
+            if (block := ready.block(way, count, number, round_number)) is not None:
                 blocks.append(block)
         if context.is_main:
             passing("%s: launch %d, round %d of %d", stage, number + 1, done + 1, len(rounds))

@@ -10,7 +10,7 @@ from parashot.questions.runs import Setting
 from parashot.questions.statistics import (
     Interval,
     by_round,
-    median_interval,
+    median_of_rounds,
     paired_ratio,
 )
 from parashot.questions.ways.records import Way, WayBlock
@@ -47,6 +47,7 @@ def way_rows(
     for way in ways:
         mine = [each for each in blocks if each.way == way.way]
         own = seconds.get(way.way, {})
+        waiting = {(each.launch, each.round): each.waiting_seconds / each.seconds for each in mine}
         speedup = paired_ratio(seconds[base], own, confidence) if base in seconds else None
         if speedup is not None and way.way != base:
             speedup = speedup.widened(beyond)
@@ -55,9 +56,9 @@ def way_rows(
             blocks=len(mine),
             items=sum(each.steps for each in mine) * way.batchsz,
             seconds=sum(each.seconds for each in mine),
-            seconds_per_step=median_interval([*own.values()], confidence),
+            seconds_per_step=median_of_rounds(own, confidence),
             speedup=speedup,
-            waiting=median_interval([each.waiting_seconds / each.seconds for each in mine], confidence),
+            waiting=median_of_rounds(waiting, confidence),
             memory_bytes=max(each.memory_bytes for each in mine),
         )
         rows.append(row)
