@@ -1,4 +1,4 @@
-"""Stage `source`: a fingerprint of the local archive, of which DVC itself sees no more than the path."""
+"""Stage `source`: a fingerprint of the local archive, of which DVC sees the path alone, or of how to draw."""
 
 import json
 
@@ -8,7 +8,9 @@ from stages.common import SOURCE, params, root, stage
 
 
 def main() -> None:
-    write_text(SOURCE, json.dumps(fingerprint(params().data, root()), indent=2, sort_keys=True) + "\n")
+    settings = params()
+    tree = fingerprint(settings.data, settings.seed, root())
+    write_text(SOURCE, json.dumps(tree, indent=2, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":

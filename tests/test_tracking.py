@@ -24,7 +24,7 @@ from tracked import Checkout, a_run, tiny_model
 from parashot.errors import RecordError, TrackingError
 from parashot.questions.summary import _plain
 from parashot.records import Metric
-from parashot.tracking import Live, Published, StudyRun, publish
+from parashot.tracking import Live, Published, Store, StudyRun, publish
 from parashot.tracking.experiment import NOTE_TAG, PARENT_TAG, PROCESS_TAG
 from parashot.tracking.publish import _links
 from stages import publish as stage
@@ -91,6 +91,27 @@ def test_a_store_of_the_users_own(checkout: Checkout, empty_database: Path, tmp_
     assert publish(theirs, StudyRun("study"), [folder], checkout.load_model) == Published(published=2)
     assert checkout.runs() == {}
     assert list((checkout.root / "mlruns").rglob("history.csv"))
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("sqlite:///own.db", "sqlite:///{root}/own.db"),
+        ("sqlite:////srv/own.db", "sqlite:////srv/own.db"),
+        ("./mlruns", "file://{root}/mlruns"),
+        ("file:mlruns", "file://{root}/mlruns"),
+        ("file:///srv/mlruns", "file:///srv/mlruns"),
+        ("http://server:5000", "http://server:5000"),
+        ("postgresql://user:word@server/mlflow", "postgresql://user:word@server/mlflow"),
+        ("databricks", "databricks"),
+    ],
+)
+def test_a_relative_address_is_one_from_the_checkout(
+    uri: str, expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """DVC runs the experiments of its queue in folders of its own."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    assert Store.of_environment(tmp_path, "parashot").uri == expected.format(root=tmp_path)
 
 
 @pytest.fixture
@@ -201,6 +222,15 @@ def test_a_training_that_diverged_and_failed_is_closed(checkout: Checkout) -> No
     assert points[1][1] > 1e300 and points[2][1] < -1e300
     found = checkout.runs()["ddp"]
     assert (found.info.status, found.data.tags["status"]) == ("FAILED", "failed")
+
+    Live(checkout.store)(run)  # it is taken up again
+    assert checkout.runs()["ddp"].info.status == "RUNNING"
+    Live(checkout.store)(dataclasses.replace(run, status="failed", end_ms=6_000))
+    final = checkout.record("train", a_run("ddp"))
+    assert checkout.publish(final) == Published(published=2)
+    found = checkout.runs()["ddp"]
+    assert (found.info.status, found.data.tags["status"]) == ("FINISHED", "ok")
+    assert checkout.publish(final) == Published(already_there=2)
 
 
 def test_a_run_whose_process_was_killed_is_closed_and_can_still_be_completed(checkout: Checkout) -> None:

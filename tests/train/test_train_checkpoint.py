@@ -55,7 +55,7 @@ def save_and_resume(context: Context, name: str, task: Task, folder: Path) -> bo
     checkpoints.clear()
     expected, found = whole.state_dict(), again.state_dict()
     same = all(torch.equal(found[name], value) for name, value in expected.items())
-    return same and (progress.step, progress.resumed) == (2, 1)
+    return same and progress is not None and (progress.step, progress.resumed) == (2, 1)
 
 
 @pytest.mark.parametrize("name", [*STRATEGIES, "RMSprop", "momentum"])
@@ -80,7 +80,8 @@ def test_a_state_that_is_damaged_gives_way_to_the_one_before(
     whole, weight = newest.read_bytes(), strategy.state_dict()["0.weight"].numpy().tobytes()
     for damaged in (b"", whole[:1000], whole.replace(weight, weight[::-1])):  # torch would load the last
         newest.write_bytes(damaged)
-        assert checkpoints.resume(strategy).step == 2
+        progress = checkpoints.resume(strategy)
+        assert progress is not None and progress.step == 2
     assert caplog.text.count(f"{newest}: damaged") == 3
 
 

@@ -143,7 +143,9 @@ def test_a_stopped_training_keeps_its_last_good_state_and_goes_on_without_the_st
     assert not out.exists()
     assert [each.status for each in seen] == ["running", "running", "failed"]
     assert sorted(path.name for path in scratch.glob("*/*.pt")) == [f"step-{step:012d}.pt" for step in (1, 2)]
-    resumed, at_once = run("skip", out=out, scratch=scratch), run("skip", out=tmp_path / "at_once")
+    resumed = run("skip", out=out, scratch=scratch)
+    assert len({(each.uuid, each.start_ms) for each in seen}) == 1, "it is one run in MLflow"
+    at_once = run("skip", out=tmp_path / "at_once")
     assert seen[-1].status == "unpublished"
     assert (resumed.nonfinite_steps, resumed.resumed) == (1, 1)
     assert (at_once.nonfinite_steps, at_once.resumed) == (1, 0)

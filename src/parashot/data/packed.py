@@ -114,6 +114,7 @@ def resident_images(split: PackedSplit, device: torch.device) -> torch.Tensor:
 
 
 def _free_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+    if device.type == "cuda":  # what PyTorch has freed it keeps for the next tensor
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + kept
     return int(psutil.virtual_memory().available)

@@ -81,14 +81,20 @@ class Rendezvous:
         return int(_number("MAX_RESTARTS", 3, low=0))
 
 
+HIGHEST = 1e6
+"""Of seconds, eleven days, and of restarts."""
+
+
 def _number(name: str, default: float, low: float) -> float:
     text = os.environ.get(f"{PREFIX}{name}", str(default))
     try:
         number = float(text)
     except ValueError:
         number = low - 1
-    if not low <= number < float("inf"):
-        raise DeviceError(f"{PREFIX}{name}: {text!r} is not allowed; set a number of at least {low:g}")
+    if not low <= number <= HIGHEST:
+        raise DeviceError(
+            f"{PREFIX}{name}: {text!r} is not allowed; set a number from {low:g} to {HIGHEST:g}"
+        )
     return number
 
 

@@ -61,12 +61,13 @@ class Experiment:
         """Whether the user has deleted the run in MLflow."""
         return uuid in self.runs and self.runs[uuid].info.lifecycle_stage == "deleted"
 
-    def is_done(self, uuid: str) -> bool:
-        """Whether all of the run is there, or nothing of it is wanted."""
-        if uuid not in self.runs:
+    def is_done(self, run: Run) -> bool:
+        """Whether all of the run is there, or nothing of it is wanted; one that failed may have gone on."""
+        there = self.runs.get(run.uuid)
+        if there is None:
             return False
-        closed = self.runs[uuid].info.status in {"FINISHED", "FAILED"}
-        return self.is_deleted(uuid) or (closed and self.runs[uuid].data.tags.get("status") != "unpublished")
+        closed = there.info.status in {"FINISHED", *(["FAILED"] if run.status == "failed" else [])}
+        return self.is_deleted(run.uuid) or (closed and there.data.tags.get("status") != "unpublished")
 
     def is_under(self, uuid: str, parent: str) -> bool:
         """Whether the run was first published under `parent`."""

@@ -67,8 +67,8 @@ def publish(
     with opened(store) as experiment:
         if experiment.is_deleted(above.uuid):
             return Published(already_there=1 + len(runs))
-        missing = [each for each in records if not experiment.is_done(each[1].uuid)]
-        is_new = not experiment.is_done(above.uuid)
+        missing = [each for each in records if not experiment.is_done(each[1])]
+        is_new = not experiment.is_done(above)
         if is_new:
             experiment.open(above)
         for folder, run in missing:
@@ -109,7 +109,7 @@ class Live:
             return
         try:
             with opened(self.store, wait=False) as experiment:
-                if not experiment.is_done(run.uuid):
+                if not experiment.is_done(run):
                     experiment.open(run)
                     experiment.write(run)
                     experiment.close(run)

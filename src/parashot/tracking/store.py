@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from parashot.errors import TrackingError, one_line
 from parashot.tracking.experiment import Experiment
@@ -54,8 +55,12 @@ class Store:
 
     @classmethod
     def of_environment(cls, root: Path, experiment: str, kept: str = kept) -> Store:
-        """Return the store that MLFLOW_TRACKING_URI names, the one in `root` where it names none."""
-        return cls(root, experiment, os.environ.get("MLFLOW_TRACKING_URI") or None, kept)
+        """Return the store that MLFLOW_TRACKING_URI names, the one in `root` where it names none.
+
+        A relative path in it is one from `root`: DVC runs experiments of its queue in other folders.
+        """
+        uri = os.environ.get("MLFLOW_TRACKING_URI")
+        return cls(root, experiment, _from(root.resolve(), uri) if uri else None, kept)
 
     @property
     def database(self) -> Path:
@@ -68,6 +73,17 @@ class Store:
         if self.uri is not None and self.uri.startswith(("http", "databricks")):
             return None
         return (self.root.resolve() / "mlruns" / re.sub(r"[^\w-]+", "-", self.experiment)).as_uri()
+
+
+def _from(root: Path, uri: str) -> str:
+    """The same address, its relative path taken from `root`."""
+    scheme, separator, path = uri.partition(":///")
+    if scheme == "sqlite" and separator:
+        return f"sqlite:///{root / path}"
+    parts = urlsplit(uri)
+    if parts.scheme in ("", "file") and not parts.netloc and not uri.startswith("databricks"):
+        return (root / parts.path).as_uri()
+    return uri
 
 
 @contextmanager

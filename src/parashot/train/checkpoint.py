@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
+from uuid import uuid4
 
 import torch
 from torch import distributed as dist
@@ -27,6 +28,7 @@ from parashot.files import replacing_file
 from parashot.parallel.context import Context
 from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.strategy import Strategy
+from parashot.records import now_ms
 from parashot.train.loop import Trace
 
 log = logging.getLogger(__name__)
@@ -40,7 +42,10 @@ Moments = dict[str, dict[str, torch.Tensor]]
 
 @dataclass
 class TrainingProgress:
-    """How far a training has come, and what it has seen: loss, accuracy and time of each step so far."""
+    """How far a training has come, and what it has seen: loss, accuracy and time of each step so far.
+
+    uuid, start_ms: of its run in MLflow, which is one however often it is taken up again.
+    """
 
     step: int = 0
     trace: Trace = field(default_factory=Trace)
@@ -49,6 +54,8 @@ class TrainingProgress:
     """How often it was taken up again."""
     drifted: bool = False
     """Whether replicas were seen to hold different parameters; a state holds the first one's."""
+    uuid: str = field(default_factory=lambda: uuid4().hex)
+    start_ms: int = field(default_factory=now_ms)
 
 
 class Checkpoints:
@@ -82,11 +89,11 @@ class Checkpoints:
             for old in sorted(self.folder.glob("step-*.pt"))[:-_KEPT]:
                 old.unlink()
 
-    def resume(self, strategy: Strategy) -> TrainingProgress:
-        """Let `strategy` load the last state that any host has saved. Every rank calls it."""
+    def resume(self, strategy: Strategy) -> TrainingProgress | None:
+        """Let `strategy` load the last state that any host has saved, or return None. Every rank calls it."""
         content = self._last()
         if content is None:
-            return TrainingProgress()
+            return None
         strategy.load_state_dict(content["network"])
         load_optimizer_state(strategy, content["moments"], content["counts"])
         progress: TrainingProgress = content["progress"]

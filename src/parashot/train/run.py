@@ -6,7 +6,6 @@ import dataclasses
 import logging
 import os
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -78,8 +77,7 @@ class _Training:
 
     def __init__(self, context: Context, job: Job) -> None:
         self.context, self.job = context, job
-        self.uuid, self.start_ms, self.last_live = uuid.uuid4().hex, now_ms(), time.monotonic()
-        self.is_shown = False
+        self.last_live, self.is_shown = time.monotonic(), False
         self.idle_bytes = tree_memory_bytes(os.getpid()) if context.device.type == "cpu" else 0
         self.strategy = build_strategy(job.strategy, job.task, job.options, context, job.parallel)
         # with batch_per: rank each has a budget and a batch of its own
@@ -116,7 +114,7 @@ class _Training:
 
     def _train(self) -> Trace:
         """Train to the end, from the beginning or from where a killed training was."""
-        self.progress = self.checkpoints.resume(self.strategy)
+        self.progress = self.checkpoints.resume(self.strategy) or self.progress
         first = self.progress.step
         if first and self.context.is_main:
             log.info("%s: goes on after step %d of %d", self.job.name, first, self.plan.steps)
@@ -219,7 +217,8 @@ class _Training:
 
     def _run(self, trace: Trace, result: TrainResult | None) -> Run:
         history = history_rows(trace, self.plan, self.progress.validations)
-        return training_run(self.job, self.uuid, self.start_ms, history, result, self._how())
+        uuid, start_ms = self.progress.uuid, self.progress.start_ms
+        return training_run(self.job, uuid, start_ms, history, result, self._how())
 
     def _result(self, trace: Trace, memory: tuple[int, ...]) -> TrainResult:
         placement = self.context.placement

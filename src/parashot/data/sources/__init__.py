@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import asdict
 from pathlib import Path
 
 from parashot.data.archives import files_in, unpacked
@@ -44,11 +45,14 @@ def download(params: DataParams, seed: int, root: Path, cache: Path, out: Path) 
         download_from(MIRRORS, cache, write_copy)
 
 
-def fingerprint(params: DataParams, root: Path) -> dict[str, object]:
-    """Identify the contents of `params.archive`: number of files, bytes, a hash of names and contents.
+def fingerprint(params: DataParams, seed: int, root: Path) -> dict[str, object]:
+    """Identify what `download` reads: how images are drawn, or the contents of `params.archive`.
 
-    Place and times do not enter. Raises `DataError` where the archive does not exist.
+    Of these it is the number of files, bytes, and a hash of names and contents; place and times do not enter.
+    Raises `DataError` where the archive does not exist.
     """
+    if params.source == "synthetic":
+        return {"source": params.source, "seed": seed, "synthetic": asdict(params.synthetic)}
     if params.archive is None:
         return {"source": params.source, "archive": None}
     path = _archive(params.archive, root)
