@@ -1,7 +1,7 @@
 """Every way to spread a step takes the step that `serial` takes.
 
-On real processes, in float64: plain gradient descent moves each parameter by
-its gradient, so states equal to 1e-10 after two steps are gradients equal to 1e-10.
+On real processes, in float64: plain gradient descent moves each parameter by its gradient, so states equal to
+1e-10 of the largest move are gradients equal to 1e-10 of the largest entry.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pytest
 import torch
 from small_tasks import (
     NOWHERE,
+    RATE,
     TOLERANCE,
     State,
     VectorTask,
@@ -51,7 +52,6 @@ CASES: list[Case] = [
     ("fsdp", 2, 5, {"model.head": "bdc"}),
     ("dp", 2, 5, {"model.head": "bdc", "train.n_way": 3}),
     ("fsdp", 2, 3, {"train.accumulate": 2}),  # shares of 2 and 1, whose ranks gather equally often
-    ("fsdp", 2, 2, {"model.embedding": "bottleneck", "train.accumulate": 2}),
     ("layer_split", 2, 5, {"model.head": "residual", "parallel.layer_split.micro_batches": 5}),
     ("layer_split", 2, 1, {"model.embedding": "resnet12", "model.pairing": "concat"}),
     ("channel_split", 3, 5, {"model.pairing": "concat", "train.accumulate": 2}),
@@ -66,8 +66,8 @@ IN_TRAINING_MODE: list[Case] = [
     *((name, replicas, 4, {}) for name in ("dp", "ddp", "allreduce", "fsdp") for replicas in (2, 4)),
     ("ddp", 2, 5, {"model.head": "residual", "model.norm_episodes": 3}),
     ("ddp", 2, 5, {"model.head": "bdc"}),
-    ("allreduce", 2, 4, {"model.embedding": "bottleneck", "model.norm_episodes": 2}),
-    ("fsdp", 2, 3, {"model.embedding": "resnet12"}),
+    ("allreduce", 2, 3, {"model.embedding": "resnet12"}),
+    ("ddp", 2, 2, {"model.embedding": "bottleneck"}),
     ("ddp", 4, 2, {}),  # two ranks without a share
 ]
 """Batch norm by episodes makes replicas one algorithm."""
@@ -105,12 +105,14 @@ def test_a_step_is_the_one_that_serial_takes(
     # the second step of `bottleneck` in training mode, with gradients in the hundreds, multiplies rounding
     steps = 1 if training and model.get("model.embedding") == "bottleneck" else 2
     expected, expected_sums, _ = stepped(alone(), "serial", batchsz, model, training, steps)
-    case = (batchsz, settings, training, steps)
-    state, sums, whole = on_ranks(ranks, name, stepped, *case, replicas=replicas)
-    assert_equal(state, expected)
-    assert_equal(whole, expected)
+    state, sums, whole = on_ranks(ranks, name, stepped, batchsz, settings, training, steps, replicas=replicas)
+    before = build_relation(alone(), "serial", model)
+    first, names = before.state_dict(), [each for each, _ in before.network.named_parameters()]
+    moved = max(float((expected[each] - first[each]).abs().max()) for each in names)
+    atol = TOLERANCE * max(RATE, moved)  # of the largest entry of gradients
+    assert_equal(state, expected, atol)
+    assert_equal(whole, expected, atol)
     torch.testing.assert_close(sums, expected_sums, rtol=0, atol=TOLERANCE)
-    first = build_relation(alone(), "serial", model).state_dict()
     assert sum(not torch.equal(value, first[name]) for name, value in expected.items()) > 10
 
 
