@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gc
+import os
 import pickle
+import signal
 import time
+from collections.abc import Iterator
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
+from threading import Timer
 
 import psutil
 import pytest
@@ -17,7 +21,7 @@ from hypothesis import strategies as st
 from tiny_data import IMAGES, tiny_params
 
 from parashot.data.episode_dataset import Backend, EpisodeDataset, resident_batches
-from parashot.data.loaders import step_loader
+from parashot.data.loaders import _naming_lost_workers, step_loader
 from parashot.data.packed import PackedSplit, resident_images
 from parashot.data.pixels import prepare
 from parashot.errors import DeviceError
@@ -160,6 +164,25 @@ def test_a_killed_worker_is_told_in_one_line(tiny_packed: Path) -> None:
     (family() - before).pop().kill()
     with pytest.raises(DeviceError, match=r"^a loader worker was killed \(.+\); run again"):
         list(loader)
+
+
+def test_the_signal_of_a_killed_worker_may_come_while_its_connection_fails() -> None:
+    """PyTorch's handler raises wherever the program is."""
+
+    def told(*_: object) -> None:
+        raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed.")
+
+    def failing() -> Iterator[int]:
+        yield 1
+        Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        raise ConnectionResetError("reset by peer")
+
+    before = signal.signal(signal.SIGUSR1, told)
+    try:
+        with pytest.raises(DeviceError, match=r"^a loader worker was killed \(DataLoader worker \(pid 7\)"):
+            list(_naming_lost_workers(failing()))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_killed_process_leaves_no_workers_behind(tiny_packed: Path) -> None:

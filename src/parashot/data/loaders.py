@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,10 @@ from torch.utils.data import DataLoader, Dataset
 from parashot.errors import DeviceError, one_line
 from parashot.lifetime import end_with_maker, usual_start_method
 from parashot.task import Batch, even_share
+
+
+_UNTIL_TOLD_SECONDS = 0.2
+"""By which the system has told that a worker has ended."""
 
 
 def step_loader(
@@ -111,9 +116,21 @@ def _naming_lost_workers(batches: Iterator[Any]) -> Iterator[Any]:
         if isinstance(error, RuntimeError) and "DataLoader worker (pid" not in str(error):
             raise
         raise DeviceError(
-            f"a loader worker was killed ({one_line(error)}); run again, which goes on where a training was "
+            f"a loader worker was killed ({_said_of_lost_worker(error)}); run again, which goes on where a training was "
             "saved, and with fewer workers where memory or shared memory (a container's --shm-size) is short"
         ) from error
+
+
+def _said_of_lost_worker(error: Exception) -> str:
+    """The error in one line, or what PyTorch raises when the system tells it that a worker has ended.
+
+    That comes at any moment: here, at the latest, if the connection to the worker was the first to fail.
+    """
+    try:
+        time.sleep(_UNTIL_TOLD_SECONDS)
+        return one_line(error)
+    except RuntimeError as told:
+        return one_line(told)
 
 
 def _worker_begins(worker: int) -> None:
