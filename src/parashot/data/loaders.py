@@ -16,7 +16,6 @@ from parashot.errors import DeviceError, one_line
 from parashot.lifetime import end_with_maker, usual_start_method
 from parashot.task import Batch, even_share
 
-
 _UNTIL_TOLD_SECONDS = 0.2
 """By which the system has told that a worker has ended."""
 
