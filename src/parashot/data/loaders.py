@@ -115,8 +115,9 @@ def _naming_lost_workers(batches: Iterator[Any]) -> Iterator[Any]:
         if isinstance(error, RuntimeError) and "DataLoader worker (pid" not in str(error):
             raise
         raise DeviceError(
-            f"a loader worker was killed ({_said_of_lost_worker(error)}); run again, which goes on where "
-            "a training was saved, and with fewer workers where memory or shared memory (a container's --shm-size) is short"
+            f"a loader worker was killed ({_said_of_lost_worker(error)}); run again, which goes on where a "
+            "training was saved, and with fewer workers where memory or shared memory (a container's "
+            "--shm-size) is short"
         ) from error
 
 
