@@ -285,7 +285,7 @@ LOADER = Table[LoaderRow](
 STRATEGIES = Table[StrategyRow](
     "strategies",
     "Strategies: speedup is over serial, one replica; efficiency is speedup over replicas (or threads). "
-    "Seconds are medians of blocks, speedups geometric means over the launches of the processes",
+    "Seconds are medians, speedups geometric means, over the launches of the processes",
     Column("strategy", _strategy, number=False),
     Column("replicas × threads", _resources),
     Column("seconds per step", lambda row: row.seconds_per_step, text.number),
