@@ -248,7 +248,7 @@ class Measurement:
         begin = monotonic()
         self._time(chosen, bench, "finals", range(launches), steps)
         more = int((ends - monotonic()) / (monotonic() - begin) * launches)
-        more = min(more, MOST_LAUNCHES - launches) // 2 * 2  # A B B A
+        more = min(more, MOST_LAUNCHES - launches) // 2 * 2  # each order as often
         if more > 0:
             further = range(launches, launches + more)
             self._time(chosen, bench, "finals", further, steps)
