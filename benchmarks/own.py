@@ -97,7 +97,7 @@ def _stated(grid: Grid, *ways: Way) -> Interval:
     bench = replace(grid.parallel.bench, launches=LAUNCHES, blocks=ROUNDS)
     placement, steps = own_placement(grid.parallel), 0
     if apart_on(placement):
-        seen = time_ways(grid.trainings, both, placement, replace(bench, launches=1, blocks=2), "before")
+        seen = time_ways(grid.trainings, both, placement, replace(bench, launches=1), "before")
         steps = steps_in_common(both, seen, bench)
     blocks = time_ways(grid.trainings, both, placement, bench, "finals again", steps_apart=steps)
     _, row = way_rows([default, advised], blocks, default.way, CONFIDENCE, ELSEWHEN)
