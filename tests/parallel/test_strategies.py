@@ -1,7 +1,7 @@
 """Every way to spread a step takes the step that `serial` takes.
 
 On real processes, in float64: plain gradient descent moves each parameter by its gradient, so states equal to
-1e-10 of the largest move are gradients equal to 1e-10 of the largest entry.
+1e-13 after two steps at a rate of 1e-3 are gradients equal to 1e-10.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import pytest
 import torch
 from small_tasks import (
     NOWHERE,
-    RATE,
     TOLERANCE,
     State,
     VectorTask,
@@ -93,6 +92,7 @@ def stepped(
     return state, sums, whole
 
 
+@pytest.mark.usefixtures("one_core")  # more threads add up in another order, and `bottleneck` multiplies that
 @pytest.mark.parametrize(
     ("name", "replicas", "batchsz", "settings", "training"),
     [*((*case, False) for case in CASES), *((*case, True) for case in IN_TRAINING_MODE)],
@@ -106,13 +106,10 @@ def test_a_step_is_the_one_that_serial_takes(
     steps = 1 if training and model.get("model.embedding") == "bottleneck" else 2
     expected, expected_sums, _ = stepped(alone(), "serial", batchsz, model, training, steps)
     state, sums, whole = on_ranks(ranks, name, stepped, batchsz, settings, training, steps, replicas=replicas)
-    before = build_relation(alone(), "serial", model)
-    first, names = before.state_dict(), [each for each, _ in before.network.named_parameters()]
-    moved = max(float((expected[each] - first[each]).abs().max()) for each in names)
-    atol = TOLERANCE * max(RATE, moved)  # of the largest entry of gradients
-    assert_equal(state, expected, atol)
-    assert_equal(whole, expected, atol)
+    assert_equal(state, expected)
+    assert_equal(whole, expected)
     torch.testing.assert_close(sums, expected_sums, rtol=0, atol=TOLERANCE)
+    first = build_relation(alone(), "serial", model).state_dict()
     assert sum(not torch.equal(value, first[name]) for name, value in expected.items()) > 10
 
 

@@ -78,8 +78,8 @@ class Choice(Generic[T]):
 
         Its interval holds together with those of all other settings: the same blocks have chosen it.
         """
-        others = [each for each in self.ranking.behind if each != usual]
-        return paired_ratio(seconds[usual], seconds[self.choice], together(confidence, len(others)))
+        others = len(self.ranking.behind.keys() - {usual})
+        return paired_ratio(seconds[usual], seconds[self.choice], together(confidence, others))
 
     @property
     def others(self) -> list[T]:

@@ -61,13 +61,14 @@ def advise_step(study: Study) -> Advice:
     """
     tune = needed(study, "tune", study.results.tune)
     taken, timed = tune.choices, seconds_by_way(tune.blocks)
-    if loses_by_bf16(study):
+    loses = loses_by_bf16(study)
+    if loses:
         taken = replace(taken, precision="fp32", compile="none")
         timed = {way: timed[way] for way in timed if way.precision == "fp32"}
     seconds = {way: timed[way] for way in timed if taken.compile != "none" or way.compile == "none"}
     if taken not in seconds:
         raise UntestableError("params say how a step is computed; auto has it measured")
-    lost = "bf16 is left out for its accuracy" if loses_by_bf16(study) else ""
+    lost = "bf16 is left out for its accuracy" if loses else ""
     base = base_way(taken, seconds)
     ranking = study.rank(seconds)
     choice = Choice(taken, ranking, taken in ranking.as_good)
