@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,9 +12,8 @@ import pytest
 from copies import as_folder
 from running import running
 
-from parashot.data import fetch as fetch_module
-from parashot.data.fetch import fetch
-from parashot.data.sources.mirrors import BY_HAND, Mirrors, RemoteFile, download_from
+from parashot.data.sources import mirrors as module
+from parashot.data.sources.mirrors import BY_HAND, RemoteFile, download_from, fetch
 from parashot.errors import DataError
 
 DATA = bytes(range(256)) * 14_000
@@ -65,7 +63,7 @@ class _Host(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr(fetch_module, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.0)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     _Host.asked.clear()
     with running(ThreadingHTTPServer(("127.0.0.1", 0), _Host)) as address:
@@ -83,24 +81,20 @@ ARRIVING: dict[str, tuple[str, bytes, list[int]]] = {
 
 
 @pytest.mark.parametrize(("name", "part", "starts"), ARRIVING.values(), ids=ARRIVING)
-def test_whole_files_arrive(
-    tmp_path: Path, host: str, caplog: pytest.LogCaptureFixture, name: str, part: bytes, starts: list[int]
-) -> None:
-    caplog.set_level(logging.INFO)
+def test_whole_files_arrive(tmp_path: Path, host: str, name: str, part: bytes, starts: list[int]) -> None:
     path = tmp_path / "cache" / "x"
     if part:
         as_folder(path.parent, {"x.part": part})
-    fetch(f"{host}/{name}", path)
+    fetch(RemoteFile(f"{host}/{name}", "x"), path)
     assert path.read_bytes() == DATA
     assert list(path.parent.iterdir()) == [path]
     assert _Host.asked == [(f"/{name}", f"bytes={start}-" if start else None) for start in starts]
-    assert caplog.messages[-1] == ("x: 3 MiB" if name == "chunked" else "x: 3 of 3 MiB")
 
 
 @pytest.mark.parametrize("name", ["dead", "brokenchunks"])
 def test_a_host_that_breaks_off_for_ever(tmp_path: Path, host: str, name: str) -> None:
-    with pytest.raises(DataError, match="broke 5 times, 0 MiB arrived; run again"):
-        fetch(f"{host}/{name}", tmp_path / "x")
+    with pytest.raises(DataError, match="broke 5 times; run again"):
+        fetch(RemoteFile(f"{host}/{name}", "x"), tmp_path / "x")
     assert not (tmp_path / "x").exists()
 
 
@@ -117,25 +111,24 @@ def test_a_host_that_breaks_off_for_ever(tmp_path: Path, host: str, name: str) -
 def test_what_is_refused_leaves_nothing_to_go_on_from(
     tmp_path: Path, host: str, monkeypatch: pytest.MonkeyPatch, url: str, message: str
 ) -> None:
-    monkeypatch.setattr(fetch_module, "MAX_BYTES", len(DATA) // 2)
+    monkeypatch.setattr(module, "MAX_BYTES", len(DATA) // 2)
     with pytest.raises(DataError, match=message):
-        fetch(url.format(host), tmp_path / "x")
+        fetch(RemoteFile(url.format(host), "x"), tmp_path / "x")
     assert list(tmp_path.iterdir()) == []
-
-
-def _download(mirrors: Mirrors, cache: Path) -> list[str]:
-    """Download, and return the names of the files that were written."""
-    written: list[str] = []
-    download_from(mirrors, cache, lambda place: written.extend(each.name for each in place.iterdir()))
-    return written
 
 
 def test_a_wrong_md5_is_not_accepted(tmp_path: Path, host: str) -> None:
     good = hashlib.md5(DATA, usedforsecurity=False).hexdigest()
-    wrong, right = ({"m": [RemoteFile(f"{host}/good", "x.tar", md5)]} for md5 in ("0" * 32, good))
+    wrong, right = (RemoteFile(f"{host}/good", "x.tar", md5) for md5 in ("0" * 32, good))
     with pytest.raises(DataError, match="another md5"):
-        _download(wrong, tmp_path)
-    assert _download(right, tmp_path) == ["x.tar"]
+        fetch(wrong, tmp_path / "x.tar")
+    assert list(tmp_path.iterdir()) == []
+    fetch(right, tmp_path / "x.tar")
+    assert (tmp_path / "x.tar").read_bytes() == DATA
+
+
+def _never(place: Path) -> None:
+    raise AssertionError(place)
 
 
 def test_when_all_fail_it_says_what_to_do_by_hand_and_later_asks_for_what_is_missing(
@@ -146,7 +139,7 @@ def test_when_all_fail_it_says_what_to_do_by_hand_and_later_asks_for_what_is_mis
     }
     for _ in range(2):
         with pytest.raises(DataError) as caught:
-            _download(mirrors, tmp_path)
+            download_from(mirrors, tmp_path, _never)
     for part in ("mirror gone: ", "404", "mirror html: ", "data.archive", *BY_HAND):
         assert part in str(caught.value)
     assert [path for path, _ in _Host.asked] == ["/good", "/gone", "/good", "/html", "/gone", "/html"]
@@ -157,5 +150,5 @@ def test_a_full_disk_is_no_fault_of_the_host(tmp_path: Path, host: str) -> None:
     (tmp_path / "one" / "x.tar.part").symlink_to("/dev/full")
     mirrors = {name: [RemoteFile(f"{host}/good", "x.tar")] for name in ("one", "two")}
     with pytest.raises(OSError, match="No space left"):
-        _download(mirrors, tmp_path)
+        download_from(mirrors, tmp_path, _never)
     assert [path for path, _ in _Host.asked] == ["/good"]
