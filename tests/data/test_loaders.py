@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_data import IMAGES, tiny_params
 
-from parashot.data.episode_dataset import Backend, EpisodeDataset, resident_batches
+from parashot.data.episode_dataset import Backend, EpisodeDataset
 from parashot.data.loaders import _naming_lost_workers, step_loader
 from parashot.data.packed import PackedSplit, resident_images
 from parashot.data.pixels import prepare
@@ -81,7 +81,7 @@ def test_a_resident_split_gives_the_same_batches(tiny_packed: Path) -> None:
         plan = Plan(11, 3, rank, 3)
         data = dataset(tiny_packed, plan)
         gathered = [data[step] for step in range(4)]
-        resident = list(resident_batches(images, split, SPEC, plan, 3, range(4)))
+        resident = list(data.resident_batches(images, range(4)))
         assert as_bytes(resident) == as_bytes(gathered)
         for ours, theirs in zip(resident, gathered, strict=True):
             assert (ours.total, ours.weight) == (theirs.total, theirs.weight)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import Dataset, get_worker_info
 
-from parashot.data.episodes import Integers, SplitName, draw_rows
+from parashot.data.episodes import Integers, draw_rows
 from parashot.data.images import decode, resize_square
 from parashot.data.packed import PackedSplit
 from parashot.data.pixels import normalise
@@ -38,45 +37,10 @@ DRAWN_AT_ONCE = 1024
 
 
 @dataclass
-class StepRows:
-    """Rows of each step of a plan, drawn for many steps by one call."""
-
-    seed: int
-    split: SplitName
-    class_sizes: Integers
-    spec: EpisodeSpec
-    plan: Plan
-
-    def __post_init__(self) -> None:
-        self._steps_at_once = max(1, DRAWN_AT_ONCE * self.plan.world_size // self.plan.batchsz)
-        self._first = -1
-        self._drawn: list[Integers] = []
-
-    def of(self, step: int) -> Integers:
-        """Rows int64 [m] of one step: the support images of all its episodes, then all queries.
-
-        In this order one gather fills both.
-        """
-        first = step - step % self._steps_at_once
-        if first != self._first:
-            self._first, self._drawn = first, self._draw(first)
-        return self._drawn[step - first]
-
-    def _draw(self, first: int) -> list[Integers]:
-        plan, k = self.plan, self.spec.k_shot
-        reads = [plan.reads(step) for step in range(first, min(first + self._steps_at_once, plan.steps))]
-        episodes = np.concatenate([np.arange(each.start, each.stop) for each in reads])
-        rows = draw_rows(self.seed, self.split, episodes, self.class_sizes, self.spec)
-        ends = np.cumsum([len(each) for each in reads])
-        steps = [rows[end - len(each) : end] for end, each in zip(ends, reads, strict=True)]
-        return [np.concatenate((step[:, :, :k].ravel(), step[:, :, k:].ravel())) for step in steps]
-
-
-@dataclass
 class EpisodeDataset(Dataset[Batch]):
     """Item s is this rank's batch of step s, in the host's memory; its data are `Episodes`.
 
-    Holds no arrays when it is sent to workers, so it is cheap with any start method.
+    Neither arrays nor rows are sent to workers, so it is cheap with any start method.
     """
 
     split: PackedSplit
@@ -86,11 +50,15 @@ class EpisodeDataset(Dataset[Batch]):
     backend: Backend
     image_size: int
 
+    def __post_init__(self) -> None:
+        self._first = -1
+        self._drawn: list[Integers] = []
+
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_rows"}
+        return {**self.__dict__, "_first": -1, "_drawn": []}
 
     def __getitem__(self, step: int) -> Batch:
-        rows = self._rows.of(step)
+        rows = self._rows(step)
         if self.backend == "jpeg":
             images = [_load_image(self.split.encoded(int(row)), self.image_size) for row in rows]
             pixels = torch.stack(images)
@@ -98,25 +66,36 @@ class EpisodeDataset(Dataset[Batch]):
             pixels = _gather(self.split, rows)
         return step_batch(pixels, self.spec, self.plan, step)
 
-    @cached_property
-    def _rows(self) -> StepRows:
-        return StepRows(self.seed, self.split.name, self.split.class_sizes, self.spec, self.plan)
+    def resident_batches(self, images: torch.Tensor, steps: Sequence[int]) -> Iterator[Batch]:
+        """Yield the batch of each of `steps`, gathered where `images`, those of the split, lie."""
+        for step in steps:
+            places = torch.from_numpy(self._rows(step))
+            if images.is_cuda:  # a copy from other memory would wait for the steps before
+                places = places.pin_memory().to(images.device, non_blocking=True)
+            pixels = images.index_select(0, places).movedim(-1, -3)
+            yield step_batch(pixels, self.spec, self.plan, step)
 
+    def _rows(self, step: int) -> Integers:
+        """Rows int64 [m] of one step: the support images of all its episodes, then all queries.
 
-def resident_batches(
-    images: torch.Tensor, split: PackedSplit, spec: EpisodeSpec, plan: Plan, seed: int, steps: Sequence[int]
-) -> Iterator[Batch]:
-    """Yield this rank's batch of each of `steps`, gathered where `images`, those of `split`, lie."""
-    rows = StepRows(seed, split.name, split.class_sizes, spec, plan)
-    for step in steps:
-        places = torch.from_numpy(rows.of(step))
-        if images.is_cuda:  # a copy from other memory would wait for the steps before
-            places = places.pin_memory().to(images.device, non_blocking=True)
-        yield step_batch(images.index_select(0, places).movedim(-1, -3), spec, plan, step)
+        In this order one gather fills both. They are drawn for many steps by one call.
+        """
+        steps_at_once = max(1, DRAWN_AT_ONCE * self.plan.world_size // self.plan.batchsz)
+        first = step - step % steps_at_once
+        if first != self._first:
+            steps = range(first, min(first + steps_at_once, self.plan.steps))
+            self._first, self._drawn = first, self._draw([self.plan.reads(each) for each in steps])
+        return self._drawn[step - first]
+
+    def _draw(self, reads: list[range]) -> list[Integers]:
+        episodes, k = np.concatenate([np.arange(each.start, each.stop) for each in reads]), self.spec.k_shot
+        rows = draw_rows(self.seed, self.split.name, episodes, self.split.class_sizes, self.spec)
+        steps = np.split(rows, np.cumsum([len(each) for each in reads])[:-1])
+        return [np.concatenate((step[:, :, :k].ravel(), step[:, :, k:].ravel())) for step in steps]
 
 
 def step_batch(pixels: torch.Tensor, spec: EpisodeSpec, plan: Plan, step: int) -> Batch:
-    """Batch of one step from its pixels [m, 3, h, w], which lie as `StepRows` orders them."""
+    """Batch of one step from its pixels [m, 3, h, w], support images of all episodes first."""
     reads = plan.reads(step)
     b, n, k = len(reads), spec.n_way, spec.k_shot
     support = pixels[: b * n * k].unflatten(0, (b, n, k))

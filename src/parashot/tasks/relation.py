@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from parashot.allocator import LARGEST_BLOCK_OF_FRUGAL, keep_freed_memory
 from parashot.data.augment import augment
-from parashot.data.episode_dataset import Backend, EpisodeDataset, Episodes, resident_batches
+from parashot.data.episode_dataset import Backend, EpisodeDataset, Episodes
 from parashot.data.episodes import AUGMENTATION, episode_keys
 from parashot.data.loaders import step_loader, workers_of_rank
 from parashot.data.packed import PackedSplit, resident_images
@@ -113,14 +113,12 @@ class RelationTask(Task):
         self, plan: Plan, context: Context, first: int = 0, *, in_process: bool = False
     ) -> Iterator[Batch]:
         """Yield this rank's batches, by its share of the workers of the params."""
-        loader, steps = self.params.loader, range(first, plan.steps)
+        loader, dataset, steps = self.params.loader, self.dataset(plan), range(first, plan.steps)
         if loader.backend == "resident":
-            split = self._split()
-            images, spec = resident_images(split, context.device), self.params.training_episode
-            return resident_batches(images, split, spec, plan, self.params.seed, steps)
+            return dataset.resident_batches(resident_images(dataset.split, context.device), steps)
         workers = 0 if in_process else loader.workers
         workers = workers_of_rank(workers, context.local_rank, context.local_world_size)
-        return step_loader(self.dataset(plan), steps, workers, loader.prefetch, context.device)
+        return step_loader(dataset, steps, workers, loader.prefetch, context.device)
 
     def _split(self) -> PackedSplit:
         """The training split. Raises `DataError` as `check_fits` does, with the settings to change."""
