@@ -7,9 +7,8 @@ image after another.) Nothing here waits for the device, and nothing loops over 
     b episodes · m images of each · h, w stored pixels · size pixels asked for
 
 Crop, flip and resize are one step: an image is multiplied from the left and from the right by the weights of
-a triangle filter (as in Pillow's resize), whose rows sum to 1. Where pixels are reduced the filter widens, so
-that nothing aliases whatever the crop; the whole image gives what `pixels.resize` makes of it. On two cores
-these products took as long as sampling bilinearly at one point per pixel, which aliases.
+a triangle filter (as in Pillow's resize). Where pixels are reduced the filter widens, so that nothing aliases
+whatever the crop; the whole image gives what `pixels.resize` makes of it.
 """
 
 from __future__ import annotations
@@ -24,15 +23,10 @@ from parashot.data.episodes import uniforms
 from parashot.params import AugmentParams
 
 _LOG_ASPECT = math.log(4 / 3)
-_GREY = (0.299, 0.587, 0.114)
-"""Luma of red, green and blue: ITU-R BT.601."""
 
 
 class Draws(NamedTuple):
-    """One number of [0, 1) per image for each choice, float32 [b, m].
-
-    All are drawn whether used or not, so turning one knob leaves what the others do.
-    """
+    """A number of [0, 1) per image for each choice, float32 [b, m]: all are drawn, whether used or not."""
 
     flip: Tensor
     area: Tensor
@@ -61,11 +55,10 @@ def augment(images: Tensor, keys: Tensor, recipe: AugmentParams, size: int) -> T
     0..m - 1: passed one by one, both would change alike.
     Returns float32 [b, m, 3, size, size], pixels of 0..255, stored channels last.
     """
-    draws = draw_choices(keys, images.shape[1])
-    flat = Draws(*(each.flatten() for each in draws))
-    pixels = _place(images.flatten(0, 1), flat, recipe, size)
+    draws = Draws(*(each.flatten() for each in draw_choices(keys, images.shape[1])))
+    pixels = _place(images.flatten(0, 1), draws, recipe, size)
     if recipe.jitter:
-        pixels = _jitter(pixels, flat, recipe.jitter)
+        pixels = _jitter(pixels, draws, recipe.jitter)
     return pixels.contiguous(memory_format=torch.channels_last).view(*images.shape[:2], 3, size, size)
 
 
@@ -114,9 +107,8 @@ def _resample(images: Tensor, crops: Crops, mirrored: Tensor, size: int) -> Tens
 def _filter(start: Tensor, extent: Tensor, pixels: int, size: int) -> Tensor:
     """Weights that bring a stretch of a line of `pixels` to `size`: [n, size, pixels], each row's sum 1.
 
-    start and extent [n]: shares of the line; a negative extent runs backwards. Where an output pixel covers
-    less than one stored pixel, the triangle is that of linear interpolation; else it reaches as far as the
-    output pixel is wide.
+    start and extent [n]: shares of the line; a negative extent runs backwards. The triangle reaches as far as
+    the output pixel is wide, at least to the next stored pixel, as in linear interpolation.
     """
     steps = (torch.arange(size, device=start.device) + 0.5) / size
     centres = (start[:, None] + extent[:, None] * steps) * pixels
@@ -137,13 +129,8 @@ def _jitter(pixels: Tensor, draws: Draws, jitter: float) -> Tensor:
         for draw in (draws.brightness, draws.contrast, draws.saturation)
     )
     gain = brightness * contrast
-    grey = _grey(pixels)
+    red, green, blue = pixels.unbind(1)
+    grey = (red * 0.299).add_(green, alpha=0.587).add_(blue, alpha=0.114)  # luma of ITU-R BT.601
     mean = grey.mean((-2, -1), keepdim=True)
     shared = grey.mul_(gain * (1 - saturation)).add_(mean * (brightness * (1 - contrast)))
     return (pixels * (gain * saturation)[:, None]).add_(shared[:, None]).clamp_(0, 255)
-
-
-def _grey(pixels: Tensor) -> Tensor:
-    """Luma of each pixel: [n, 3, h, w] -> [n, h, w]."""
-    red, green, blue = pixels.unbind(1)
-    return (red * _GREY[0]).add_(green, alpha=_GREY[1]).add_(blue, alpha=_GREY[2])

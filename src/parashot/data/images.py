@@ -29,8 +29,7 @@ FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 
-# Warnings about odd but readable files would drown the one line that matters. Several threads decode, so they
-# are silenced for good.
+# warnings about odd but readable files; for good, since several threads decode
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
@@ -40,11 +39,7 @@ def is_image(path: Path) -> bool:
 
 
 def read_encoded(path: Path) -> bytes:
-    """Return the content of an image's file.
-
-    Raises `DataError` with the reason alone where it cannot be read, is no plain file, or is larger than
-    `MAX_BYTES`.
-    """
+    """Return the content of an image's file. Raises `DataError` with the reason alone."""
     try:
         size = path.stat().st_size
         if not path.is_file() or size > MAX_BYTES:
@@ -55,10 +50,7 @@ def read_encoded(path: Path) -> bytes:
 
 
 def decode(data: bytes) -> Pixels:
-    """Decode one image to uint8 [h, w, 3].
-
-    Raises `DataError` with the reason alone: the caller knows the name.
-    """
+    """Decode one image to uint8 [h, w, 3]. Raises `DataError` with the reason alone."""
     if not data:
         raise DataError("the file is empty")
     try:

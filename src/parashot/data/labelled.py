@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from parashot.data.episodes import IMAGE_ORDER, SplitName, episode_keys, uniforms
+from parashot.data.episodes import IMAGE_ORDER, Integers, SplitName, episode_keys, uniforms
 from parashot.data.packed import PackedSplit, resident_images
 from parashot.errors import DataError, DeviceError
 from parashot.task import Batch, Plan
@@ -22,7 +21,7 @@ LabelledImages = tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]
 """Images uint8 [m, 3, h, w], their classes int64 [m], their indices in the plan int64 [m], and the step."""
 
 
-def steps_per_epoch(class_sizes: npt.NDArray[np.int64], batchsz: int) -> int:
+def steps_per_epoch(class_sizes: Integers, batchsz: int) -> int:
     """Whole batches of a split; images that fill none are left to another epoch.
 
     Raises `DataError` where the split does not fill one batch.

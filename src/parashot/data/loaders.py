@@ -16,9 +16,6 @@ from parashot.errors import DeviceError, one_line
 from parashot.lifetime import end_with_maker, usual_start_method
 from parashot.task import Batch, even_share
 
-_UNTIL_TOLD_SECONDS = 0.2
-"""By which the system has told that a worker has ended."""
-
 
 def step_loader(
     dataset: Dataset[Batch], steps: Sequence[int], workers: int, prefetch: int, device: torch.device
@@ -127,7 +124,7 @@ def _said_of_lost_worker(error: Exception) -> str:
     That comes at any moment: here, at the latest, if the connection to the worker was the first to fail.
     """
     try:
-        time.sleep(_UNTIL_TOLD_SECONDS)
+        time.sleep(0.2)
         return one_line(error)
     except RuntimeError as told:
         return one_line(told)
