@@ -96,7 +96,7 @@ def pack_colours(folder: Path, classes: Mapping[str, Sequence[str]], size: int) 
     labels = [label for each in classes.values() for label in each]
     names = [f"{number}.jpg" for number in range(IMAGES)]
     images = [RawImage(label, name, _picture(label, name, size)) for label in labels for name in names]
-    write_raw(folder / "raw", ImageStream(images), "folder", "fail")
+    write_raw(folder / "raw", ImageStream(images))
     split = {
         name: {label: [f"{label}/{each}" for each in names] for label in each}
         for name, each in classes.items()

@@ -6,9 +6,7 @@ import errno
 import os
 import tarfile
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -36,9 +34,8 @@ def _read(path: Path) -> Files:
 
 
 def _refused(path: Path, message: str) -> None:
-    with pytest.raises(DataError, match=message) as caught:
+    with pytest.raises(DataError, match=rf"^{path}: .*({message})"):
         _read(path)
-    assert str(path) in str(caught.value)
     assert sorted(path.parent.iterdir()) == [path]
 
 
@@ -79,25 +76,11 @@ def test_a_folder_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytes
         list(files_in(place))
 
 
-def test_two_at_once_are_unpacked_apart(tmp_path: Path) -> None:
-    path, another = as_tar(tmp_path / "x", FILES), ProcessPoolExecutor(1, get_context("spawn"))
-    with unpacked(path, tmp_path / "scratch") as folder, another:
-        assert another.submit(_read, path).result() == SEEN
-        assert len(list(files_in(folder))) == len(SEEN)
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def _tar_with(path: Path, name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> None:
     with tarfile.open(path, mode="w") as tar:
         member = tarfile.TarInfo(name)
         member.type, member.linkname = kind, target
         tar.addfile(member)
-
-
-def _encrypted(path: Path) -> None:
-    data = bytearray(as_zip(path, FILES).read_bytes())
-    data[6] = data[data.index(b"PK\x01\x02") + 8] = 1
-    path.write_bytes(data)
 
 
 def _wrong_byte(path: Path) -> None:
@@ -113,10 +96,8 @@ def _cut(path: Path, make: Make, kept: int) -> None:
 REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "tar up": (partial(_tar_with, name="a/../../x.jpg"), "outside the destination"),
     "tar symlink": (partial(_tar_with, name="x", kind=tarfile.SYMTYPE, target="/etc"), "link or device"),
-    "tar hard link": (partial(_tar_with, name="x", kind=tarfile.LNKTYPE, target="y"), "link or device"),
     "text": (lambda path: path.write_bytes(b"filename,label\n"), "neither a folder nor a tar or zip"),
     "a zip with a wrong byte": (_wrong_byte, "cannot be unpacked"),
-    "an encrypted zip": (_encrypted, "unpack it and give the folder"),
     "a tar cut after a file": (partial(_cut, make=as_tar, kept=1_024), "cut short"),
     "a tar cut in a header": (partial(_cut, make=as_tar, kept=1_300), "cut short"),
     "a tar cut in a file": (partial(_cut, make=as_tar, kept=60_000), "cannot be unpacked"),

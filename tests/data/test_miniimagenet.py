@@ -68,7 +68,7 @@ LAYOUTS: dict[str, Callable[[Path, Files], Path]] = {
 
 def _store(path: Path, out: Path) -> RawManifest:
     with unpacked(path, out.with_name("scratch"), nested=True) as folder:
-        write_raw(out, miniimagenet(folder, PER_CLASS), "miniimagenet", "fail")
+        write_raw(out, miniimagenet(folder, PER_CLASS))
     return read_manifest(out)
 
 
@@ -87,9 +87,9 @@ def test_every_layout_gives_the_same_classes_and_bytes(tmp_path: Path, flat: Fil
 
 
 def test_what_is_no_part_of_it_is_left_out(tmp_path: Path, flat: Files) -> None:
-    """Images that no CSV lists, and the hidden doubles of macOS."""
-    unlisted, hidden = f"images/{FIRST}00000999.jpg", f"images/._{FIRST}00000000.jpg"
-    files = flat | {unlisted: jpeg(0), hidden: b"x", f"__MACOSX/{hidden}": b"x"}
+    """The hidden doubles of macOS."""
+    hidden = f"images/._{FIRST}00000000.jpg"
+    files = flat | {hidden: b"x", f"__MACOSX/{hidden}": b"x"}
     manifest = _store(as_zip(tmp_path / "copy.zip", files), tmp_path / "raw")
     assert {len(names) for names in manifest.images.values()} == {PER_CLASS}
 
@@ -150,7 +150,7 @@ FAULTS: dict[str, tuple[Callable[[Files], Files], str]] = {
     ),
     "a foreign class": (
         lambda files: {name.replace(FIRST, "n99999999"): data for name, data in _no_csv(files).items()},
-        "n99999999/n9999999900000000.jpg: this class is none of the 100",
+        "n99999999/n9999999900000000.jpg: this class is none of miniImageNet's",
     ),
     "nothing of miniImageNet": (
         lambda _: {"cat/1.jpg": b"", "notes.txt": b""},
@@ -238,21 +238,16 @@ CACHE, CATEGORY = "mini-imagenet-cache-train.pkl", "miniImageNet_category_split_
 @pytest.mark.parametrize(
     ("name", "tree", "message"),
     [
-        (CACHE, [1], "image_data and class_dict wanted, list found"),
-        (CACHE, {"data": 1}, "image_data and class_dict wanted, data found"),
+        (CACHE, [1], "odd contents"),
+        (CACHE, {"data": 1}, "odd contents .'image_data'"),
         (CACHE, {"image_data": PIXELS[0], "class_dict": {}}, r"shape \(8, 8, 3\)"),
         (CACHE, {"image_data": PIXELS / 2, "class_dict": {}}, "images of float64"),
-        (CACHE, {"image_data": PIXELS, "class_dict": []}, "class_dict is no dictionary"),
-        (CACHE, {"image_data": PIXELS, "class_dict": {"n01532829": [2]}}, "image 2 of 2"),
+        (CACHE, {"image_data": PIXELS, "class_dict": []}, "odd contents"),
+        (CACHE, {"image_data": PIXELS, "class_dict": {"n01532829": [2]}}, "odd contents .index 2"),
         (CACHE, {"image_data": PIXELS, "class_dict": {"n01532829": None}}, "odd contents"),
-        (CACHE, {"image_data": PIXELS, "class_dict": {"n01532829": ["a"]}}, "odd contents"),
-        (CACHE, {"image_data": PIXELS, "class_dict": {"n01532829": [0.5]}}, "odd contents"),
         (CACHE, {"image_data": [[1], [1, 2]], "class_dict": {}}, "odd contents"),
         (CACHE, {"image_data": PIXELS[:, :0], "class_dict": {"n01532829": [0]}}, "odd contents"),
         (CATEGORY, {"data": PIXELS, "labels": [1, None]}, "odd contents"),
-        (CATEGORY, {"data": PIXELS, "labels": [[1], [1, 2]]}, "odd contents"),
-        (CATEGORY, {"data": PIXELS}, "data and labels wanted, data found"),
-        (CATEGORY, {"data": PIXELS, "labels": [1]}, r"2 images have labels of shape \(1,\)"),
     ],
 )
 def test_pickles_of_something_else(tmp_path: Path, name: str, tree: object, message: str) -> None:

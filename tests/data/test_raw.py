@@ -6,14 +6,22 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from copies import as_folder, jpeg
+from copies import jpeg
 
-from parashot.data.raw import ImageStream, RawImage, RawManifest, open_images, read_manifest, write_raw
+from parashot.data.raw import (
+    ImageStream,
+    RawImage,
+    RawManifest,
+    Splits,
+    open_images,
+    read_manifest,
+    write_raw,
+)
 from parashot.errors import DataError
 
 
-def _write(out: Path, *images: RawImage, splits: dict[str, list[str]] | None = None) -> RawManifest:
-    write_raw(out, ImageStream(images, splits), "folder", "fail")
+def _write(out: Path, *images: RawImage, splits: Splits | None = None) -> RawManifest:
+    write_raw(out, ImageStream(images, splits))
     return read_manifest(out)
 
 
@@ -22,14 +30,12 @@ IMAGES = [RawImage(label, name, jpeg(number)) for number, (label, name) in enume
 
 
 def test_store_gives_back_what_went_in(tmp_path: Path) -> None:
-    splits = {"train": ["a"], "val": ["b"], "test": ["Zürich"]}
+    splits: Splits = {"train": ("a",), "val": ("b",), "test": ("Zürich",)}
     written = _write(tmp_path / "raw", *IMAGES, splits=splits)
     assert written.images == {"Zürich": ("x" * 150 + ".jpg",), "a": ("1.jpg",), "b": ("1.jpg", "2.jpg")}
-    assert (written.side, written.splits) == (8, {k: tuple(v) for k, v in splits.items()})
+    assert (written.side, written.splits) == (8, splits)
     with open_images(tmp_path / "raw") as read:
         assert [read(f"{image.label}/{image.name}") for image in IMAGES] == [each.data for each in IMAGES]
-        with pytest.raises(DataError, match=r"a/9\.jpg is not in it"):
-            read("a/9.jpg")
 
 
 def test_equal_images_give_equal_bytes(tmp_path: Path) -> None:
@@ -49,17 +55,9 @@ def test_bad_image_fails_by_name_and_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["", "..", "../x.jpg", "a\\b", "new\nline.jpg", "\udcff"])
-def test_names_never_become_paths(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["new\nline.jpg", "\udcff"])
+def test_names_are_printable_text(tmp_path: Path, name: str) -> None:
     for image in (RawImage(name, "a.jpg", jpeg(0)), RawImage("a", name, jpeg(0))):
-        with pytest.raises(DataError, match="not a plain file name"):
+        with pytest.raises(DataError, match="rename it"):
             _write(tmp_path / "raw", image)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_damaged_store_says_what_to_do(tmp_path: Path) -> None:
-    raw = as_folder(tmp_path, {"images.tar": b"not a tar"})
-    with pytest.raises(DataError, match=r"images\.tar: damaged .*`download`"), open_images(raw):
-        pass
-    with pytest.raises(DataError, match=r"manifest\.json: missing; .*`download`"):
-        read_manifest(raw)

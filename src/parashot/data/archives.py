@@ -28,10 +28,9 @@ def unpacked(path: Path, scratch: Path, *, nested: bool = False) -> Iterator[Pat
     with `path` in front. Raises `DataError` where `path` is no archive, or one that is damaged, unsafe or
     above `MAX_BYTES`.
     """
+    archives = [path]
     if path.is_dir():
         archives = [each for each in files_in(path) if nested and each.name.lower().endswith(SUFFIXES)]
-    else:
-        archives = [path]
     with temporary_beside(scratch) as place:  # its own: another process may unpack the same at this time
         for number, archive in enumerate(archives):
             _unpack(archive, place / str(number))
@@ -48,8 +47,12 @@ def files_in(folder: Path) -> Iterator[Path]:
 
     Raises `DataError` where a folder cannot be read.
     """
+
+    def refuse(error: OSError) -> None:  # os.walk by itself passes over what it cannot list
+        raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from error
+
     seen: set[str] = set()
-    for root, folders, files in os.walk(folder, onerror=_refuse, followlinks=True):
+    for root, folders, files in os.walk(folder, onerror=refuse, followlinks=True):
         real = os.path.realpath(root)
         if real in seen:  # a link back up
             folders.clear()
@@ -58,11 +61,6 @@ def files_in(folder: Path) -> Iterator[Path]:
         folders[:] = sorted(name for name in folders if not _is_hidden(name))
         paths = (Path(root, name) for name in sorted(files) if not _is_hidden(name))
         yield from (path for path in paths if path.is_file())
-
-
-def _refuse(error: OSError) -> None:
-    """Of a folder that cannot be listed, `os.walk` says nothing by itself."""
-    raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from error
 
 
 def _unpack(archive: Path, folder: Path) -> None:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import TypeVar
 
-from pydantic import PositiveInt, TypeAdapter, ValidationError
+from pydantic import PositiveInt
 
-from parashot.errors import DataError, first_fault
-from parashot.records import record
+from parashot.records import read_result, record
 
 MANIFEST = "manifest.json"
-AGAIN = "run `dvc repro --force --single-item pack` to make it again"
-
-T = TypeVar("T")
 
 
 @record
@@ -37,18 +32,8 @@ class PackManifest:
 
 
 def read_manifest(folder: Path) -> PackManifest:
-    """Read manifest.json of a packed folder. Raises `DataError` where it is missing or none."""
-    return read_json(PackManifest, folder / MANIFEST, AGAIN)
-
-
-def read_json(kind: type[T], path: Path, advice: str) -> T:
-    """Read a pydantic dataclass from JSON. Raises `DataError` where the file is missing or none of it."""
-    try:
-        return TypeAdapter(kind).validate_json(path.read_bytes())
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: missing; {advice}") from error
-    except ValidationError as error:
-        raise DataError(f"{path}: not a {kind.__name__} ({first_fault(error)}); {advice}") from error
+    """Read manifest.json of a packed folder. Raises `RecordError` where it is missing or none."""
+    return read_result(PackManifest, folder / MANIFEST)
 
 
 def sha256(path: Path) -> str:

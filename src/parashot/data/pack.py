@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,21 +37,16 @@ _WRITTEN_AT_ONCE = 2**24
 Classes = Mapping[str, Sequence[str]]
 """Class -> its members of the raw store's tar."""
 
-Read = Callable[[str], bytes]
-
 
 def pack(raw: Path, split: Mapping[str, Classes], out: Path, *, pack_size: int) -> None:
     """Decode the raw store at `raw` into the packed folder `out`, atomically.
 
     split: split -> class -> member names, as `read_split` returns. Images that are all squares of one size
-    keep it, otherwise each is brought to a square of `pack_size` pixels. Raises `DataError` for a member that
-    the store lacks and for a split without images.
+    keep it, otherwise each is brought to a square of `pack_size` pixels.
     """
     side = read_manifest(raw).side or pack_size
     with replacing_folder(out) as folder, open_images(raw) as read:
-        splits: dict[str, SplitManifest] = {
-            name: _pack_split(split[name], read, folder / name, side) for name in SPLIT_CLASSES
-        }
+        splits = {name: _pack_split(split[name], read, folder / name, side) for name in SPLIT_CLASSES}
         checksums = {path.name: sha256(path) for path in sorted(folder.iterdir())}
         write_result(folder / MANIFEST, PackManifest(splits, checksums))
 
@@ -70,36 +66,40 @@ def packed_images(path: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="parashot-data-") as name:
         raw, split, packed, scratch = (Path(name) / each for each in ("raw", "split", "packed", "scratch"))
         with unpacked(path, scratch, nested=True) as folder:
-            write_raw(raw, miniimagenet(folder), "miniimagenet", "fail")
+            write_raw(raw, miniimagenet(folder))
         write_split(raw, split, seed=0, n_way=1, images_needed=1)
         pack(raw, read_split(split), packed, pack_size=_MINIIMAGENET_SIDE)
         yield packed
 
 
-def _pack_split(classes: Classes, read: Read, stem: Path, side: int) -> SplitManifest:
+def _pack_split(classes: Classes, read: Callable[[str], bytes], stem: Path, side: int) -> SplitManifest:
     """Write the files of one split, whose names begin with `stem`.
 
     Pixels are written, not mapped: on a full disk a write fails, while a mapped page would kill the process.
     """
     members = [member for each in classes.values() for member in each]
-    if not members:
-        raise DataError(f"split {stem.name} has no image; train, val and test each need some")
     lengths = []
     with (
         Path(f"{stem}.encoded.bin").open("wb") as encoded,
         Path(f"{stem}.images.npy").open("wb", buffering=_WRITTEN_AT_ONCE) as out,
+        ThreadPoolExecutor(_DECODING_THREADS) as pool,  # Pillow decodes outside the GIL
     ):
         header = {"descr": "|u1", "fortran_order": False, "shape": (len(members), side, side, 3)}
         np.lib.format.write_array_header_1_0(out, header)
-        for row, (data, pixels) in enumerate(_decoded(members, read, side)):
-            out.write(pixels.tobytes())
-            encoded.write(data)
-            lengths.append(len(data))
-            if row % 10_000 == 0:
-                passing("pack %s: %d of %d images", stem.name, row, len(members))
+        for begin in range(0, len(members), _CHUNK):
+            chunk = [read(member) for member in members[begin : begin + _CHUNK]]
+            for data, pixels in zip(chunk, pool.map(partial(_square, side=side), chunk), strict=True):
+                out.write(pixels.tobytes())
+                encoded.write(data)
+                lengths.append(len(data))
+            passing("pack %s: %d of %d images", stem.name, len(lengths), len(members))
     _save(Path(f"{stem}.offsets.npy"), np.cumsum([0, *lengths], dtype=np.int64))
     _save(Path(f"{stem}.sizes.npy"), np.array([len(each) for each in classes.values()], dtype=np.int64))
     return SplitManifest(tuple(classes), len(members), side, side)
+
+
+def _square(data: bytes, side: int) -> Pixels:
+    return resize_square(decode(data), side)
 
 
 def _save(path: Path, array: npt.NDArray[Any]) -> None:
@@ -107,12 +107,3 @@ def _save(path: Path, array: npt.NDArray[Any]) -> None:
     buffer = io.BytesIO()
     np.save(buffer, array)
     path.write_bytes(buffer.getvalue())
-
-
-def _decoded(members: Sequence[str], read: Read, side: int) -> Iterator[tuple[bytes, Pixels]]:
-    """Yield (encoded bytes, uint8 [side, side, 3]) of each member; Pillow decodes outside the GIL."""
-    with ThreadPoolExecutor(_DECODING_THREADS) as pool:
-        for begin in range(0, len(members), _CHUNK):
-            encoded = [read(member) for member in members[begin : begin + _CHUNK]]
-            pixels = pool.map(lambda data: resize_square(decode(data), side), encoded)
-            yield from zip(encoded, pixels, strict=True)

@@ -22,8 +22,10 @@ import psutil
 import torch
 
 from parashot.data.episodes import SplitName
-from parashot.data.manifest import AGAIN, MANIFEST, SplitManifest, read_manifest
+from parashot.data.manifest import MANIFEST, SplitManifest, read_manifest
 from parashot.errors import DataError, DeviceError, one_line
+
+_AGAIN = "run `dvc repro --force --single-item pack` to make it again"
 
 _ROOM_TO_WORK = 1.1
 """Share of a split's size that must be free to copy it: a little more than it takes."""
@@ -45,10 +47,7 @@ class PackedSplit:
 
     @cached_property
     def manifest(self) -> SplitManifest:
-        splits = read_manifest(self.folder).splits
-        if self.name not in splits:
-            raise DataError(f"{self.folder / MANIFEST}: it has no split {self.name}; {AGAIN}")
-        return splits[self.name]
+        return read_manifest(self.folder).splits[self.name]
 
     @cached_property
     def images(self) -> npt.NDArray[np.uint8]:
@@ -81,21 +80,18 @@ class PackedSplit:
     def _encoded(self) -> npt.NDArray[np.uint8]:
         path = self.folder / f"{self.name}.encoded.bin"
         try:
-            encoded = np.memmap(path, np.uint8, "r")
-        except (OSError, ValueError) as error:  # an empty file cannot be mapped
-            raise DataError(f"{path}: cannot be read ({one_line(error)}); {AGAIN}") from error
-        if len(encoded) != self._offsets[-1]:
-            raise DataError(f"{path}: not the {self._offsets[-1]:,} bytes of its images; {AGAIN}")
-        return np.asarray(encoded)
+            return np.asarray(np.memmap(path, np.uint8, "r", shape=(int(self._offsets[-1]),)))
+        except (OSError, ValueError) as error:  # missing, or too short
+            raise DataError(f"{path}: cannot be read ({one_line(error)}); {_AGAIN}") from error
 
     def _open(self, part: str, kind: type[np.generic], shape: tuple[int, ...]) -> npt.NDArray[Any]:
         path = self.folder / f"{self.name}.{part}.npy"
         try:
             array = np.load(path, mmap_mode="r", allow_pickle=False)
         except Exception as error:  # on a damaged header, numpy raises almost anything
-            raise DataError(f"{path}: cannot be read ({one_line(error)}); {AGAIN}") from error
-        if not isinstance(array, np.ndarray) or (array.dtype, array.shape) != (kind, shape):
-            raise DataError(f"{path}: not {np.dtype(kind)} {list(shape)} as {MANIFEST} says; {AGAIN}")
+            raise DataError(f"{path}: cannot be read ({one_line(error)}); {_AGAIN}") from error
+        if (array.dtype, array.shape) != (kind, shape):
+            raise DataError(f"{path}: not {np.dtype(kind)} {list(shape)} as {MANIFEST} says; {_AGAIN}")
         return np.asarray(array)
 
 

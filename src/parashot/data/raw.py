@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import tarfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,21 +19,19 @@ from typing import IO, Literal, cast
 from pydantic import PositiveInt
 
 from parashot.data.images import decode, read_encoded
-from parashot.data.manifest import MANIFEST, read_json
+from parashot.data.manifest import MANIFEST
 from parashot.errors import DataError
 from parashot.files import replacing_folder
 from parashot.progress import passing
-from parashot.records import record, write_result
+from parashot.records import read_result, record, write_result
 
 IMAGES = "images.tar"
 
 OnBadImage = Literal["fail", "skip"]
-Splits = Mapping[str, Sequence[str]]
+Splits = dict[str, tuple[str, ...]]
 """Split -> its classes."""
 
-_LONGEST_NAME = 255
 _PROGRESS_EVERY = 5_000
-_ADVICE = "run the stage `download` again"
 
 
 @dataclass(frozen=True)
@@ -61,44 +59,29 @@ class RawManifest:
     """Pixels of a side where all images are squares of one size."""
     skipped: dict[str, str]
     """Images left out, with the reason."""
-    splits: dict[str, tuple[str, ...]] | None
+    splits: Splits | None
     images: dict[str, tuple[str, ...]]
     """Class -> names of its images, both sorted."""
 
 
 def read_manifest(folder: Path) -> RawManifest:
-    """Read manifest.json of a raw store. Raises `DataError` where it is missing or none."""
-    return read_json(RawManifest, folder / MANIFEST, _ADVICE)
+    """Read manifest.json of a raw store. Raises `RecordError` where it is missing or none."""
+    return read_result(RawManifest, folder / MANIFEST)
 
 
 @contextmanager
 def open_images(folder: Path) -> Iterator[Callable[[str], bytes]]:
-    """Yield a function from a member CLASS/NAME.ext to its encoded bytes, for one thread.
-
-    Raises `DataError` where the tar is missing or damaged, or lacks a member.
-    """
-    path = folder / IMAGES
-    try:
-        with tarfile.open(path, "r:") as tar:
-            entries = {entry.name: entry for entry in tar}
-
-            def read(member: str) -> bytes:
-                if member not in entries:
-                    raise DataError(f"{path}: {member} is not in it; {_ADVICE}")
-                return cast("IO[bytes]", tar.extractfile(entries[member])).read()
-
-            yield read
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: missing; {_ADVICE}") from error
-    except tarfile.TarError as error:
-        raise DataError(f"{path}: damaged ({error}); {_ADVICE}") from error
+    """Yield a function from a member CLASS/NAME.ext to its encoded bytes, for one thread."""
+    with tarfile.open(folder / IMAGES, "r:") as tar:
+        entries = {entry.name: entry for entry in tar}
+        yield lambda member: cast("IO[bytes]", tar.extractfile(entries[member])).read()
 
 
-def write_raw(out: Path, stream: ImageStream, source: str, on_bad_image: OnBadImage) -> None:
+def write_raw(out: Path, stream: ImageStream, on_bad_image: OnBadImage = "fail") -> None:
     """Write the raw store `out` from `stream`, atomically.
 
     Raises `DataError` on an image that cannot be read (unless skipped), on a name that comes twice, and on
-    one that is no plain file name.
+    one that is no printable text.
     """
     names: dict[str, set[str]] = defaultdict(set)
     shapes: set[tuple[int, ...]] = set()
@@ -106,7 +89,9 @@ def write_raw(out: Path, stream: ImageStream, source: str, on_bad_image: OnBadIm
     with replacing_folder(out) as folder:
         with tarfile.open(folder / IMAGES, "w", format=tarfile.PAX_FORMAT) as tar:
             for number, image in enumerate(stream.images, start=1):
-                member = f"{_plain(image.label)}/{_plain(image.name)}"
+                member = f"{image.label}/{image.name}"
+                if not member.isprintable():  # CSV and JSON of later stages are UTF-8
+                    raise DataError(f"'{member}' has control characters or is not UTF-8; rename it")
                 if image.name in names[image.label]:
                     raise DataError(f"{member}: this image comes twice; keep one of the two")
                 try:
@@ -125,23 +110,12 @@ def write_raw(out: Path, stream: ImageStream, source: str, on_bad_image: OnBadIm
                 if number % _PROGRESS_EVERY == 0:
                     passing("%d images checked", number)
         if not shapes:
-            raise DataError(f"{source}: no readable image found; give another copy")
+            raise DataError("no readable image found; give another copy")
         height, width, _ = next(iter(shapes))
         manifest = RawManifest(
             side=height if len(shapes) == 1 and height == width else None,
             skipped=dict(sorted(skipped.items())),
-            splits=None if stream.splits is None else {k: tuple(v) for k, v in stream.splits.items()},
+            splits=stream.splits,
             images={label: tuple(sorted(each)) for label, each in sorted(names.items()) if each},
         )
         write_result(folder / MANIFEST, manifest)
-
-
-def _plain(name: str) -> str:
-    """Return `name` if it can stand as one part of a path anywhere. Raises `DataError` otherwise."""
-    is_plain = name.isprintable() and not set(name) & set("/\\") and name not in {"", ".", ".."}
-    if not is_plain or len(name.encode()) > _LONGEST_NAME:
-        raise DataError(
-            f"'{name}' is not a plain file name; rename it without slashes and control characters, "
-            f"at most {_LONGEST_NAME} bytes long"
-        )
-    return name

@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import csv
-import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -43,42 +42,16 @@ def write_split(raw_folder: Path, out_folder: Path, seed: int, n_way: int, image
 
 
 def read_split(folder: Path) -> dict[str, dict[str, list[str]]]:
-    """Read the three CSVs: split -> class -> members of the raw store's tar, in the order of the files.
-
-    Raises `DataError` where a file is missing or wrong, or a class is in two of them.
-    """
-    splits: dict[str, dict[str, list[str]]] = {}
-    home: dict[str, str] = {}
-    for split in SPLIT_CLASSES:
-        path = folder / f"{split}.csv"
-        if not path.exists():
-            raise DataError(f"{path}: missing; run the stage `split` again")
-        classes = splits[split] = {}
-        for member, label in read_rows(path.read_bytes(), str(path)):
-            if home.setdefault(label, split) != split:
-                raise DataError(f"{path}: class {label} is in {home[label]}.csv too; keep it in one split")
-            classes.setdefault(label, []).append(member)
+    """Read the three CSVs: split -> class -> members of the raw store's tar, in the order of the files."""
+    splits: dict[str, dict[str, list[str]]] = {split: {} for split in SPLIT_CLASSES}
+    for split, classes in splits.items():
+        with (folder / f"{split}.csv").open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                classes.setdefault(row["label"], []).append(row["filename"])
     return splits
 
 
-def read_rows(data: bytes, where: str) -> Iterator[tuple[str, str]]:
-    """Yield (filename, label) of each row of a CSV in UTF-8. Raises `DataError`, naming `where`."""
-    try:
-        reader = csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True)
-        names = reader.fieldnames or ()
-        missing = next((column for column in COLUMNS if column not in names), None)
-        if missing is not None:
-            raise DataError(f"{where}: no column {missing!r}, only {', '.join(names) or 'nothing'}")
-        for row in reader:
-            filename, label = row["filename"], row["label"]
-            if not filename or not label:
-                raise DataError(f"{where}: line {reader.line_num} lacks a filename or a label")
-            yield filename, label
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{where}: not CSV in UTF-8 ({error}); write it again in that form") from error
-
-
-def seeded_splits(labels: Iterable[str], seed: int, n_way: int) -> dict[str, tuple[str, ...]]:
+def seeded_splits(labels: Iterable[str], seed: int, n_way: int) -> Splits:
     """Shuffle classes by `seed` into 64 % train, 16 % val and 20 % test, none smaller than `n_way`."""
     order = sorted(labels)
     np.random.default_rng((seed, _STREAM)).shuffle(order)
@@ -100,7 +73,7 @@ def _check_enough(raw: RawManifest, splits: Splits, n_way: int, images_needed: i
                 f"split {split} has {len(splits[split])} classes, episodes need {n_way}; "
                 "add classes, or lower episode.n_way"
             )
-        for label in sorted(splits[split]):
+        for label in splits[split]:
             found = len(raw.images.get(label, ()))
             if found < images_needed:
                 raise DataError(

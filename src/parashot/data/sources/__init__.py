@@ -8,7 +8,7 @@ from pathlib import Path
 
 from parashot.data.archives import files_in, unpacked
 from parashot.data.manifest import sha256
-from parashot.data.raw import ImageStream, write_raw
+from parashot.data.raw import write_raw
 from parashot.data.sources.folder import folder
 from parashot.data.sources.miniimagenet import miniimagenet
 from parashot.data.sources.mirrors import MIRRORS, download_from
@@ -25,24 +25,21 @@ def download(params: DataParams, seed: int, root: Path, cache: Path, out: Path) 
     unpacked meanwhile. Raises `DataError` where the images cannot be had, or are not what they should be.
     """
 
-    def write(stream: ImageStream) -> None:
-        write_raw(out, stream, params.source, params.on_bad_image)
-
     def write_copy(path: Path) -> None:
-        read = miniimagenet if params.source == "miniimagenet" else folder
-        with unpacked(path, cache / "unpacked", nested=params.source == "miniimagenet") as place:
-            write(read(place))
+        known = params.source == "miniimagenet"
+        with unpacked(path, cache / "unpacked", nested=known) as place:
+            write_raw(out, miniimagenet(place) if known else folder(place), params.on_bad_image)
 
     if params.source == "synthetic":
-        write(synthetic(params.synthetic, seed))
-    elif params.archive is not None:
+        write_raw(out, synthetic(params.synthetic, seed))
+    elif params.archive is None:
+        download_from(MIRRORS, cache, write_copy)
+    else:
         path = _archive(params.archive, root)
         try:
             write_copy(path)
         except DataError as error:
             raise DataError(f"data.archive: {error}") from error
-    else:
-        download_from(MIRRORS, cache, write_copy)
 
 
 def fingerprint(params: DataParams, seed: int, root: Path) -> dict[str, object]:

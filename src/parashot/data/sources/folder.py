@@ -5,12 +5,11 @@ Files without an image's ending are passed over.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from parashot.data.archives import files_in
 from parashot.data.images import is_image
-from parashot.data.raw import ImageStream, RawImage
+from parashot.data.raw import ImageStream, RawImage, Splits
 from parashot.data.splits import SPLIT_WORDS
 from parashot.errors import DataError
 from parashot.params import SPLIT_CLASSES
@@ -29,20 +28,21 @@ def folder(path: Path) -> ImageStream:
         len(file.parts) > depth + 2 for file in files
     ):
         depth += 1
-    splits = {SPLIT_WORDS.get(file.parts[depth].lower()) for file in files} - {None}
-    if len(splits) < 2:
-        return ImageStream(_images(path, files, depth))
-    return ImageStream(_images(path, files, depth + 1), _splits(files, depth))
+    has_splits = len({SPLIT_WORDS.get(file.parts[depth].lower()) for file in files} - {None}) > 1
+    depth += has_splits
+    loose = next((file for file in files if len(file.parts) < depth + 2), None)
+    if loose is not None:
+        raise DataError(f"{loose} lies in no class folder; move it into one")
+    images = (RawImage(file.parts[depth], "_".join(file.parts[depth + 1 :]), path / file) for file in files)
+    return ImageStream(images, _splits(files, depth) if has_splits else None)
 
 
-def _splits(files: list[Path], depth: int) -> dict[str, list[str]]:
-    """Return split -> its classes, by the folders at `depth`."""
+def _splits(files: list[Path], depth: int) -> Splits:
+    """Split of the classes in the folders at `depth`, by the folder around each."""
     homes: dict[str, str] = {}
     for file in files:
-        word, *inside = file.parts[depth:]
-        if len(inside) < 2:
-            raise DataError(f"{file} lies in no class folder; move it into one")
-        label, split = inside[0], SPLIT_WORDS.get(word.lower())
+        word, label = file.parts[depth - 1 : depth + 1]
+        split = SPLIT_WORDS.get(word.lower())
         if split is None:
             raise DataError(f"{word} lies beside train, val and test folders; move it into one")
         if homes.setdefault(label, split) != split:
@@ -53,13 +53,7 @@ def _splits(files: list[Path], depth: int) -> dict[str, list[str]]:
     missing = SPLIT_CLASSES.keys() - homes.values()
     if missing:
         raise DataError(f"no {min(missing)} folder beside the others; add it, or give class folders")
-    return {split: sorted(k for k, home in homes.items() if home == split) for split in SPLIT_CLASSES}
-
-
-def _images(path: Path, files: list[Path], depth: int) -> Iterator[RawImage]:
-    """Yield the images of the class folders at `depth`; deeper folders become part of the name."""
-    for file in files:
-        label, *inside = file.parts[depth:]
-        if not inside:
-            raise DataError(f"{file} lies in no class folder; move it into one")
-        yield RawImage(label, "_".join(inside), path / file)
+    return {
+        split: tuple(sorted(label for label, home in homes.items() if home == split))
+        for split in SPLIT_CLASSES
+    }

@@ -1,6 +1,6 @@
 """miniImageNet from a local copy, in any layout people have.
 
-    images/ and train.csv, val.csv, test.csv      flat, or in one tar or several
+    images/ (beside CSVs, which are not needed)   flat, or in one tar or several
     folders of class folders                      split by class or by image: regrouped by WordNet id
     mini-imagenet-cache-{train,validation,test}.pkl             learn2learn, torchmeta
     miniImageNet_category_split_{train,val,test}.pickle         Gidaris and Komodakis, Meta-Baseline
@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from parashot.data.archives import files_in
 from parashot.data.images import is_image
 from parashot.data.raw import ImageStream, RawImage, Splits
 from parashot.data.sources.pickled import CACHE, CATEGORY, category_splits, pickled_images
-from parashot.data.splits import SPLIT_WORDS, read_rows
+from parashot.data.splits import SPLIT_WORDS
 from parashot.errors import DataError
 from parashot.params import IMAGES_PER_CLASS
 
@@ -36,23 +35,20 @@ def miniimagenet(folder: Path, per_class: int = IMAGES_PER_CLASS) -> ImageStream
     """
     files = [file.relative_to(folder) for file in files_in(folder)]
     labelled = [(file, label) for file in files if is_image(file) and (label := _class_of(file))]
-    if labelled:
-        splits = class_splits()
-        images = _images(folder, labelled, _listed(folder, files))
-        return ImageStream(_whole(images, splits, per_class), splits)
-    for pattern, splits in ((CACHE, class_splits()), (CATEGORY, category_splits())):
-        pickles = [folder / file for file in files if pattern.fullmatch(file.name)]
-        if pickles:
-            images = chain.from_iterable(map(pickled_images, pickles))
-            return ImageStream(_whole(images, splits, per_class), splits)
-    raise DataError(
-        "nothing in it looks like miniImageNet; wanted: images/ and train.csv, val.csv, test.csv, folders "
-        "named by WordNet id, or the pickles of learn2learn or Meta-Baseline"
-    )
+    cache, category = ([file for file in files if kind.fullmatch(file.name)] for kind in (CACHE, CATEGORY))
+    if not (labelled or cache or category):
+        raise DataError(
+            "nothing in it looks like miniImageNet; wanted: images with a WordNet id in their names or "
+            "folders, or the pickles of learn2learn or Meta-Baseline"
+        )
+    splits = class_splits() if labelled or cache else category_splits()
+    images: Iterable[RawImage] = (RawImage(k, _name(file, k), folder / file) for file, k in labelled)
+    if not labelled:
+        images = chain.from_iterable(pickled_images(folder / file) for file in cache or category)
+    return ImageStream(_whole(images, splits, per_class), splits)
 
 
-@cache
-def class_splits() -> dict[str, tuple[str, ...]]:
+def class_splits() -> Splits:
     """Return split -> its classes (64, 16, 20) by WordNet id, sorted; from the table beside this file."""
     splits: dict[str, list[str]] = {"train": [], "val": [], "test": []}
     for line in Path(__file__).with_name("miniimagenet.txt").read_text(encoding="ascii").splitlines():
@@ -60,20 +56,6 @@ def class_splits() -> dict[str, tuple[str, ...]]:
             split, wordnet_id = line.split()
             splits[split].append(wordnet_id)
     return {split: tuple(sorted(labels)) for split, labels in splits.items()}
-
-
-def _listed(folder: Path, files: Iterable[Path]) -> set[str]:
-    """Return the names of the images that train.csv, val.csv and test.csv list."""
-    tables = [each for each in files if each.suffix.lower() == ".csv" and each.stem.lower() in SPLIT_WORDS]
-    rows = chain.from_iterable(read_rows((folder / each).read_bytes(), str(each)) for each in tables)
-    return {Path(filename).name for filename, _ in rows}
-
-
-def _images(folder: Path, labelled: Iterable[tuple[Path, str]], listed: set[str]) -> Iterator[RawImage]:
-    """Yield the images; of those outside class folders only the `listed` ones, if any are."""
-    for file, label in labelled:
-        if not listed or label in file.parts or file.name in listed:
-            yield RawImage(label, _name(file, label), folder / file)
 
 
 def _class_of(file: Path) -> str | None:
@@ -94,12 +76,12 @@ def _name(file: Path, label: str) -> str:
 def _whole(images: Iterable[RawImage], splits: Splits, per_class: int) -> Iterator[RawImage]:
     """Pass `images` on, then raise `DataError` unless each class of `splits` had `per_class` of them."""
     counts = Counter[str]()
-    known = {label for labels in splits.values() for label in labels}
+    known = set().union(*splits.values())
     for image in images:
         if image.label not in known:
             raise DataError(
-                f"{image.label}/{image.name}: this class is none of the "
-                f"{len(known)} of miniImageNet; remove it (in a study data.source=folder takes any)"
+                f"{image.label}/{image.name}: this class is none of miniImageNet's; remove it "
+                "(in a study data.source=folder takes any)"
             )
         counts[image.label] += 1
         yield image

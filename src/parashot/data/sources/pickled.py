@@ -19,7 +19,7 @@ from typing import IO, Any
 import numpy as np
 
 from parashot.data.images import encode_png
-from parashot.data.raw import RawImage
+from parashot.data.raw import RawImage, Splits
 from parashot.errors import DataError, one_line
 from parashot.params import SPLIT_CLASSES
 
@@ -47,19 +47,23 @@ def pickled_images(path: Path) -> Iterator[RawImage]:
     Raises `DataError` where its content is not what its name says.
     """
     try:
-        images, classes = _contents(path)
+        with path.open("rb") as file:
+            tree = load_arrays(file)
+        category = CATEGORY.fullmatch(path.name)
+        images = np.asarray(tree["data" if category else "image_data"])
+        if images.dtype != np.uint8 or images.ndim != 4:
+            raise TypeError(f"images of {images.dtype} and shape {images.shape}, not uint8 [n, h, w, 3]")
+        classes = _numbered(category[1], tree["labels"]) if category else tree["class_dict"]
         for label, indices in classes.items():
             for place, index in enumerate(indices):
-                if not 0 <= index < len(images):
-                    raise DataError(f"class {label} asks for image {index} of {len(images)}")
-                yield RawImage(str(label), f"{place:04d}.png", encode_png(images[index]))
+                yield RawImage(label, f"{place:04d}.png", encode_png(images[index]))
     except DataError as error:
         raise DataError(f"{path.name}: {error}; get it again") from error
-    except (TypeError, ValueError, IndexError) as error:  # of contents that are neither indices nor arrays
+    except (AttributeError, LookupError, TypeError, ValueError) as error:  # of other things than arrays
         raise DataError(f"{path.name}: odd contents ({one_line(error)}); get it again") from error
 
 
-def category_splits() -> dict[str, tuple[str, ...]]:
+def category_splits() -> Splits:
     """Return the class names given to numbered labels: split and rank, such as val07."""
     return {split: tuple(_class_name(split, rank) for rank in range(n)) for split, n in SPLIT_CLASSES.items()}
 
@@ -85,27 +89,11 @@ class _ArrayUnpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def _contents(path: Path) -> tuple[Any, dict[Any, Any]]:
-    """Return the images, uint8 [n, h, w, 3], and class -> indices of its images."""
-    category = CATEGORY.fullmatch(path.name)
-    images_key, classes_key = ("data", "labels") if category else ("image_data", "class_dict")
-    with path.open("rb") as file:
-        tree = load_arrays(file)
-    if not isinstance(tree, dict) or not {images_key, classes_key} <= tree.keys():
-        found = ", ".join(map(str, tree)) if isinstance(tree, dict) else type(tree).__name__
-        raise DataError(f"{images_key} and {classes_key} wanted, {found} found")
-    images, classes = np.asarray(tree[images_key]), tree[classes_key]
-    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3:
-        raise DataError(f"images of {images.dtype} and shape {images.shape}, not uint8 [n, h, w, 3]")
-    if category is None:
-        if not isinstance(classes, dict):
-            raise DataError("class_dict is no dictionary")
-        return images, classes
-    if np.shape(classes) != (len(images),):
-        raise DataError(f"{len(images)} images have labels of shape {np.shape(classes)}")
-    split = category[1].lower().removeprefix("train_phase_")
-    ranked = enumerate(np.unique(classes))
-    return images, {_class_name(split, rank): np.flatnonzero(np.equal(classes, k)) for rank, k in ranked}
+def _numbered(split: str, labels: Any) -> dict[str, Any]:
+    """Class -> indices of its images, from the number of each image's class."""
+    split = split.lower().removeprefix("train_phase_")
+    numbers = enumerate(np.unique(labels))
+    return {_class_name(split, rank): np.flatnonzero(np.equal(labels, number)) for rank, number in numbers}
 
 
 def _class_name(split: str, rank: int) -> str:
