@@ -18,8 +18,8 @@ from parashot.errors import DataError
 
 Make = Callable[[Path, Files], Path]
 
-FILES = {"a/1.txt": b"one", "a/2.txt": b"", "b.bin": bytes(100_000), ".hidden": b"x", "a/.DS_Store": b"x"}
-SEEN = {name: data for name, data in FILES.items() if "/." not in f"/{name}"}
+SEEN = {"a/1.txt": b"one", "a/2.txt": b"", "b.bin": bytes(100_000)}
+FILES = {**SEEN, ".hidden": b"x", "a/.DS_Store": b"x", "__MACOSX/a/1.txt": b"x"}
 
 
 def _read(path: Path) -> Files:

@@ -79,18 +79,10 @@ def _distinct(keys: Integers, population: Integers, count: int) -> Integers:
         for smaller in taken:
             number = number + (number >= smaller)
         drawn.append(number)
-        taken = _insert(taken, number)
+        for place, each in enumerate(taken):  # insert it
+            taken[place], number = np.minimum(each, number), np.maximum(each, number)
+        taken.append(number)
     return np.stack(drawn, -1)
-
-
-def _insert(ascending: list[Integers], number: Integers) -> list[Integers]:
-    """Insert `number` elementwise into arrays that ascend elementwise."""
-    result = list(ascending)
-    for position, each in enumerate(ascending):
-        result[position] = np.minimum(each, number)
-        number = np.maximum(each, number)
-    result.append(number)
-    return result
 
 
 def _hash(keys: Array, counter: int) -> Array:

@@ -1,7 +1,6 @@
 """Encoded bytes -> uint8 RGB arrays [h, w, 3], whatever the image looked like before.
 
-Grey, palette, CMYK and 16 bit are converted, alpha is laid over white, EXIF rotation is applied, and of an
-animation the first frame is taken.
+Alpha is laid over white, EXIF rotation is applied, and of an animation the first frame is taken.
 """
 
 from __future__ import annotations
@@ -19,10 +18,7 @@ from parashot.errors import DataError, one_line
 Pixels = NDArray[np.uint8]
 
 MAX_PIXELS = 64 * 10**6
-"""Limit of one image."""
-
-MAX_BYTES = 256 * 2**20
-"""Limit of one encoded image."""
+MAX_BYTES = 256 * 2**20  # of an encoded image
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
 """Raster formats: among Pillow's others are some, like EPS, whose reader starts a program."""
@@ -93,7 +89,6 @@ def encode_png(pixels: Pixels) -> bytes:
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
-    """Load `image`, turn it upright and bring it to mode RGB."""
     upright = ImageOps.exif_transpose(image)
     if upright.mode.startswith("I"):  # I;16 and its kin; older decoders widen 16 bit to I
         return Image.fromarray((np.asarray(upright).clip(0, 65535) >> 8).astype(np.uint8)).convert("RGB")

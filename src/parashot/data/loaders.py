@@ -105,7 +105,7 @@ def _arrived(batch: Batch, copied: torch.cuda.Event) -> Batch:
 
 
 def _naming_lost_workers(batches: Iterator[Any]) -> Iterator[Any]:
-    """Yield the same; raise `DeviceError` of one line where a worker was killed."""
+    """Yield the same. Raises `DeviceError` where a worker was killed."""
     try:
         yield from batches
     except (RuntimeError, ConnectionError, EOFError) as error:

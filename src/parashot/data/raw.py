@@ -36,7 +36,7 @@ _PROGRESS_EVERY = 5_000
 
 @dataclass(frozen=True)
 class RawImage:
-    """One encoded image of class `label`, or its file; `name` is a file name with its ending."""
+    """One encoded image, or its file; `name` is a file name with its ending."""
 
     label: str
     name: str

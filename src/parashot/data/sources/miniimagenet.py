@@ -21,7 +21,7 @@ from parashot.data.raw import ImageStream, RawImage, Splits
 from parashot.data.sources.pickled import CACHE, CATEGORY, category_splits, pickled_images
 from parashot.data.splits import SPLIT_WORDS
 from parashot.errors import DataError
-from parashot.params import IMAGES_PER_CLASS
+from parashot.params import IMAGES_PER_CLASS, SPLIT_CLASSES
 
 _WORDNET_ID = re.compile(r"n\d{8}")
 _FILE_NAME = re.compile(r"(n\d{8})(\d{8}|_.*)?\.\w+")
@@ -50,12 +50,9 @@ def miniimagenet(folder: Path, per_class: int = IMAGES_PER_CLASS) -> ImageStream
 
 def class_splits() -> Splits:
     """Return split -> its classes (64, 16, 20) by WordNet id, sorted; from the table beside this file."""
-    splits: dict[str, list[str]] = {"train": [], "val": [], "test": []}
-    for line in Path(__file__).with_name("miniimagenet.txt").read_text(encoding="ascii").splitlines():
-        if not line.startswith("#"):
-            split, wordnet_id = line.split()
-            splits[split].append(wordnet_id)
-    return {split: tuple(sorted(labels)) for split, labels in splits.items()}
+    text = Path(__file__).with_name("miniimagenet.txt").read_text(encoding="ascii")
+    rows = [line.split() for line in text.splitlines() if not line.startswith("#")]
+    return {split: tuple(sorted(label for home, label in rows if home == split)) for split in SPLIT_CLASSES}
 
 
 def _class_of(file: Path) -> str | None:
@@ -80,8 +77,8 @@ def _whole(images: Iterable[RawImage], splits: Splits, per_class: int) -> Iterat
     for image in images:
         if image.label not in known:
             raise DataError(
-                f"{image.label}/{image.name}: this class is none of miniImageNet's; remove it "
-                "(in a study data.source=folder takes any)"
+                f"{image.label}/{image.name}: this class is none of miniImageNet's; remove it, or in a study "
+                "set data.source=folder, which takes any"
             )
         counts[image.label] += 1
         yield image
@@ -89,7 +86,6 @@ def _whole(images: Iterable[RawImage], splits: Splits, per_class: int) -> Iterat
         for label in labels:
             if counts[label] != per_class:
                 raise DataError(
-                    f"class {label} of split {split} has {counts[label]} images, not {per_class} "
-                    f"({len(labels) * per_class} images of {len(labels)} classes make up {split}); "
+                    f"class {label} of split {split} has {counts[label]} images, not {per_class}; "
                     "get miniImageNet again, whole"
                 )

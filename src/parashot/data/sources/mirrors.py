@@ -26,8 +26,7 @@ log = logging.getLogger(__name__)
 ATTEMPTS = 5
 PAUSE_SECONDS = 2.0
 TIMEOUT_SECONDS = 30.0
-MAX_BYTES = 64 * 2**30
-"""Limit of one download."""
+MAX_BYTES = 64 * 2**30  # of one download
 
 _MIB = 2**20
 

@@ -4,23 +4,22 @@ A class is the look of one figure: a closed curve of a few harmonics, filled wit
 frequency and direction relative to the curve. All else varies within a class: pose, colours, the ground,
 further figures of no class, noise. So neither single pixels nor colours tell the classes apart.
 
-    m figures · k harmonics · s pixels of a side; coordinates run from -1 to 1 over the image
+    m figures · s pixels of a side; coordinates run from -1 to 1 over the image
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parashot.data.images import Pixels, encode_jpeg
-from parashot.data.raw import ImageStream, RawImage
+from parashot.data.raw import ImageStream, RawImage, Splits
 from parashot.params import SPLIT_CLASSES, SyntheticParams
 
 Floats = NDArray[np.float32]
-Number = TypeVar("Number", bound=np.generic)
 
 CLASSES = sum(SPLIT_CLASSES.values())
 
@@ -37,18 +36,19 @@ _FREQUENCY = (1.2, 2.6)
 
 
 class Looks(NamedTuple):
-    """Shape and texture of m figures: the same in every pose and colour."""
+    """Shape and texture of m figures, each [m, 1, 1]: the same in every pose and colour."""
 
-    outline: NDArray[np.complex64]  # [m, k] amplitude and phase of each harmonic
-    texture: NDArray[np.int64]  # [m] which of TEXTURES
-    frequency: Floats  # [m] periods across the figure
-    direction: Floats  # [m] radians, against the outline
+    outline: NDArray[np.complex64]  # [m, 1, 1, HARMONICS] amplitude and phase of each harmonic
+    texture: NDArray[np.int64]  # which of TEXTURES
+    frequency: Floats  # periods across the figure
+    direction: Floats  # radians, against the outline
 
 
 class Poses(NamedTuple):
-    """Poses of m figures: centre [m, 2] and radius [m] in image coordinates, rotation [m] in radians."""
+    """Poses of m figures, each [m, 1, 1]: centre and radius in image coordinates, rotation in radians."""
 
-    centre: Floats
+    x: Floats
+    y: Floats
     radius: Floats
     rotation: Floats
 
@@ -58,7 +58,7 @@ def synthetic(params: SyntheticParams, seed: int) -> ImageStream:
     return ImageStream(_images(params, seed), class_splits(seed))
 
 
-def class_splits(seed: int) -> dict[str, tuple[str, ...]]:
+def class_splits(seed: int) -> Splits:
     """Shuffle the classes by `seed` and cut them into 64/16/20."""
     order = np.random.default_rng((seed, _SPLIT)).permutation(CLASSES)
     parts = np.split(order, np.cumsum([*SPLIT_CLASSES.values()])[:-1])
@@ -102,11 +102,9 @@ def _poses(rng: np.random.Generator) -> Poses:
     reach = np.array([0.95] * _DISTRACTORS + [0.25])
     low, high = (np.array([few] * _DISTRACTORS + [own]) for few, own in ((0.2, 0.55), (0.42, 0.85)))
     turn = np.array([np.pi] * _DISTRACTORS + [0.5])
-    return Poses(
-        centre=rng.uniform(-reach, reach, (2, _DISTRACTORS + 1)).T.astype(np.float32),
-        radius=rng.uniform(low, high).astype(np.float32),
-        rotation=rng.uniform(-turn, turn).astype(np.float32),
-    )
+    x, y = rng.uniform(-reach, reach, (2, _DISTRACTORS + 1))
+    drawn = (x, y, rng.uniform(low, high), rng.uniform(-turn, turn))
+    return Poses(*(each.astype(np.float32)[:, None, None] for each in drawn))
 
 
 def _colours(rng: np.random.Generator) -> tuple[Floats, Floats]:
@@ -139,13 +137,14 @@ def draw_looks(rng: np.random.Generator, count: int) -> Looks:
     """Draw the looks of `count` figures; textures, frequencies and directions are spread evenly over them."""
 
     def spread() -> Floats:
-        return ((rng.permutation(count) + rng.random(count)) / count).astype(np.float32)
+        shares = (rng.permutation(count) + rng.random(count)) / count
+        return shares.astype(np.float32)[:, None, None]
 
     outline = rng.normal(size=(count, HARMONICS)) + 1j * rng.normal(size=(count, HARMONICS))
     outline *= _SWING / np.linalg.norm(outline, axis=1, keepdims=True)
     low, high = _FREQUENCY
     return Looks(
-        outline=outline.astype(np.complex64),
+        outline=outline.astype(np.complex64)[:, None, None],
         texture=np.minimum(spread() * TEXTURES, TEXTURES - 1).astype(np.int64),
         frequency=low + (high - low) * spread(),
         direction=np.float32(np.pi) * spread(),
@@ -154,30 +153,25 @@ def draw_looks(rng: np.random.Generator, count: int) -> Looks:
 
 def paint(looks: Looks, poses: Poses, size: int) -> tuple[Floats, Floats]:
     """Return cover and texture of each figure, both [m, s, s] from 0 to 1, with antialiased edges."""
-    radius, pixels = _column(poses.radius), _column(poses.radius) * (size / 2)
+    pixels = poses.radius * (size / 2)
     grid = ((np.arange(size, dtype=np.float32) + 0.5) * (2 / size) - 1).astype(np.float32)
-    x = (grid[None, None, :] - _column(poses.centre[:, 0])) / radius
-    y = (grid[None, :, None] - _column(poses.centre[:, 1])) / radius
-    point = (x + 1j * y) * np.exp(-1j * _column(poses.rotation))  # in the figure's own frame
+    x = (grid - poses.x) / poses.radius
+    y = (grid[:, None] - poses.y) / poses.radius
+    point = (x + 1j * y) * np.exp(-1j * poses.rotation)  # in the figure's own frame
     distance = np.abs(point)
-    edge = _edge(looks.outline, point / np.maximum(distance, np.float32(1e-6)))
+    power = angle = point / np.maximum(distance, np.float32(1e-6))
+    edge = np.ones(angle.shape, np.float32)  # radius of the outline in the direction of each pixel
+    for harmonic in range(HARMONICS):
+        power = power * angle
+        edge += (power * looks.outline[..., harmonic]).real
     cover = ((edge - distance) * pixels + 0.5).clip(0, 1)
     return cover, _texture(looks, point, distance / np.maximum(edge, np.float32(0.3)), pixels)
 
 
-def _edge(outline: NDArray[np.complex64], angle: NDArray[np.complex64]) -> Floats:
-    """Radius of each curve [m, s, s] in the directions `angle`, unit complex numbers."""
-    power, edge = angle, np.ones(angle.shape, np.float32)
-    for harmonic in outline.T:
-        power = power * angle
-        edge += (power * _column(harmonic)).real
-    return edge
-
-
 def _texture(looks: Looks, point: NDArray[np.complex64], depth: Floats, pixels: Floats) -> Floats:
     """Texture of each figure [m, s, s]; `depth` is 0 at the centre of a figure and 1 at its outline."""
-    wave = np.float32(np.pi) * _column(looks.frequency)
-    turned = wave * point * np.exp(-1j * _column(looks.direction))
+    wave = np.float32(np.pi) * looks.frequency
+    turned = wave * point * np.exp(-1j * looks.direction)
     along, across = np.sin(turned.real), np.sin(turned.imag)
     patterns = (
         along,
@@ -186,10 +180,6 @@ def _texture(looks: Looks, point: NDArray[np.complex64], depth: Floats, pixels: 
         np.sin(wave * np.abs(point)),
         np.sin(2 * wave * depth),
     )
-    chosen = np.choose(_column(looks.texture), patterns)
+    chosen = np.choose(looks.texture, patterns)
     texture: Floats = (0.5 + chosen * pixels / (2 * wave)).clip(0, 1)
     return texture
-
-
-def _column(values: NDArray[Number]) -> NDArray[Number]:
-    return values[:, None, None]
