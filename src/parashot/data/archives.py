@@ -84,17 +84,13 @@ def _unpack(archive: Path, folder: Path) -> None:
 
 def _unpack_tar(archive: Path, folder: Path) -> None:
     total = 0
-
-    def checked(entry: tarfile.TarInfo, destination: str) -> tarfile.TarInfo:
-        nonlocal total
-        if not (entry.isreg() or entry.isdir()):
-            raise DataError(f"{entry.name} is a link or device; pack plain files")
-        total += entry.size
-        _check_size(total)
-        return tarfile.data_filter(entry, destination)
-
     with tarfile.open(archive) as tar:
-        tar.extractall(folder, filter=checked)
+        for entry in tar:
+            if not (entry.isreg() or entry.isdir()):
+                raise DataError(f"{entry.name} is a link or device; pack plain files")
+            total += entry.size
+            _check_size(total)
+            tar.extract(entry, folder, filter="data")
         # at a damaged header tarfile stops without a word: only the end mark, a block of zeros, tells
         assert tar.fileobj is not None
         tar.fileobj.seek(tar.offset)

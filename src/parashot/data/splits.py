@@ -16,8 +16,6 @@ from parashot.errors import DataError
 from parashot.files import replacing_folder
 from parashot.params import SPLIT_CLASSES
 
-COLUMNS = ("filename", "label")
-
 SPLIT_WORDS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 """Names of the three splits in file and folder names."""
 
@@ -38,7 +36,7 @@ def write_split(raw_folder: Path, out_folder: Path, seed: int, n_way: int, image
             labels = sorted(splits[split])
             rows = [(f"{label}/{name}", label) for label in labels for name in raw.images[label]]
             with (folder / f"{split}.csv").open("w", encoding="utf-8", newline="") as file:
-                csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows])
+                csv.writer(file, lineterminator="\n").writerows([("filename", "label"), *rows])
 
 
 def read_split(folder: Path) -> dict[str, dict[str, list[str]]]:
