@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch.utils.data import Dataset, get_worker_info
 
@@ -88,9 +87,10 @@ class EpisodeDataset(Dataset[Batch]):
         return self._drawn[step - first]
 
     def _draw(self, reads: list[range]) -> list[Integers]:
-        episodes, k = np.concatenate([np.arange(each.start, each.stop) for each in reads]), self.spec.k_shot
+        episodes = np.concatenate([np.arange(each.start, each.stop) for each in reads])
         rows = draw_rows(self.seed, self.split.name, episodes, self.split.class_sizes, self.spec)
         steps = np.split(rows, np.cumsum([len(each) for each in reads])[:-1])
+        k = self.spec.k_shot
         return [np.concatenate((step[:, :, :k].ravel(), step[:, :, k:].ravel())) for step in steps]
 
 
@@ -104,7 +104,7 @@ def step_batch(pixels: torch.Tensor, spec: EpisodeSpec, plan: Plan, step: int) -
     return Batch((support, query, episodes), plan.total(step), plan.weight(step))
 
 
-def _gather(split: PackedSplit, rows: npt.NDArray[np.int64]) -> torch.Tensor:
+def _gather(split: PackedSplit, rows: Integers) -> torch.Tensor:
     """Rows [m] -> uint8 [m, 3, h, w], a view of pixels that lie channels last, by one call."""
     pixels = _empty((len(rows), *split.pixels.shape[1:]))
     torch.index_select(split.pixels, 0, torch.from_numpy(rows), out=pixels)  # by all threads torch has here

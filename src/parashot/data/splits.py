@@ -1,11 +1,10 @@
 """Class-disjoint train, val and test: three CSVs with the header `filename,label`, as Ravi and Larochelle's.
 
-`filename` is a member of the raw store's tar. Classes come in sorted order, and so do the images of a class.
+Classes come in sorted order, and so do the images of a class.
 """
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,11 +14,20 @@ from parashot.data.raw import RawManifest, Splits, read_manifest
 from parashot.errors import DataError
 from parashot.files import replacing_folder
 from parashot.params import SPLIT_CLASSES
+from parashot.records import read_rows, record, write_rows
 
 SPLIT_WORDS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 """Names of the three splits in file and folder names."""
 
 _STREAM = 11  # keeps the shuffle of classes apart from other uses of the seed
+
+
+@record
+class Row:
+    """An image of a split: its member of the raw store's tar, and its class."""
+
+    filename: str
+    label: str
 
 
 def write_split(raw_folder: Path, out_folder: Path, seed: int, n_way: int, images_needed: int) -> None:
@@ -34,18 +42,19 @@ def write_split(raw_folder: Path, out_folder: Path, seed: int, n_way: int, image
     with replacing_folder(out_folder) as folder:
         for split in SPLIT_CLASSES:
             labels = sorted(splits[split])
-            rows = [(f"{label}/{name}", label) for label in labels for name in raw.images[label]]
-            with (folder / f"{split}.csv").open("w", encoding="utf-8", newline="") as file:
-                csv.writer(file, lineterminator="\n").writerows([("filename", "label"), *rows])
+            rows = [Row(f"{label}/{name}", label) for label in labels for name in raw.images[label]]
+            write_rows(folder / f"{split}.csv", Row, rows)
 
 
 def read_split(folder: Path) -> dict[str, dict[str, list[str]]]:
-    """Read the three CSVs: split -> class -> members of the raw store's tar, in the order of the files."""
+    """Read the three CSVs: split -> class -> members of the raw store's tar, in the order of the files.
+
+    Raises `RecordError` where a file is missing or wrong.
+    """
     splits: dict[str, dict[str, list[str]]] = {split: {} for split in SPLIT_CLASSES}
     for split, classes in splits.items():
-        with (folder / f"{split}.csv").open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file):
-                classes.setdefault(row["label"], []).append(row["filename"])
+        for row in read_rows(Row, folder / f"{split}.csv"):
+            classes.setdefault(row.label, []).append(row.filename)
     return splits
 
 
