@@ -6,7 +6,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from copies import jpeg
+from copies import as_folder, jpeg
 
 from parashot.data.raw import (
     ImageStream,
@@ -36,6 +36,8 @@ def test_store_gives_back_what_went_in(tmp_path: Path) -> None:
     assert (written.side, written.splits) == (8, splits)
     with open_images(tmp_path / "raw") as read:
         assert [read(f"{image.label}/{image.name}") for image in IMAGES] == [each.data for each in IMAGES]
+        with pytest.raises(DataError, match=r"a/9\.jpg is not in it"):
+            read("a/9.jpg")
 
 
 def test_equal_images_give_equal_bytes(tmp_path: Path) -> None:
@@ -61,3 +63,9 @@ def test_names_are_printable_text(tmp_path: Path, name: str) -> None:
         with pytest.raises(DataError, match="rename it"):
             _write(tmp_path / "raw", image)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_store_says_what_to_do(tmp_path: Path) -> None:
+    raw = as_folder(tmp_path, {"images.tar": b"not a tar"})
+    with pytest.raises(DataError, match=r"images\.tar: .*damaged .*`dvc repro"), open_images(raw):
+        pass

@@ -32,6 +32,7 @@ Splits = dict[str, tuple[str, ...]]
 """Split -> its classes."""
 
 _PROGRESS_EVERY = 5_000
+_AGAIN = "run `dvc repro -f -s download`"
 
 
 @dataclass(frozen=True)
@@ -71,10 +72,23 @@ def read_manifest(folder: Path) -> RawManifest:
 
 @contextmanager
 def open_images(folder: Path) -> Iterator[Callable[[str], bytes]]:
-    """Yield a function from a member CLASS/NAME.ext to its encoded bytes, for one thread."""
-    with tarfile.open(folder / IMAGES, "r:") as tar:
-        entries = {entry.name: entry for entry in tar}
-        yield lambda member: cast("IO[bytes]", tar.extractfile(entries[member])).read()
+    """Yield a function from a member CLASS/NAME.ext to its encoded bytes, for one thread.
+
+    Raises `DataError` where the tar is missing or damaged, or lacks a member.
+    """
+    path = folder / IMAGES
+    try:
+        with tarfile.open(path, "r:") as tar:
+            entries = {entry.name: entry for entry in tar}
+
+            def read(member: str) -> bytes:
+                if member not in entries:
+                    raise DataError(f"{path}: {member} is not in it; {_AGAIN}")
+                return cast("IO[bytes]", tar.extractfile(entries[member])).read()
+
+            yield read
+    except (FileNotFoundError, tarfile.TarError) as error:
+        raise DataError(f"{path}: missing or damaged ({error}); {_AGAIN}") from error
 
 
 def write_raw(out: Path, stream: ImageStream, on_bad_image: OnBadImage = "fail") -> None:
