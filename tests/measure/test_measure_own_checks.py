@@ -13,11 +13,9 @@ from standing_ranks import StandingRanks
 
 from parashot.errors import TaskError
 from parashot.questions.own.checks import (
-    Compared,
-    FirstStep,
+    Checked,
     check_rank,
     first_step,
-    in_words,
     repeats_in_workers,
 )
 from parashot.questions.own.measure import own_parallel
@@ -28,17 +26,17 @@ DDP = Way("ddp", "ddp", 2, 1, 6, 0, "fp32", "none")
 WAYS = (DDP, replace(DDP, way="allreduce", strategy="allreduce"))
 
 
-def compared(ranks: StandingRanks, file: Path, *, has_batch_norm: bool = False) -> Compared:
+def compared(ranks: StandingRanks, file: Path, *, has_batch_norm: bool = False) -> Checked:
     """The checks of two replicas by two strategies."""
-    found: Compared = ranks(2, check_rank, own_task(file), own_parallel(), WAYS, has_batch_norm)
+    found: Checked = ranks(2, check_rank, own_task(file), own_parallel(), WAYS, has_batch_norm)
     return found
 
 
-def assert_equal(found: Compared) -> None:
+def assert_equal(found: Checked) -> None:
     """Both strategies have computed the gradient of one process, and there is nothing to say."""
     assert [each.strategy for each in found.gradients] == ["ddp", "allreduce"]
     assert max(each.difference for each in found.gradients) < 1e-10
-    assert in_words(FirstStep((), False), found) == []
+    assert found.warnings == ()
 
 
 def test_dropout_is_switched_off_for_the_comparison(ranks: StandingRanks, tmp_path: Path) -> None:
@@ -52,12 +50,16 @@ def test_batch_norm_takes_each_share_by_itself_and_a_loss_that_is_a_sum_is_told_
     for name, loss in losses.items():
         changes = {"nn.Tanh()": "nn.BatchNorm1d(8)", "    return F": f"    return {loss}"}
         found = compared(ranks, edited(tmp_path, f"own_norm_{name}", changes), has_batch_norm=True)
-        assert found.differing == ["ddp", "allreduce"]
         assert min(each.difference for each in found.gradients) > 1e-3
-        (line,) = in_words(FirstStep((), True), found)
-        assert "SyncBatchNorm" in line
+        (line,) = found.warnings
+        assert "by ddp, allreduce is not" in line and "SyncBatchNorm" in line
         assert ("no mean" in line) == (name == "summed")
-        assert "no mean" in in_words(FirstStep((), False), found)[0]
+
+
+def test_a_loss_that_is_a_sum_is_told(ranks: StandingRanks, tmp_path: Path) -> None:
+    file = write_own(tmp_path, "own_sum", "    return F", "    return len(batch['x']) * F")
+    (line,) = compared(ranks, file).warnings
+    assert "by ddp, allreduce is not that of one process: the loss is no mean" in line
 
 
 @pytest.mark.parametrize("needs", ["<= 8", ">= 5"])
@@ -75,8 +77,8 @@ def test_a_network_that_mixes_in_float32_is_compared_in_it(ranks: StandingRanks,
     changes = {").double()": ")", "dtype=torch.float64": "dtype=torch.float32"}
     changes |= {'network(batch["x"])': 'network(batch["x"].float())'}
     found = compared(ranks, edited(tmp_path, "own_float32", changes))
-    assert not found.exact and not found.differing and not found.skipped
-    (said,) = in_words(FirstStep((), False), found)
+    assert len(found.gradients) == 2
+    (said,) = found.warnings
     assert "float32" in said
 
 
@@ -124,7 +126,7 @@ def test_maps_stay_in_the_order_that_a_view_needs(tmp_path: Path) -> None:
 
 def test_a_gradient_of_zero_is_told(ranks: StandingRanks, tmp_path: Path) -> None:
     file = edited(tmp_path, "own_zero", {"    return F": "    return 0 * F"})
-    assert "is 0 or not finite" in in_words(FirstStep((), False), compared(ranks, file))[0]
+    assert "is 0 or not finite" in compared(ranks, file).warnings[0]
 
 
 def test_samples_that_are_random_are_compared_all_the_same(ranks: StandingRanks, tmp_path: Path) -> None:
@@ -133,7 +135,7 @@ def test_samples_that_are_random_are_compared_all_the_same(ranks: StandingRanks,
     file = edited(tmp_path, "own_noise", noise, top="import random\n\nimport numpy as np")
     assert_equal(compared(ranks, file))
     hidden = {'F.cross_entropy(network(batch["x"])': 'F.cross_entropy(F.dropout(network(batch["x"]))'}
-    (said,) = in_words(FirstStep((), True), compared(ranks, edited(tmp_path, "own_hidden", hidden)))
+    (said,) = compared(ranks, edited(tmp_path, "own_hidden", hidden)).warnings
     assert "random numbers" in said
 
 
@@ -144,7 +146,7 @@ def test_a_data_set_that_differs_from_rank_to_rank_is_noticed(ranks: StandingRan
         "return {": "if index > 199:\n            raise IndexError\n        return {",
     }
     file = edited(tmp_path, "own_shuffled", changes, top="import os\nimport random")
-    samples, gradient = in_words(FirstStep((), True), compared(ranks, file))
+    samples, gradient = compared(ranks, file).warnings
     assert "other samples in another process" in samples and "not the same" in gradient
 
 
@@ -192,6 +194,9 @@ def test_an_error_in_workers_alone_is_the_users_own_line(tmp_path: Path) -> None
     clear_frames(caught.tb)  # a loader in a cycle of garbage would wait for its workers, which wait for it
 
 
+WRAPPING = "put the loss into the forward of a module"
+
+
 def test_parameters_without_a_gradient_and_a_loss_that_is_no_number_are_named(tmp_path: Path) -> None:
     changes = {
         "nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))": (
@@ -200,12 +205,12 @@ def test_parameters_without_a_gradient_and_a_loss_that_is_no_number_are_named(tm
         "network(batch": "network['used'](batch",
     }
     first = first_step(alone(), own_task(edited(tmp_path, "own_unused", changes)), own_parallel())
-    assert first == FirstStep(("idle.weight", "idle.bias"), False, can_be_wrapped=False)
-    said = in_words(first, Compared())
-    assert "idle.weight" in said[0] and "find_unused_parameters" in said[0]
-    assert "put the loss into the forward of a module" in said[1]
+    assert first.unused == ("idle.weight", "idle.bias") and not first.has_batch_norm
+    unused, wrapped = first.warnings
+    assert "idle.weight" in unused and "find_unused_parameters" in unused
+    assert WRAPPING in wrapped
     beside = write_own(tmp_path, "own_beside", "return F.cross", "return network[0].bias.sum() + F.cross")
-    assert not first_step(alone(), own_task(beside), own_parallel()).can_be_wrapped
+    assert WRAPPING in first_step(alone(), own_task(beside), own_parallel()).warnings[0]
     infinite = write_own(tmp_path, "own_infinite", "return F.cross", "return 1e400 * F.cross")
     with pytest.raises(TaskError, match=r"NaN or infinity in the first step.*look at the samples"):
         first_step(alone(), own_task(infinite), own_parallel())
@@ -227,9 +232,8 @@ def test_a_graph_that_is_kept_is_noticed(name: str, line: str, kept: bool, tmp_p
     """Not where each step's takes the place of the one before."""
     body = f'scores = network(batch["x"]); value = F.cross_entropy(scores, batch["y"]); {line}; return value'
     file = edited(tmp_path, f"own_kept_{name}", {WHOLE: body}, top="kept = []")
-    first = first_step(alone(), own_task(file), own_parallel())
-    assert first.keeps_graph == kept
-    assert any("detach()" in each for each in in_words(first, Compared())) == kept
+    warnings = first_step(alone(), own_task(file), own_parallel()).warnings
+    assert any("detach()" in each for each in warnings) == kept
 
 
 def test_a_state_that_is_carried_on_with_its_graph_is_one_line(tmp_path: Path) -> None:

@@ -37,8 +37,12 @@ register_pytree_node(
 
 def take_apart(data: Any) -> Any:
     """Take apart a batch that holds objects of other classes; return any other one as it is."""
-    if all(isinstance(leaf, LEAF_CLASSES) for leaf in tree_leaves(data)):
-        return data
+    known = all(isinstance(leaf, LEAF_CLASSES) for leaf in tree_leaves(data))
+    return data if known else without_tensors(data)
+
+
+def without_tensors(data: Any) -> Apart:
+    """Take an object apart. It may raise an error of any kind: classes pickle themselves."""
     tensors, rest = list[Tensor](), BytesIO()
     _WithoutTensors(rest, tensors).dump(data)
     return Apart(tensors, rest.getvalue())

@@ -10,10 +10,10 @@ from __future__ import annotations
 import gc
 import hashlib
 import math
-import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from textwrap import shorten
 from typing import Any
 from weakref import ReferenceType, ref
@@ -21,7 +21,6 @@ from weakref import ReferenceType, ref
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils._pytree import tree_leaves
 from torch.utils.data import Dataset
 
 from parashot.data.loaders import host_batches
@@ -38,7 +37,7 @@ from parashot.questions.text import counted
 from parashot.questions.ways.measure import for_ways
 from parashot.questions.ways.records import SkippedWay, Way
 from parashot.task import Batch, Plan
-from parashot.tasks.apart import LEAF_CLASSES, Apart, take_apart
+from parashot.tasks.apart import without_tensors
 from parashot.tasks.own import OwnTask, StepsOfDataset, own_errors
 
 SAME = 1e-6
@@ -64,38 +63,38 @@ READINGS = 16
 
 
 @dataclass(frozen=True)
-class FirstStep:
-    """What the first steps by one process show.
+class Checked:
+    """What the checks found, as warnings too, and `parallel` as this network needs it.
 
-    unused: names of parameters that get no gradient. keeps_graph: whether the first step's is there later on.
-    can_be_wrapped: whether the loss does no more with the network than call it. same_in_workers: of
-    `repeats_in_workers`.
+    skipped: strategies that cannot train this network.
     """
 
-    unused: tuple[str, ...]
-    has_batch_norm: bool
-    keeps_graph: bool = False
-    can_be_wrapped: bool = True
-    same_in_workers: bool = False
+    gradients: tuple[GradientCheck, ...]
+    skipped: tuple[SkippedWay, ...]
+    warnings: tuple[str, ...]
+    parallel: ParallelParams
 
 
 @dataclass(frozen=True)
+class FirstStep:
+    """What the first steps by one process show; unused: names of parameters that get no gradient."""
+
+    unused: tuple[str, ...]
+    has_batch_norm: bool
+    warnings: tuple[str, ...]
+
+
+@dataclass
 class Compared:
-    """What ranks have in common.
+    """Gradients of strategies against that of one process, and what may explain differences."""
 
-    gradients: of each strategy but those that are skipped. repeats: whether one process computes the same
-    gradient twice. same_samples: whether all ranks read the same ones at the same places. comparable: whether
-    there is a gradient to compare with. differs_besides_norm: whether a gradient differs even where batch
-    norm uses its running statistics. exact: whether they were computed in float64.
-    """
-
+    exact: bool = True  # computed in float64
+    comparable: bool = True  # there is a gradient to compare with
+    repeats: bool = True  # one process computes the same gradient twice
+    same_samples: bool = True  # ranks read the same ones at the same places
+    differs_besides_norm: bool = False  # also where batch norm uses its running statistics
     gradients: list[GradientCheck] = field(default_factory=list)
     skipped: list[SkippedWay] = field(default_factory=list)
-    repeats: bool = True
-    same_samples: bool = True
-    comparable: bool = True
-    differs_besides_norm: bool = False
-    exact: bool = True
 
     @property
     def rounding(self) -> float:
@@ -108,30 +107,14 @@ class Compared:
         return [each.strategy for each in self.gradients if each.difference > self.rounding]
 
 
-@dataclass(frozen=True)
-class Checked:
-    """What the checks found, what that means in words, and `parallel` as this network needs it.
-
-    skipped: strategies that cannot train this network.
-    """
-
-    gradients: tuple[GradientCheck, ...]
-    skipped: tuple[SkippedWay, ...]
-    warnings: tuple[str, ...]
-    parallel: ParallelParams
-
-
 def check_own(task: OwnTask, parallel: ParallelParams, ways: Sequence[Way]) -> Checked:
     """Check a training before it is timed. Raises `TaskError` where its first step is not finite."""
     placement, processes = for_ways(ways, resolve_placement(parallel))
     first = launch_apart(first_step, placement.on_all_cores(), 1, task, parallel)
     if first.unused:
         parallel = replace(parallel, ddp=replace(parallel.ddp, find_unused_parameters=True))
-    compared = launch_apart(
-        check_rank, placement, processes, task, parallel, tuple(ways), first.has_batch_norm
-    )
-    said = in_words(first, compared)
-    return Checked(tuple(compared.gradients), tuple(compared.skipped), tuple(said), parallel)
+    found = launch_apart(check_rank, placement, processes, task, parallel, tuple(ways), first.has_batch_norm)
+    return replace(found, warnings=(*first.warnings, *found.warnings))
 
 
 # --- steps by one process -----------------------------------------------------------------------------
@@ -165,8 +148,29 @@ def first_step(context: Context, task: OwnTask, parallel: ParallelParams) -> Fir
     has_batch_norm = any(isinstance(each, _BatchNorm) for each in strategy.network.modules())
     strategy.close()
     gc.collect()
-    keeps_graph = any(mark() is not None for mark in marks)
-    return FirstStep(unused, has_batch_norm, keeps_graph, can_be_wrapped, same_in_workers)
+
+    warnings = []
+    if unused:
+        warnings.append(
+            f"{counted(len(unused), 'parameter gets', 'parameters get')} no gradient, the first of them "
+            f"{unused[0]}: DistributedDataParallel needs find_unused_parameters=True, as it has here"
+        )
+    if not can_be_wrapped:
+        warnings.append(
+            "loss() uses parts of network besides calling it, or instead: DistributedDataParallel and "
+            "DataParallel hide them, so put the loss into the forward of a module, as was timed here"
+        )
+    if any(mark() is not None for mark in marks):
+        warnings.append(
+            "the graph of a step is kept after it, so that memory grows in every step: "
+            "use loss.item() or detach() for what is kept"
+        )
+    if same_in_workers:
+        warnings.append(
+            "samples are random in the same way in every worker, for a generator is copied into each; "
+            "draw from torch, numpy.random or random, which PyTorch seeds, or seed it in worker_init_fn"
+        )
+    return FirstStep(unused, has_batch_norm, tuple(warnings))
 
 
 class _Wrapped(nn.Module):
@@ -251,31 +255,13 @@ def _digests(task: OwnTask) -> list[bytes]:
 
 
 def _digest(steps: StepsOfDataset, index: int) -> bytes:
-    """Digest of one sample as it is read: a function that collates may need more than one."""
-    found = hashlib.sha256()
-    read = steps.samples([index])
-    try:
-        samples = take_apart(read)
-    except Exception:  # of any kind: batches are sent, samples need not be
-        samples = read
-    for leaf in (*tree_leaves(samples), samples.rest if isinstance(samples, Apart) else None):
-        if isinstance(leaf, Tensor):
-            for each in _strided(leaf):
-                found.update(each.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-        elif isinstance(leaf, LEAF_CLASSES):
-            found.update(pickle.dumps(leaf))
-    return found.digest()
-
-
-def _strided(tensor: Tensor) -> Iterator[Tensor]:
-    """Tensors of one piece of memory each that hold what a nested or a sparse one does."""
-    if tensor.is_nested:
-        yield from tensor.unbind()
-    elif tensor.layout != torch.strided:
-        entries = tensor.to_sparse_coo().coalesce()
-        yield from (entries.indices(), entries.values())
-    else:
-        yield tensor
+    """Digest of one sample before it is collated; the same of all that cannot be pickled."""
+    sample, content = steps.samples([index]), BytesIO()
+    with suppress(Exception):  # of any kind: classes pickle themselves
+        apart = without_tensors(sample)
+        # copies, since a view would be saved with the whole tensor that it is a part of
+        torch.save((apart.rest, [each.detach().clone() for each in apart.tensors]), content)
+    return hashlib.sha256(content.getvalue()).digest()
 
 
 # --- ranks --------------------------------------------------------------------------------------------
@@ -287,32 +273,31 @@ def check_rank(
     parallel: ParallelParams,
     ways: Sequence[Way],
     has_batch_norm: bool = False,
-) -> Compared:
+) -> Checked:
     """Compare the gradient of each strategy with that of one process, in float64 and without dropout.
 
-    A few samples do where nothing differs, or nothing besides batch norm. Otherwise a whole batch decides: a
-    loss may need more than those. A strategy that raises an error, on all ranks alike, is skipped.
+    A few samples do, or a whole batch where a loss needs more than those. A strategy that raises an error, on
+    all ranks alike, is skipped.
     """
     torch.set_num_threads(context.placement.threads_per_replica)
-    exact = replace(task, random=False)
-
-    def compare(task: OwnTask) -> Compared:
-        found = _compared(context, task, parallel, ways)
-        if not (has_batch_norm and from_all_ranks(bool(found.differing), context, patient=True)[0]):
-            return found
-        at_rest = _compared(context, replace(task, batch_statistics=False), parallel, ways)
-        return replace(found, differs_besides_norm=bool(at_rest.differing))
-
+    task = replace(task, random=False)
     read = [each for each in from_all_ranks(_digests(task), context, patient=True) if each]
-    same, few = all(each == read[0] for each in read), COMPARED * context.placement.replicas
-    if few < task.batchsz:
-        with suppress(TaskError):
-            found = compare(replace(exact, batchsz=few))
-            unexplained = found.differs_besides_norm if has_batch_norm else bool(found.differing)
-            doubtful = unexplained or bool(found.skipped) or not found.comparable
-            if not from_all_ranks(doubtful, context, patient=True)[0]:  # the main rank compares
-                return replace(found, same_samples=same)
-    return replace(compare(exact), same_samples=same)
+    fewer = replace(task, batchsz=min(task.batchsz, COMPARED * context.placement.replicas))
+    found = Compared(comparable=False)
+    with suppress(TaskError):
+        found = _compared(context, fewer, parallel, ways)
+    # the main rank compares
+    if from_all_ranks(found.comparable and not found.skipped, context, patient=True)[0]:
+        task = fewer
+    else:
+        found = _compared(context, task, parallel, ways)
+    if has_batch_norm and from_all_ranks(bool(found.differing), context, patient=True)[0]:
+        at_rest = _compared(context, replace(task, batch_statistics=False), parallel, ways)
+        found.differs_besides_norm = bool(at_rest.differing)
+    found.same_samples = all(each == read[0] for each in read)
+    return Checked(
+        tuple(found.gradients), tuple(found.skipped), tuple(_in_words(found, has_batch_norm)), parallel
+    )
 
 
 def _compared(
@@ -325,19 +310,19 @@ def _compared(
     shared = {each.strategy: each for each in ways if each.strategy != "serial"}
     if not shared:
         return Compared()
-    base, reason, exact = dict[str, Tensor](), "", True
+    base, exact, reason = dict[str, Tensor](), True, ""
     # on GPUs in all ranks: one that fails where another goes on would end both
     if context.is_main or context.device.type == "cuda":
-        base, reason, exact = _base(context, task, parallel)
-    told = from_all_ranks((reason, exact), context, patient=True)
-    reason, exact = told[0]
+        base, exact, reason = _base(context, task, parallel)
+    largest = max((float(each.abs().max()) for each in base.values()), default=0.0)
+    told = from_all_ranks((reason, exact, 0 < largest < math.inf), context, patient=True)
+    unable = next((each for each, *_ in told if each), "")
+    reason, exact, comparable = told[0]
     if reason:
         raise TaskError(reason)
-    unable = next((each for each, _ in told if each), "")
-    largest = max((float(each.abs().max()) for each in base.values()), default=0.0)
-    if not from_all_ranks(0 < largest < math.inf, context, patient=True)[0]:
-        return Compared(comparable=False)
-    found = Compared(exact=exact)
+    found = Compared(exact, comparable)
+    if not comparable:
+        return found
     for way in shared.values():
         context.wait_for_all()
         processes = STRATEGIES[way.strategy].processes(way.replicas)
@@ -354,17 +339,17 @@ def _compared(
             short = shorten(reason, LONGEST_REASON, placeholder=" …")
             found.skipped.append(SkippedWay(way.strategy, short))
         elif context.is_main and not base.keys() & moved.keys():
-            found = replace(found, comparable=False)
+            found.comparable = False
         elif context.is_main:
             found.gradients.append(GradientCheck(way.strategy, difference(moved, base)))
-    if not found.differing:
-        return found
-    again = gradient("serial", task, context.alone(), parallel, PLAIN_STEP, exact=exact)
-    return replace(found, repeats=difference(again, base) <= found.rounding)
+    if found.differing:
+        again = gradient("serial", task, context.alone(), parallel, PLAIN_STEP, exact=exact)
+        found.repeats = difference(again, base) <= found.rounding
+    return found
 
 
-def _base(context: Context, task: OwnTask, parallel: ParallelParams) -> tuple[dict[str, Tensor], str, bool]:
-    """The gradient by one process, why there is none, and whether it is in float64.
+def _base(context: Context, task: OwnTask, parallel: ParallelParams) -> tuple[dict[str, Tensor], bool, str]:
+    """The gradient by one process, whether it is in float64, and why there is none.
 
     A network may mix in float32, which does not go with float64.
     """
@@ -372,64 +357,44 @@ def _base(context: Context, task: OwnTask, parallel: ParallelParams) -> tuple[di
     for exact in (True, False):
         try:
             moved = gradient("serial", task, context.alone(), parallel, PLAIN_STEP, exact=exact)
-            return of_parameters(task, moved), "", exact
+            return of_parameters(task, moved), exact, ""
         except Exception as error:
             reason = one_line(error)
-    return {}, reason, False
+    return {}, False, reason
 
 
-def in_words(first: FirstStep, compared: Compared) -> list[str]:
+def _in_words(found: Compared, has_batch_norm: bool) -> list[str]:
     """What the user should know; nothing where all is well."""
     said = []
-    if first.unused:
-        unused = counted(len(first.unused), "parameter gets", "parameters get")
-        said.append(
-            f"{unused} no gradient, the first of them {first.unused[0]}: "
-            "DistributedDataParallel needs find_unused_parameters=True, as it has here"
-        )
-    if not first.can_be_wrapped:
-        said.append(
-            "loss() uses parts of network besides calling it, or instead: DistributedDataParallel and "
-            "DataParallel hide them, so put the loss into the forward of a module, as was timed here"
-        )
-    if first.keeps_graph:
-        said.append(
-            "the graph of a step is kept after it, so that memory grows in every step: "
-            "use loss.item() or detach() for what is kept"
-        )
-    if first.same_in_workers:
-        said.append(
-            "samples are random in the same way in every worker, for a generator is copied into each; "
-            "draw from torch, numpy.random or random, which PyTorch seeds, or seed it in worker_init_fn"
-        )
-    if not compared.same_samples:
+    if not found.same_samples:
         said.append(
             "dataset() returns other samples in another process, so that ranks read some twice and others "
             "never: sort them, or seed what shuffles them"
         )
-    if not compared.exact:
+    if not found.exact:
         said.append(
             "the network does not run in float64: gradients were compared in float32, where differences of "
             f"up to {NEARLY:g} are rounding"
         )
-    if not compared.comparable:
+    if not found.comparable:
         said.append(
             "the gradient of the first step is 0 or not finite, or goes by other names: strategies were not "
             "compared"
         )
-    if differing := ", ".join(compared.differing):
-        said.append(f"the gradient by {differing} is not that of one process: {_cause(first, compared)}")
+    if differing := ", ".join(found.differing):
+        cause = _cause(found, has_batch_norm)
+        said.append(f"the gradient by {differing} is not that of one process: {cause}")
     return said
 
 
-def _cause(first: FirstStep, compared: Compared) -> str:
+def _cause(found: Compared, has_batch_norm: bool) -> str:
     """Why gradients differ, as far as it is known."""
-    if not compared.same_samples:
+    if not found.same_samples:
         return "their samples are not the same"
-    if not compared.repeats:
+    if not found.repeats:
         return "one process does not compute the same twice either, for it draws random numbers"
     norm = "batch norm takes each replica's share by itself (torch.nn.SyncBatchNorm, on GPUs, does not)"
     loss = "the loss is no mean over the samples of a batch, or it depends on more than its samples"
-    if not first.has_batch_norm:
+    if not has_batch_norm:
         return loss
-    return f"{norm}, and {loss}" if compared.differs_besides_norm else norm
+    return f"{norm}, and {loss}" if found.differs_besides_norm else norm
