@@ -20,17 +20,17 @@ from own_file import advised, blocks, own_trainings, results, way, write_own
 from small_tasks import alone
 
 from parashot.cli import main
-from parashot.errors import DeviceError, TaskError
+from parashot.errors import DeviceError, ParashotError, TaskError
 from parashot.hardware import inspect_hardware
 from parashot.parallel.launch import launch
 from parashot.params import ParallelParams
 from parashot.questions.own import measure
-from parashot.questions.own.candidates import candidates, combined, refined, refinements
+from parashot.questions.own.candidates import candidates, refined, refinements
 from parashot.questions.own.checks import Checked
 from parashot.questions.own.closer import measure_sizes, parts_rank, start_seconds
 from parashot.questions.own.measure import Measurement, OwnTrainings, measure_own, own_parallel
 from parashot.questions.own.records import DEFAULTS, PLAIN, OwnWay, SizeRow
-from parashot.questions.own.search import Found, better_half, halvings, simplest_of_the_best
+from parashot.questions.own.search import Found, better_half, simplest_of_the_best
 from parashot.questions.timed import steps_of_block
 from parashot.questions.ways.records import SkippedWay, WayBlock
 from parashot.records import append_row, read_rows
@@ -43,7 +43,7 @@ def test_halving_ends_with_the_fastest() -> None:
     seconds = {"0": 0.3, "1": 0.1, "2": 0.5, "3": 0.2, "4": 0.4, "5": 0.15}
     left = [way(name) for name in seconds]
     measured = [block for name, step in seconds.items() for block in blocks(name, step, 0)]
-    for _ in range(halvings(len(left), 2)):
+    for _ in range(2):
         left = better_half(left, measured, 2)
     assert [each.way for each in left] == ["1", "5"]
     # a block lasts a quarter of a second unless that are too many steps
@@ -90,11 +90,9 @@ def test_what_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("default", "message"),
     [
-        ({"worker": 2}, "default is {'worker': 2}; it is a dict that may set strategy, workers, precision, "),
-        (["ddp"], r"default is \['ddp'\]; it is a dict"),
-        ({"workers": -1}, "default: workers is -1; it is a number"),
-        ({"workers": True}, "default: workers is True; it is a number"),
-        ({"pin_memory": 1}, "default: pin_memory is 1; it is True or False"),
+        ({"worker": 2}, r"default\.worker: unknown key; did you mean workers\? known here: strategy, "),
+        (["ddp"], r"default: \['ddp'\] found, a section with keys is needed"),
+        ({"workers": True}, r"default\.workers: True is not allowed; it must be a whole number at least 0"),
         ({"strategy": "horovod"}, "default: strategy is 'horovod'; here it can be serial, dp, ddp, "),
         ({"precision": "fp8"}, "default: precision is 'fp8'; here it can be fp32"),
         ({"strategy": "dp"}, "default: dp is not possible here: torch.nn.DataParallel spreads"),
@@ -103,33 +101,36 @@ def test_what_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_a_wrong_default_is_one_line(default: object, message: str, tmp_path: Path) -> None:
     name = f"own_wrong_{abs(hash(str(default)))}"
     file = write_own(tmp_path, name, "batchsz = 6", f"default = {default!r}\nbatchsz = 6")
-    with pytest.raises(TaskError, match=f"{name}.py: {message}"):
+    with pytest.raises(ParashotError, match=f"{name}.py: {message}"):
         candidates(own_task(file), replace(own_parallel(), device="cpu", replicas=2))
 
 
 def test_only_what_could_help_is_changed_and_what_helps_is_taken_together(tmp_path: Path) -> None:
-    plain = "RMSprop(parameters, lr=0.05)"
-    rows = own_task(write_own(tmp_path, "own_refined", plain, "SGD(parameters)"))
-    found = refinements(way("best", workers=2), rows, tried(1, 2), compiling=False)
-    assert [(each.fused, each.prefetch) for each in found] == [(True, 2), (False, 4)]
-    assert refinements(replace(way("best"), strategy="fsdp"), rows, tried(0), compiling=True) == []
-    images = own_task(write_own(tmp_path, "own_images", "nn.Tanh()", "nn.Tanh(), nn.Conv2d(2, 2, 3)"))
-    (changed,) = refinements(way("best"), images, tried(0), compiling=False)
+    optimizer, layer = "RMSprop(parameters, lr=0.05)", "nn.Tanh()"
+
+    def found(name: str, old: str, new: str, *, compiling: bool = False, **changes: Any) -> list[OwnWay]:
+        task = own_task(write_own(tmp_path, f"own_{name}", old, new))
+        return refinements(replace(way("best"), **changes), task, tried(0, 1, 2), compiling=compiling)
+
+    best = way("best", workers=2)
+    both = found("refined", optimizer, "SGD(parameters)", workers=2)
+    assert [(each.fused, each.prefetch) for each in both] == [(True, 2), (False, 4)]
+    (changed,) = found("images", layer, "nn.Tanh(), nn.Conv2d(2, 2, 3)")
     assert changed == replace(way("best-channels_last"), channels_last=True)
-    set_in_file = "nn.Tanh(), nn.Conv2d(2, 2, 3).to(memory_format=torch.channels_last)"
-    there = own_task(write_own(tmp_path, "own_there", "nn.Tanh()", set_in_file))
-    assert refinements(way("best"), there, tried(0), compiling=False) == []
-    fused = own_task(
-        write_own(tmp_path, "own_fused_there", "RMSprop(parameters, lr=0.05)", "SGD(parameters, fused=True)")
-    )
-    assert refinements(way("best"), fused, tried(0), compiling=False) == []
-    foreach = own_task(write_own(tmp_path, "own_foreach", plain, "SGD(parameters, foreach=True)"))
-    assert refinements(way("best"), foreach, tried(0), compiling=False) == []
-    timed = [*blocks("best", 0.1), *blocks(found[0].way, 0.09), *blocks(found[1].way, 0.0999)]
-    assert refined(way("best", workers=2), found, timed) == found[0]
-    both = combined(way("best", workers=2), found)
-    assert (both.fused, both.prefetch, both.workers) == (True, 4, 2)
-    assert combined(way("best"), []) == way("best")
+    there = "nn.Tanh(), nn.Conv2d(2, 2, 3).to(memory_format=torch.channels_last)"
+    assert found("channels_last_there", layer, there) == []
+    assert found("fused_there", optimizer, "SGD(parameters, fused=True)") == []
+    assert found("foreach", optimizer, "SGD(parameters, foreach=True)") == []
+    assert found("sharded", optimizer, "SGD(parameters)", strategy="fsdp", compiling=True) == []
+
+    def taken(fused: float, prefetch: float) -> OwnWay:
+        seconds = {"best": 0.1, both[0].way: fused, both[1].way: prefetch}
+        return refined(best, both, [block for each in seconds.items() for block in blocks(*each)])
+
+    assert taken(0.09, 0.0999) == both[0]
+    assert taken(0.0999, 0.0999) == best
+    together = taken(0.09, 0.09)
+    assert (together.fused, together.prefetch, together.workers) == (True, 4, 2)
 
 
 def tried(*workers: int) -> list[OwnWay]:
@@ -170,11 +171,12 @@ def test_a_step_has_its_parts_and_a_batch_grows_as_far_as_there_are_samples(
     shares = [parts.forward, parts.backward, parts.optimizer, parts.exchange, parts.idle]
     assert sum(shares) == pytest.approx(1) and min(shares[:3]) > 0 and parts.exchange == 0
     sizes: list[SizeRow] = []
-    reason = measure_sizes(trainings, three, 10, alone().placement, time.monotonic() + 600, sizes.append)
+    reason = measure_sizes(trainings, three, 10, alone().placement, time.monotonic() + 600, sizes)
     assert [each.batchsz for each in sizes] == [3, 6] and "10 samples" in reason
     assert all(each.seconds_per_step > 0 and each.memory_bytes > 2**20 for each in sizes)
-    late = measure_sizes(trainings, three, 10, alone().placement, time.monotonic(), sizes.append)
-    assert len(sizes) == 2 and "no time" in late
+    none: list[SizeRow] = []
+    late = measure_sizes(trainings, three, 10, alone().placement, time.monotonic(), none)
+    assert none == [] and "no time" in late
 
 
 def test_the_start_of_workers_is_what_a_second_pass_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +191,7 @@ def test_a_default_that_cannot_train_this_network_is_one_line(
 ) -> None:
     file = write_own(tmp_path, "own_unable", "batchsz = 6", 'default = {"strategy": "ddp"}\nbatchsz = 6')
     parallel = replace(own_parallel(), device="cpu", replicas=2)
-    failed = Checked((), (SkippedWay("ddp", "it has a hook"),), (), parallel)
+    failed = Checked({}, [SkippedWay("ddp", "it has a hook")], [], parallel)
     monkeypatch.setattr(measure, "own_parallel", lambda: parallel)
     monkeypatch.setattr(measure, "check_own", lambda *_: failed)
     with pytest.raises(TaskError, match=r"own_unable\.py: default: ddp cannot train it: it has a hook"):
@@ -238,8 +240,8 @@ def test_a_file_is_measured_and_its_report_written(four_ways: ParallelParams, tm
     """With no time at all: a round of two ways, and the least of the finals."""
     found = measure_own(write_own(tmp_path, "own_measured"), 0)
     assert {each.way for each in found.search} == {PLAIN, "ddp-0-fp32"}
-    assert {each.strategy for each in found.checks} == {"ddp", "allreduce", "fsdp"}
-    assert max(each.difference for each in found.checks) < 1e-10
+    assert found.gradients.keys() == {"ddp", "allreduce", "fsdp"}
+    assert max(found.gradients.values()) < 1e-10
     warning, *more = found.warnings
     assert warning.startswith("2 of 4 ways were not tried, for want of time: --budget ")
     plain, other = found.finalists  # the second is what the search found to be best, or the default once more
@@ -266,7 +268,7 @@ def test_a_size_that_fails_ends_the_search_for_larger_ones(monkeypatch: pytest.M
     ):
         monkeypatch.setattr("parashot.questions.own.closer.launch_apart", Mock(side_effect=error))
         sizes = list[SizeRow]()
-        found = measure_sizes(own_trainings(), way("serial"), 100, alone().placement, math.inf, sizes.append)
+        found = measure_sizes(own_trainings(), way("serial"), 100, alone().placement, math.inf, sizes)
         assert (found, sizes) == (reason, [])
 
 
@@ -281,7 +283,7 @@ def test_what_was_measured_before_an_error_is_kept(
         for each in timed:
             append_row(measurement.folder / "search.csv", WayBlock, each)
 
-    monkeypatch.setattr(measure, "check_own", lambda *_: Checked((), (), (), own_parallel()))
+    monkeypatch.setattr(measure, "check_own", lambda *_: Checked({}, [], [], own_parallel()))
     monkeypatch.setattr(Measurement, "search", searched)
     monkeypatch.setattr(Measurement, "refine", Mock(side_effect=gone))
     found = measure_own(file, 0)

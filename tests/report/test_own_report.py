@@ -18,7 +18,7 @@ from parashot.cli.measure import publish_own
 from parashot.cli.shared import recommendation
 from parashot.hardware import inspect_hardware
 from parashot.questions.own.advice import BY_HAND, DATA_PARALLEL, OwnAdvice, to_copy
-from parashot.questions.own.records import PLAIN, GradientCheck, OwnResults, SizeRow, StepParts
+from parashot.questions.own.records import PLAIN, OwnResults, SizeRow, StepParts
 from parashot.questions.statistics import Interval
 from parashot.questions.ways.records import SkippedWay
 from parashot.report.own import write_own_report
@@ -43,7 +43,7 @@ def page_of_own(tmp_path_factory: pytest.TempPathFactory) -> Path:
         no_larger="the data set has 150 samples",
         samples=150,
         stopped=True,
-        checks=(GradientCheck("ddp", 0.03),),
+        gradients={"ddp": 0.03},
         warnings=("the gradient by ddp is not that of one process",),
     )
     folder = tmp_path_factory.mktemp("own") / "report"

@@ -121,12 +121,9 @@ WRONG = {
         "def collate(samples):\n    return {'rows': samples, 'way': lambda x: x}\n\n\ndef dataset():",
         "a batch cannot be sent from a worker",
     ),
-    "end": ("batchsz = 6", "raise SystemExit(3)\nbatchsz = 6", r"its top level ends the program \(3\)"),
-    "exit": ("return Rows()", "raise SystemExit", r"py:\d+, in dataset: it ends by exit\(\)"),
+    "end": ("batchsz = 6", "raise SystemExit(3)\nbatchsz = 6", r"py:\d+, .*it ends the program by exit\(3\)"),
     "nothing": ("return nn.", "nn.", r"network\(\) returns NoneType; return a torch.nn.Module"),
-    "lazy": ("nn.Linear(4, 8)", "nn.LazyLinear(8)", r"network\(\) returns a LazyLinear that has no weights"),
     "several": ("parameters, lr=0.05)", "parameters),", r"optimizer\(\) returns tuple; return one"),
-    "closure": ("RMSprop(parameters, lr=0.05)", "LBFGS(parameters)", "LBFGS, whose step.* needs a closure"),
     "shape": ("return F", "return network(batch['x']), F", "loss returns tuple for a batch of 6"),
     "memory": ("nn.Linear(4, 8)", "nn.Linear(4, 1 << 44)", "in network: the memory is full; set a smaller"),
 }

@@ -113,7 +113,7 @@ def as_json(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> dict[
         "as_good": advice.as_good,
         "stopped": results.stopped,
         "warnings": [*results.warnings],
-        "gradient_differences": {each.strategy: each.difference for each in results.checks},
+        "gradient_differences": results.gradients,
         "advised": asdict(advice.row.way),
         "to_copy": lines_to_copy(results, advice, hardware),
         "finalists": [{**flat(row), "way": asdict(row.way)} for row in advice.rows],

@@ -7,7 +7,6 @@ is a training of several in one file: a class NAME, or an object, with methods a
 
 from __future__ import annotations
 
-import gc
 import importlib
 import random
 import sys
@@ -16,19 +15,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from inspect import signature
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
-from typing import Any
-from weakref import ref
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
-from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
@@ -36,6 +33,8 @@ from parashot import lifetime
 from parashot.data.loaders import host_batches, workers_of_rank
 from parashot.errors import ParashotError, TaskError, one_line
 from parashot.parallel.context import Context
+from parashot.parsing import Switch, Text, Whole, parse
+from parashot.records import record
 from parashot.task import Batch, Plan, Task
 from parashot.tasks.apart import put_together, take_apart
 from parashot.tasks.handles import what_is_open
@@ -44,10 +43,16 @@ FUNCTIONS = ("network", "dataset", "loss", "optimizer")
 NEEDED = f"functions {', '.join(FUNCTIONS)} and a number batchsz"
 SEED = 0
 
-DEFAULT_TYPES = {"strategy": str, "workers": int, "precision": str, "prefetch": int, "pin_memory": bool}
-"""What `default` in a user's file may set; workers are those of the whole machine."""
 
-DEFAULT_WORDS = {str: "a name", int: "a number", bool: "True or False"}
+@record
+class Default:
+    """What `default` in a user's file may set: how he trains now."""
+
+    strategy: Text = "serial"
+    workers: Annotated[Whole, Field(ge=0)] = 0  # of the whole machine
+    precision: Text = "fp32"
+    prefetch: Annotated[Whole, Field(ge=1)] = 2
+    pin_memory: Switch = False
 
 
 @dataclass(frozen=True)
@@ -87,11 +92,6 @@ class OwnTask(Task):
         if not isinstance(network, nn.Module):
             raise TaskError(
                 f"{self.file}: network() returns {type(network).__name__}; return a torch.nn.Module"
-            )
-        if lazy := next((each for each in network.modules() if _is_lazy(each)), None):
-            raise TaskError(
-                f"{self.file}: network() returns a {type(lazy).__name__} that has no weights yet; give it "
-                "its sizes, or call the network with a sample there"
             )
         if not self.random:
             without_dropout(network)
@@ -140,24 +140,12 @@ class OwnTask(Task):
                 f"{self.file}: optimizer() returns {type(optimizer).__name__}; "
                 "return one torch.optim.Optimizer"
             )
-        try:
-            signature(optimizer.step).bind()
-        except TypeError as error:
-            raise TaskError(
-                f"{self.file}: optimizer() returns {type(optimizer).__name__}, whose step() needs a closure; "
-                "return one that steps without"
-            ) from error
         if self.fused:
             for group in optimizer.param_groups:
                 group["fused"] = True
             # as its constructor does: its kernels divide gradients by the scale of fp16 themselves
             vars(optimizer)["_step_supports_amp_scaling"] = True
         return optimizer
-
-
-def _is_lazy(module: nn.Module) -> bool:
-    """Whether a layer gets the shapes of its weights by its first input."""
-    return any(map(is_lazy, (*module.parameters(recurse=False), *module.buffers(recurse=False))))
 
 
 def without_dropout(network: nn.Module) -> None:
@@ -301,13 +289,8 @@ def own_task(file: Path) -> OwnTask:
     file = file.absolute()  # the user's code may go to another folder
     task, dataset = OwnTask(file, load_file(file).batchsz), load_dataset(file, False)
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
-        iterable = (
-            ", an iterable one, whose own code has to share it out over workers and ranks, so that ways "
-            "would not see the same samples"
-        )
         raise TaskError(
-            f"{file}: dataset() returns {type(dataset).__name__}{iterable * hasattr(dataset, '__iter__')}; "
-            "return one with __getitem__ and __len__"
+            f"{file}: dataset() returns {type(dataset).__name__}; return one with __getitem__ and __len__"
         )
     with own_errors(file):
         count = len(dataset)
@@ -346,29 +329,17 @@ def own_task(file: Path) -> OwnTask:
 
 def _check_new(task: OwnTask) -> None:
     """Raise `TaskError` where `network()` returns weights again that it has returned before."""
-    earlier = [ref(each) for each in task.network().parameters()]
-    gc.collect()
-    kept = {id(each()) for each in earlier if each() is not None}
-    if any(id(each) in kept for each in task.network().parameters()):
+    first, second = ([*task.network().parameters()] for _ in range(2))
+    if {id(each) for each in first} & {id(each) for each in second}:
         raise TaskError(
             f"{task.file}: network() returns the same weights at each call; make a new one in it, as every "
             "way to train begins with one"
         )
 
 
-def own_default(file: Path) -> dict[str, Any]:
-    """How the user trains now, as `default` in his file says: what it sets of `DEFAULT_TYPES`.
-
-    Raises `TaskError` for another key or a wrong value.
-    """
-    said = getattr(load_file(file), "default", {})
-    if not isinstance(said, dict) or said.keys() - DEFAULT_TYPES.keys():
-        raise TaskError(f"{file}: default is {said!r}; it is a dict that may set {', '.join(DEFAULT_TYPES)}")
-    for key, value in said.items():
-        wanted = DEFAULT_TYPES[key]
-        if type(value) is not wanted or (wanted is int and value < (key == "prefetch")):
-            raise TaskError(f"{file}: default: {key} is {value!r}; it is {DEFAULT_WORDS[wanted]}")
-    return said
+def own_default(file: Path) -> Default:
+    """How the user trains now, as `default` in his file says. Raises `ParamsError`."""
+    return parse(Default, getattr(load_file(file), "default", {}), f"{file}: default")
 
 
 @contextmanager
@@ -384,21 +355,16 @@ def own_errors(file: Path) -> Iterator[None]:
         frames = traceback.extract_tb(error.__traceback__)
         if isinstance(error, SystemExit) and frames[-1].filename == lifetime.__file__:
             raise  # a signal ends this process
-        folder = file.resolve().parent
-        files = (each for each in frames if not each.filename.startswith("<"))  # not <string> and the like
-        own = [each for each in files if Path(each.filename).resolve().parent == folder]
+        own = [each for each in frames if Path(each.filename).parent == file.resolve().parent]
         place = f"{own[-1].filename}:{own[-1].lineno}, in {own[-1].name}" if own else str(file)
-        at_import = any(each.name == "<module>" for each in own)
-        raise TaskError(f"{place}: {_in_words(error, at_import)}") from error
+        raise TaskError(f"{place}: {_in_words(error)}") from error
 
 
-def _in_words(error: BaseException, at_import: bool) -> str:
+def _in_words(error: BaseException) -> str:
     """Class and message of an error, or what to do."""
     message = one_line(error)
-    if isinstance(error, SystemExit) and at_import:
-        return f"its top level ends the program ({error}); put what does that into a function"
     if isinstance(error, SystemExit):
-        return f"it ends by exit({error}); raise an error instead"
+        return f"it ends the program by exit({error}); put what does that into a function, or raise an error"
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error):
         return (
             "the memory is full; set a smaller batchsz or take a smaller network (one that a device cannot "

@@ -119,6 +119,8 @@ def to_copy(way: OwnWay, gpus: bool, unused: bool = False) -> list[str]:
     """
     ranks, device = STRATEGY_RANKS.get(way.strategy, way.replicas), "cuda" if gpus else "cpu"
     dtype, by_hand = DTYPES.get(way.precision), way.strategy in ("allreduce", "fsdp")
+    # threads of DataParallel do not inherit its precision
+    where = "in WithLoss.forward" if way.strategy == "dp" else "around the loss"
     kept = " ".join(f"{name}={value}" for name, value in as_environment().items())
     lines = {
         f"export {kept}  # in the shell: the C library keeps freed memory": way.keep_memory,
@@ -136,7 +138,7 @@ def to_copy(way: OwnWay, gpus: bool, unused: bool = False) -> list[str]:
         "optimizer = YOUR_OPTIMIZER(..., fused=True)": way.fused,
         'torch.set_float32_matmul_precision("high")': way.precision == "tf32",
         f'scaler = torch.amp.GradScaler("{device}")  # for backward and step': way.precision == "fp16",
-        f'with torch.autocast("{device}", {dtype}):  # {_where_autocast(way)}': dtype is not None,
+        f'with torch.autocast("{device}", {dtype}):  # {where}': dtype is not None,
         **dict.fromkeys(BY_HAND.format(ranks=ranks).splitlines(), way.strategy == "allreduce"),
         "torch.distributed.destroy_process_group()  # at the end": ranks > 1,
     }
@@ -154,16 +156,12 @@ def _begin(way: OwnWay, ranks: int, gpus: bool) -> list[str]:
     ]
 
 
-def _where_autocast(way: OwnWay) -> str:
-    """Say where the line belongs: threads of DataParallel do not inherit its precision."""
-    return "in WithLoss.forward" if way.strategy == "dp" else "around the loss"
-
-
 def _wrap(strategy: str, unused: bool) -> str:
     """The line that makes a network train by a strategy; empty where there is none."""
     line = WRAPS.get(strategy, "")
-    finding = unused and strategy == "ddp"
-    return line.replace("(network)", "(network, find_unused_parameters=True)") if finding else line
+    if unused and strategy == "ddp":
+        line = line.replace("(network)", "(network, find_unused_parameters=True)")
+    return line
 
 
 def _loader(way: OwnWay, ranks: int) -> str:

@@ -68,23 +68,20 @@ def plain_way(task: Task, placement: Placement) -> OwnWay:
 
 
 def _default(task: OwnTask, parallel: ParallelParams, placement: Placement, able: Sequence[str]) -> OwnWay:
-    """The plain way, but for what the user's file says of how he trains now."""
-    plain, said = plain_way(task, placement), own_default(task.file)
-    if not said:
-        return plain
-    name, precision = said.get("strategy", plain.strategy), said.get("precision", plain.precision)
-    shared = [each for each, strategy in STRATEGIES.items() if strategy.shares_items]
-    for key, value, allowed in (("strategy", name, shared), ("precision", precision, able)):
+    """How the user trains now, by what his file says: the plain way where it says nothing."""
+    said = own_default(task.file)
+    shared = [name for name, strategy in STRATEGIES.items() if strategy.shares_items]
+    for key, value, allowed in (("strategy", said.strategy, shared), ("precision", said.precision, able)):
         if value not in allowed:
             raise TaskError(f"{task.file}: default: {key} is {value!r}; here it can be {', '.join(allowed)}")
-    fitted = _fitted(name, placement, task)
-    reason = _unable(name, task, parallel, fitted)
-    if precision == "fp16" and not STRATEGIES[name].scales:
+    fitted = _fitted(said.strategy, placement, task)
+    reason = _unable(said.strategy, task, parallel, fitted)
+    if said.precision == "fp16" and not STRATEGIES[said.strategy].scales:
         reason = "it does not scale losses, as fp16 needs"
     if reason:
-        raise TaskError(f"{task.file}: default: {name} is not possible here: {reason}")
-    way = _way(PLAIN, name, fitted, task, said.get("workers", plain.workers), precision)
-    return replace(way, **{key: said[key] for key in DEFAULTS if key in said})
+        raise TaskError(f"{task.file}: default: {said.strategy} is not possible here: {reason}")
+    way = _way(PLAIN, said.strategy, fitted, task, said.workers, said.precision)
+    return replace(way, prefetch=said.prefetch, pin_memory=said.pin_memory)
 
 
 def _fitted(name: str, placement: Placement, task: OwnTask) -> Placement:
@@ -181,24 +178,15 @@ def refined(way: OwnWay, changed: Sequence[OwnWay], blocks: Sequence[WayBlock]) 
     Of other numbers of workers the fastest is taken.
     """
     seconds = step_seconds_by_way(blocks)
-    base = seconds[way.way]
-
-    def gain(other: Mapping[tuple[int, int], float]) -> float:
-        return median(base[number] / other[number] for number in base.keys() & other.keys())
-
-    gains = {each: gain(seconds[each.way]) for each in changed}
-    faster = sorted((each for each in changed if gains[each] > 1 + WORTH), key=lambda each: gains[each])
-    return combined(way, faster)
-
-
-def combined(way: OwnWay, changed: Sequence[OwnWay]) -> OwnWay:
-    """`way` with all that is changed in any of `changed`; where they differ, as in the last."""
-    changes = {
-        name: value
-        for each in changed
-        for name in ("workers", *DEFAULTS)
-        if (value := getattr(each, name)) != getattr(way, name)
-    }
+    base, gains = seconds[way.way], dict[OwnWay, float]()
+    for each in changed:
+        own = seconds[each.way]
+        gains[each] = median(base[number] / own[number] for number in base.keys() & own.keys())
+    changes = dict[str, object]()
+    for each in sorted(gains, key=gains.__getitem__):  # the fastest last
+        if gains[each] > 1 + WORTH:
+            values = {name: getattr(each, name) for name in ("workers", *DEFAULTS)}
+            changes |= {name: value for name, value in values.items() if value != getattr(way, name)}
     return renamed(way, **changes) if changes else way
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from io import BytesIO
@@ -31,7 +31,6 @@ from parashot.parallel.launch import is_of_a_peer, launch_apart
 from parashot.parallel.registry import STRATEGIES, build_strategy
 from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams
-from parashot.questions.own.records import GradientCheck
 from parashot.questions.strategies.equality import difference, gradient, of_parameters
 from parashot.questions.text import counted
 from parashot.questions.ways.measure import for_ways
@@ -66,12 +65,12 @@ READINGS = 16
 class Checked:
     """What the checks found, as warnings too, and `parallel` as this network needs it.
 
-    skipped: strategies that cannot train this network.
+    gradients: of `OwnResults`. skipped: strategies that cannot train this network.
     """
 
-    gradients: tuple[GradientCheck, ...]
-    skipped: tuple[SkippedWay, ...]
-    warnings: tuple[str, ...]
+    gradients: Mapping[str, float]
+    skipped: Sequence[SkippedWay]
+    warnings: Sequence[str]
     parallel: ParallelParams
 
 
@@ -81,7 +80,7 @@ class FirstStep:
 
     unused: tuple[str, ...]
     has_batch_norm: bool
-    warnings: tuple[str, ...]
+    warnings: Sequence[str]
 
 
 @dataclass
@@ -93,7 +92,7 @@ class Compared:
     repeats: bool = True  # one process computes the same gradient twice
     same_samples: bool = True  # ranks read the same ones at the same places
     differs_besides_norm: bool = False  # also where batch norm uses its running statistics
-    gradients: list[GradientCheck] = field(default_factory=list)
+    gradients: dict[str, float] = field(default_factory=dict)  # of each strategy the largest difference
     skipped: list[SkippedWay] = field(default_factory=list)
 
     @property
@@ -104,7 +103,7 @@ class Compared:
     @property
     def differing(self) -> list[str]:
         """Strategies whose gradient is not that of one process."""
-        return [each.strategy for each in self.gradients if each.difference > self.rounding]
+        return [name for name, largest in self.gradients.items() if largest > self.rounding]
 
 
 def check_own(task: OwnTask, parallel: ParallelParams, ways: Sequence[Way]) -> Checked:
@@ -114,7 +113,7 @@ def check_own(task: OwnTask, parallel: ParallelParams, ways: Sequence[Way]) -> C
     if first.unused:
         parallel = replace(parallel, ddp=replace(parallel.ddp, find_unused_parameters=True))
     found = launch_apart(check_rank, placement, processes, task, parallel, tuple(ways), first.has_batch_norm)
-    return replace(found, warnings=(*first.warnings, *found.warnings))
+    return replace(found, warnings=[*first.warnings, *found.warnings])
 
 
 # --- steps by one process -----------------------------------------------------------------------------
@@ -170,7 +169,7 @@ def first_step(context: Context, task: OwnTask, parallel: ParallelParams) -> Fir
             "samples are random in the same way in every worker, for a generator is copied into each; "
             "draw from torch, numpy.random or random, which PyTorch seeds, or seed it in worker_init_fn"
         )
-    return FirstStep(unused, has_batch_norm, tuple(warnings))
+    return FirstStep(unused, has_batch_norm, warnings)
 
 
 class _Wrapped(nn.Module):
@@ -295,9 +294,7 @@ def check_rank(
         at_rest = _compared(context, replace(task, batch_statistics=False), parallel, ways)
         found.differs_besides_norm = bool(at_rest.differing)
     found.same_samples = all(each == read[0] for each in read)
-    return Checked(
-        tuple(found.gradients), tuple(found.skipped), tuple(_in_words(found, has_batch_norm)), parallel
-    )
+    return Checked(found.gradients, found.skipped, _in_words(found, has_batch_norm), parallel)
 
 
 def _compared(
@@ -341,7 +338,7 @@ def _compared(
         elif context.is_main and not base.keys() & moved.keys():
             found.comparable = False
         elif context.is_main:
-            found.gradients.append(GradientCheck(way.strategy, difference(moved, base)))
+            found.gradients[way.strategy] = difference(moved, base)
     if found.differing:
         again = gradient("serial", task, context.alone(), parallel, PLAIN_STEP, exact=exact)
         found.repeats = difference(again, base) <= found.rounding

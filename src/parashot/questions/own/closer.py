@@ -9,7 +9,7 @@ from __future__ import annotations
 import resource
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from statistics import fmean
@@ -141,36 +141,27 @@ def measure_sizes(
     samples: int,
     placement: Placement,
     ends: float,
-    found: Callable[[SizeRow], None],
+    rows: list[SizeRow],
 ) -> str:
-    """Hand a row for each size from that of `way` on to `found`; return why larger ones were not tried.
+    """Add a row for each size from that of `way` on to `rows`; return why larger ones were not tried.
 
     samples: of the data set. ends: by the clock `time.monotonic`.
     """
-    rows: list[SizeRow] = []
     all_bytes = 0
     while True:
         size = way.batchsz * 2 ** len(rows)
-        reason = _reason_to_stop(rows, size, samples, all_bytes, placement, ends)
-        if reason:
+        if reason := _reason_to_stop(rows, size, samples, all_bytes, placement, ends):
             return reason
         passing("batch size: %d", size)
         larger, begin = replace(way, batchsz=size), time.monotonic()
         fitted, processes = for_ways([larger], placement)
         try:
-            measured = launch_apart(size_rank, fitted, processes, trainings, larger)
+            seconds, memory, all_bytes = launch_apart(size_rank, fitted, processes, trainings, larger)
         except ParashotError as error:
-            if did_not_fit(error):
+            if any(each in str(error) for each in FULL):
                 return f"{size} samples do not fit in memory"
             return f"a step of {size} samples fails: {error}"
-        seconds, memory, all_bytes = measured
         rows.append(SizeRow(size, seconds, memory, time.monotonic() - begin))
-        found(rows[-1])
-
-
-def did_not_fit(error: ParashotError) -> bool:
-    """Whether a rank failed because its memory was full."""
-    return any(each in str(error) for each in FULL)
 
 
 def size_rank(context: Context, trainings: Trainings[OwnWay], way: OwnWay) -> tuple[float, int, int]:

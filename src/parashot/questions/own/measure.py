@@ -101,14 +101,7 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
         checked = check_own(task, parallel, listed.ways)
     checked_seconds = monotonic() - begin
     left = max(0.0, budget_seconds - checked_seconds)
-    log.info(
-        "%s: the checks took %s of %s; about %s to search, %s to refine the best, %s to time the last ones "
-        "against the default, and larger batches in what is left",
-        file.name,
-        span(checked_seconds),
-        span(budget_seconds),
-        *(span(share * left) for share in (SEARCH_SHARE, REFINE_SHARE, FINALS_SHARE)),
-    )
+    log.info("%s: the checks took %s of %s", file.name, span(checked_seconds), span(budget_seconds))
     warnings = list(checked.warnings)
     if own_placement(parallel).device_type == "cpu" and has_nvidia_driver():
         warnings.append("torch cannot use the GPU here, so the CPU was measured; `parashot doctor` says more")
@@ -117,34 +110,35 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
         raise TaskError(f"{file}: default: {listed.ways[0].strategy} cannot train it: {reason}")
     ways = [each for each in listed.ways if each.strategy not in failing]
     with TemporaryDirectory(prefix="parashot-measure-") as name:
-        trainings = OwnTrainings(task, checked.parallel)
         measurement = Measurement(
-            trainings,
+            OwnTrainings(task, checked.parallel),
             checked_seconds,
             monotonic(),
             left,
             Path(name),
             ways,
+            warnings,
             # this process may have done more than import; the checks have started others, too
             import_seconds=min(import_seconds, checked_seconds),
         )
+        stopped, error = False, None
         try:
             with full_memory_named(task):
                 found = measurement.search()
                 measurement.finals(found, measurement.refine(found))
             measurement.look_closer()
         except KeyboardInterrupt:
-            measurement.stopped = True
-        except ParashotError as error:
+            stopped = True
+        except ParashotError as failure:
             if not measurement.results().search:
                 raise
-            measurement.stopped, measurement.error = True, error
+            stopped, error = True, failure
         return replace(
             measurement.results(),
             skipped=(*listed.skipped, *checked.skipped, *measurement.failed()),
-            checks=checked.gradients,
-            unused=checked.parallel.ddp.find_unused_parameters,
-            warnings=(*warnings, *measurement.warnings),
+            gradients=checked.gradients,
+            stopped=stopped,
+            error=error,
         )
 
 
@@ -163,14 +157,12 @@ class Measurement:
     budget_seconds: float
     folder: Path
     ways: list[OwnWay]
+    warnings: list[str] = field(default_factory=list)
+    import_seconds: float = 0.0
+    launch_seconds: float = 0.0
     parts: list[StepParts] = field(default_factory=list)
     sizes: list[SizeRow] = field(default_factory=list)
     no_larger: str = ""
-    stopped: bool = False
-    error: ParashotError | None = None
-    warnings: list[str] = field(default_factory=list)
-    launch_seconds: float = 0.0
-    import_seconds: float = 0.0
 
     def search(self) -> Found:
         """Search the ways for the best few."""
@@ -244,7 +236,8 @@ class Measurement:
             self.warnings.append("keeping freed memory was not tried, for want of time")
         rounds = MOST_LAUNCHES * ROUNDS // launches
         bench = replace(self.trainings.parallel.bench, blocks=rounds, launches=MOST_LAUNCHES)
-        steps = self._steps_apart(chosen, bench)
+        before = (*self._blocks("search"), *self._blocks("refining"))
+        steps = steps_in_common(chosen, before, bench) if apart_on(self.placement) else 0
         begin = monotonic()
         self._time(chosen, bench, "finals", range(launches), steps)
         more = int((ends - monotonic()) / (monotonic() - begin) * launches)
@@ -252,11 +245,6 @@ class Measurement:
         if more > 0:
             further = range(launches, launches + more)
             self._time(chosen, bench, "finals", further, steps)
-
-    def _steps_apart(self, ways: Sequence[OwnWay], bench: StrategyBenchParams) -> int:
-        """Steps of a block of the finals, as many in all processes; 0 where ways share them."""
-        blocks = (*self._blocks("search"), *self._blocks("refining"))
-        return steps_in_common(ways, blocks, bench) if apart_on(self.placement) else 0
 
     def _launch(self, ways: Sequence[OwnWay], launches: int, found: Found) -> float:
         """Seconds that a launch of `ways` in the finals is expected to take."""
@@ -280,7 +268,7 @@ class Measurement:
                 self.warnings.append(f"where the time of a step goes could not be measured ({error})")
         samples = self.trainings.task.samples
         self.no_larger = measure_sizes(
-            self.trainings, chosen, samples, self.placement, self._until(1.0), self.sizes.append
+            self.trainings, chosen, samples, self.placement, self._until(1.0), self.sizes
         )
 
     def results(self) -> OwnResults:
@@ -301,8 +289,8 @@ class Measurement:
             sizes=tuple(self.sizes),
             no_larger=self.no_larger,
             samples=self.trainings.task.samples,
-            stopped=self.stopped,
-            error=self.error,
+            unused=self.trainings.parallel.ddp.find_unused_parameters,
+            warnings=tuple(self.warnings),
         )
 
     def failed(self) -> list[SkippedWay]:
@@ -322,21 +310,13 @@ class Measurement:
         bench: StrategyBenchParams,
         name: str,
         launches: range | None = None,
-        steps_apart: int = 0,
+        steps: int = 0,
     ) -> None:
-        """Time ways in turn; blocks go to the file NAME.csv. launches, steps_apart: of `time_ways`."""
-        failed = {each.what for each in self.failed()}
+        """Time ways in turn; blocks go to the file NAME.csv. launches, steps: of `time_ways`, apart."""
+        failed, journal = {each.what for each in self.failed()}, self.folder / f"{name}.csv"
         ways = [each for each in ways if each.way not in failed]
-        journal = self.folder / f"{name}.csv"
         time_ways(
-            self.trainings,
-            ways,
-            self.placement,
-            bench,
-            name,
-            journal,
-            launches=launches,
-            steps_apart=steps_apart,
+            self.trainings, ways, self.placement, bench, name, journal, launches=launches, steps_apart=steps
         )
 
     def _blocks(self, name: str) -> tuple[WayBlock, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from parashot.allocator import as_environment
@@ -92,14 +92,6 @@ class OwnWay(Way):
 
 
 @record
-class GradientCheck:
-    """A strategy's gradient of the first samples against that of one process, in float64."""
-
-    strategy: str
-    difference: float  # the largest of an entry, over the largest entry
-
-
-@record
 class StepParts:
     """Where a step of a way spends its time, as the profiler saw it, loading left out: shares of it."""
 
@@ -135,8 +127,9 @@ class OwnResults:
     and with one thing changed. finals: the default and the last ways, in interleaved blocks over several
     launches; the advice is of these. parts: of a step by default and as recommended. sizes: of a batch,
     and no_larger: why larger ones were not tried. samples: of the data set. unused: whether some
-    parameters get no gradient. stopped: before the end, by the user or by `error`. warnings: what the checks
-    mean, in words.
+    parameters get no gradient. stopped: before the end, by the user or by `error`. gradients: of each
+    strategy, the largest difference of an entry to that of one process, over the largest entry. warnings:
+    what the checks mean, in words.
     """
 
     ways: tuple[OwnWay, ...]
@@ -151,7 +144,7 @@ class OwnResults:
     unused: bool = False
     stopped: bool = False
     error: ParashotError | None = None
-    checks: tuple[GradientCheck, ...] = ()
+    gradients: Mapping[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     @property

@@ -66,7 +66,7 @@ def search_rank(
     ready = ReadyWays(context, trainings, ways, journal, begin + READY_SHARE * seconds)
     begun, blocks, passes = time.monotonic(), list[WayBlock](), 0
     left = [each for each in ways if each.way in ready.step_seconds]
-    rounds = halvings(len(left), finalists)
+    rounds = max(1, math.ceil(math.log2(len(left) / finalists)))
     for number in range(rounds):
         ends = begun + (seconds - (begun - begin)) * (number + 1) / rounds
         for _ in range(MOST_PASSES):
@@ -89,11 +89,6 @@ def search_rank(
     ready_seconds = (begun - begin - ready.first_seconds) / further if further > 0 else ready.first_seconds
     load_seconds = max(0.0, ready.first_seconds - ready_seconds)
     return Found(tuple(blocks), tuple(best), block_seconds, ready_seconds, begin, load_seconds)
-
-
-def halvings(ways: int, finalists: int) -> int:
-    """Number of rounds until at most `finalists` of so many ways are left; one at least."""
-    return max(1, math.ceil(math.log2(ways / finalists)))
 
 
 def better_half(left: Sequence[OwnWay], blocks: Sequence[WayBlock], least: int) -> list[OwnWay]:
