@@ -99,7 +99,6 @@ def test_what_is_there_stays(project: Checkout, command: Commands) -> None:
     ("params", "file", "said"),
     [
         ("measure: {every: 5}\n", "own_train.py", "section measure without the budget"),
-        ("measure:\n", "own_train.py", "section measure without the budget"),
         ("- 1\n", "own_train.py", "params.yaml: not a file of sections"),
         ("batchsz_study: {}\n", "own_train.py", "that of a study"),
         ("", "nowhere.py", "nowhere.py: no such file"),
@@ -116,16 +115,13 @@ def test_what_cannot_be_added_changes_nothing(
 
 
 def test_what_dvc_refuses_changes_nothing(project: Checkout, command: Commands) -> None:
+    pipeline = "stages:\n  measure:\n    cmd: mine\n"
     (project.root / "params.yaml").write_text(PARAMS)
-    for pipeline, said in (
-        ("stages:\n  measure:\n    cmd: mine\n", "Stage 'measure' already exists"),
-        ("stages: [a]\n", "expected a dictionary, in stages"),
-    ):
-        (project.root / "dvc.yaml").write_text(pipeline)
-        before = sorted(project.root.iterdir())
-        assert said in command.refused("init", "own_train.py")
-        assert [project.read(name) for name in ("dvc.yaml", "params.yaml")] == [pipeline, PARAMS]
-        assert sorted(project.root.iterdir()) == before
+    (project.root / "dvc.yaml").write_text(pipeline)
+    before = sorted(project.root.iterdir())
+    assert "Stage 'measure' already exists" in command.refused("init", "own_train.py")
+    assert [project.read(name) for name in ("dvc.yaml", "params.yaml")] == [pipeline, PARAMS]
+    assert sorted(project.root.iterdir()) == before
 
 
 def test_no_dvc_project(folder: Path, command: Commands) -> None:

@@ -17,21 +17,13 @@ from parashot.cli.shared import is_study, read_sections
 from parashot.errors import ParamsError, TaskError, UsageError
 from parashot.files import replacing_file
 from parashot.knobs import keeping_yaml
+from parashot.questions.own.records import RAW
 
 MEANING = """\
 The fastest way to train {training} on this machine; `parashot advise --apply` writes it into {params}. \
 Add to deps what else the training reads: your modules, your data."""
 
-OUTPUTS = (
-    "finals.csv",
-    "index.html",
-    "parts.csv",
-    "refining.csv",
-    "search.csv",
-    "sizes.csv",
-    "skipped.csv",
-    "ways.csv",
-)
+OUTPUTS = ("index.html", *(f"{name}.csv" for name in RAW))
 """Of the stage, beside advice.json; small enough for git."""
 
 

@@ -12,10 +12,9 @@ from typing import Any
 from parashot.files import replacing_folder, write_text
 from parashot.questions import text
 from parashot.questions.own.advice import ELSEWHEN, MARGIN, OwnAdvice, to_copy
-from parashot.questions.own.records import PLAIN, OwnResults, OwnWay, SizeRow, StepParts
+from parashot.questions.own.records import PLAIN, RAW, OwnResults, OwnWay, SizeRow
 from parashot.questions.runs import Stage
 from parashot.questions.statistics import flat
-from parashot.questions.ways.records import SkippedWay, WayBlock
 from parashot.questions.ways.rows import WayRow, step_seconds_by_way, way_settings
 from parashot.records import Hardware, Provenance, Run, write_rows
 from parashot.report.canvas import Drawing, svg
@@ -86,13 +85,8 @@ def write_own_report(
 ) -> None:
     """Write `folder`, whole or not at all: every block; with advice also advice.json and index.html."""
     with replacing_folder(folder) as new:
-        write_rows(new / "ways.csv", OwnWay, results.ways)
-        write_rows(new / "skipped.csv", SkippedWay, results.skipped)
-        write_rows(new / "search.csv", WayBlock, results.search)
-        write_rows(new / "refining.csv", WayBlock, results.refining)
-        write_rows(new / "finals.csv", WayBlock, results.finals)
-        write_rows(new / "parts.csv", StepParts, results.parts)
-        write_rows(new / "sizes.csv", SizeRow, results.sizes)
+        for name, kind in RAW.items():
+            write_rows(new / f"{name}.csv", kind, getattr(results, name))
         if advice is not None:
             tree = as_json(results, advice, hardware)
             write_text(new / "advice.json", json.dumps(tree, indent=2, ensure_ascii=False) + "\n")

@@ -152,3 +152,15 @@ class OwnResults:
         """The ways of the finals that were timed more than once, the default first."""
         blocks = Counter(each.way for each in self.finals)
         return tuple(each for each in self.ways if blocks[each.way] > 1)
+
+
+RAW: Mapping[str, type[Any]] = {
+    "ways": OwnWay,
+    "skipped": SkippedWay,
+    "search": WayBlock,
+    "refining": WayBlock,
+    "finals": WayBlock,
+    "parts": StepParts,
+    "sizes": SizeRow,
+}
+"""What of `OwnResults` the report has as NAME.csv."""
