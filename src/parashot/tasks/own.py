@@ -61,27 +61,22 @@ class OwnTask(Task):
 
     Samples are read in an order that is shuffled anew in each pass, the same for every strategy, number of
     replicas and number of workers. A batch is a pair: indices of the samples [b], and what the user's loss
-    gets. workers, prefetch, pin_memory: of its DataLoader, the workers of the whole machine. fused: whether
-    the optimizer updates all parameters by one kernel. cuttable: whether a batch can be cut into batches of
-    fewer samples. random: False switches dropout of the network off, and reads each sample with random
-    numbers of its own. batch_statistics: False lets batch norm use its running statistics in training, too.
-    reads_apart: whether the data set has something open once a sample was read, such as a file, which a
-    process must not share with workers forked from it; then there are two of it in a process that does both.
-    samples: of the data set.
+    gets. reads_apart: whether the data set has something open once a sample was read, such as a file, which
+    a process must not share with workers forked from it; then there are two of it in one that does both.
     """
 
     file: Path
     batchsz: int = 1
-    workers: int = 0
+    workers: int = 0  # of the whole machine, as its DataLoader has them
     prefetch: int = 2
     pin_memory: bool = False
-    fused: bool = False
+    fused: bool = False  # the optimizer updates all parameters by one kernel
     items: int = 0
-    cuttable: bool = True
-    random: bool = True
-    batch_statistics: bool = True
+    cuttable: bool = True  # into batches of fewer samples
+    random: bool = True  # else no dropout, and each sample is read with random numbers of its own
+    batch_statistics: bool = True  # else batch norm uses its running statistics in training, too
     reads_apart: bool = False
-    samples: int = 0
+    samples: int = 0  # of the data set
 
     remedy = "the loss is not finite: set a smaller learning rate"
 
@@ -294,12 +289,11 @@ def own_task(file: Path) -> OwnTask:
         )
     with own_errors(file):
         count = len(dataset)
-    if count < task.batchsz:
-        raise TaskError(
-            f"{file}: the data set has {count} samples and a batch {task.batchsz}; set a smaller batchsz"
-        )
-    steps = task.steps(Plan(task.batchsz, task.batchsz))
-    with own_errors(file):
+        if count < task.batchsz:
+            raise TaskError(
+                f"{file}: the data set has {count} samples and a batch {task.batchsz}; set a smaller batchsz"
+            )
+        steps = task.steps(Plan(task.batchsz, task.batchsz))
         batch = steps.collated(steps.indices(0))
     try:
         take_apart(batch)

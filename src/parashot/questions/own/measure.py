@@ -144,22 +144,17 @@ def measure_own(file: Path, budget_seconds: float) -> OwnResults:
 
 @dataclass
 class Measurement:
-    """The measurement of one training after its checks, which took `checked_seconds`, within a budget.
-
-    ways: to be tried, then those that were; they grow when the best is refined. warnings: for the user.
-    launch_seconds: to start processes, before they make anything ready. import_seconds: about what one that
-    is not forked takes to import torch and the user's file, as this process did.
-    """
+    """The measurement of one training after its checks, which took `checked_seconds`, within a budget."""
 
     trainings: OwnTrainings
     checked_seconds: float
     begin: float
     budget_seconds: float
     folder: Path
-    ways: list[OwnWay]
+    ways: list[OwnWay]  # to be tried, then those that were; they grow when the best is refined
     warnings: list[str] = field(default_factory=list)
-    import_seconds: float = 0.0
-    launch_seconds: float = 0.0
+    import_seconds: float = 0.0  # of torch and the user's file, about as a process that is not forked takes
+    launch_seconds: float = 0.0  # to start processes, before they make anything ready
     parts: list[StepParts] = field(default_factory=list)
     sizes: list[SizeRow] = field(default_factory=list)
     no_larger: str = ""

@@ -121,31 +121,23 @@ class SizeRow:
 
 @dataclass(frozen=True)
 class OwnResults:
-    """What was measured of one training.
-
-    search: a block of each way, then of the better half, and so on. refining: the best of them as it is
-    and with one thing changed. finals: the default and the last ways, in interleaved blocks over several
-    launches; the advice is of these. parts: of a step by default and as recommended. sizes: of a batch,
-    and no_larger: why larger ones were not tried. samples: of the data set. unused: whether some
-    parameters get no gradient. stopped: before the end, by the user or by `error`. gradients: of each
-    strategy, the largest difference of an entry to that of one process, over the largest entry. warnings:
-    what the checks mean, in words.
-    """
+    """What was measured of one training; finals are interleaved blocks over several launches."""
 
     ways: tuple[OwnWay, ...]
     skipped: tuple[SkippedWay, ...]
-    search: tuple[WayBlock, ...]
-    refining: tuple[WayBlock, ...]
-    finals: tuple[WayBlock, ...]
-    parts: tuple[StepParts, ...] = ()
+    search: tuple[WayBlock, ...]  # a block of each way, then of the better half, and so on
+    refining: tuple[WayBlock, ...]  # of the best of them as it is and with one thing changed
+    finals: tuple[WayBlock, ...]  # of the default and the last ways: the advice is of these
+    parts: tuple[StepParts, ...] = ()  # of a step by default and as recommended
     sizes: tuple[SizeRow, ...] = ()
-    no_larger: str = ""
-    samples: int = 0
-    unused: bool = False
-    stopped: bool = False
+    no_larger: str = ""  # why larger batches were not tried
+    samples: int = 0  # of the data set
+    unused: bool = False  # some parameters get no gradient
+    stopped: bool = False  # before the end, by the user or by `error`
     error: ParashotError | None = None
+    # of each strategy: the largest difference of an entry to that of one process, over the largest entry
     gradients: Mapping[str, float] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # what the checks mean, in words
 
     @property
     def finalists(self) -> tuple[OwnWay, ...]:

@@ -34,19 +34,14 @@ MOST_PASSES = 8
 
 @dataclass(frozen=True)
 class Found:
-    """Blocks of a search, the best ways, the fastest first, and seconds on average.
-
-    block_seconds: of a block, with its loader's start. ready_seconds: to make a way ready to be timed.
-    began: when the ranks had started, by the machine's monotonic clock. load_seconds: by which the first way
-    of a process takes longer to be ready, which loads the data set.
-    """
+    """Blocks of a search, and the best ways, the fastest first."""
 
     blocks: tuple[WayBlock, ...]
     best: tuple[OwnWay, ...]
-    block_seconds: float
-    ready_seconds: float
-    began: float = 0.0
-    load_seconds: float = 0.0
+    block_seconds: float  # of a block on average, with its loader's start
+    ready_seconds: float  # to make a way ready to be timed, on average
+    began: float = 0.0  # when the ranks had started, by the machine's monotonic clock
+    load_seconds: float = 0.0  # by which the first way of a process, which loads the data set, takes longer
 
 
 def search_rank(
