@@ -349,7 +349,9 @@ def own_errors(file: Path) -> Iterator[None]:
         frames = traceback.extract_tb(error.__traceback__)
         if isinstance(error, SystemExit) and frames[-1].filename == lifetime.__file__:
             raise  # a signal ends this process
-        own = [each for each in frames if Path(each.filename).parent == file.resolve().parent]
+        folder = file.resolve().parent
+        files = (each for each in frames if not each.filename.startswith("<"))  # not <string> and the like
+        own = [each for each in files if Path(each.filename).resolve().parent == folder]
         place = f"{own[-1].filename}:{own[-1].lineno}, in {own[-1].name}" if own else str(file)
         raise TaskError(f"{place}: {_in_words(error)}") from error
 
