@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from time import sleep
-from unittest.mock import Mock
 
 import pytest
 from torch.utils.data import DataLoader
@@ -53,9 +53,14 @@ def test_what_to_try_depends_on_the_loader() -> None:
     assert "DataLoader" in to_try(0.5, None)
 
 
-def test_an_active_run_gets_the_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    mlflow = Mock()
-    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
-    list(watch(range(5), tell=lambda line: None))
-    ((found,), _) = mlflow.log_metrics.call_args
+def test_an_active_run_gets_the_share(
+    tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow
+
+    database = shutil.copy(empty_database, tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
+    with mlflow.start_run() as run:
+        list(watch(range(5), tell=lambda line: None))
+    found = mlflow.MlflowClient().get_run(run.info.run_id).data.metrics
     assert set(found) == {"step_seconds", "waiting_share"} and 0 <= found["waiting_share"] <= 1
