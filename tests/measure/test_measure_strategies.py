@@ -23,6 +23,7 @@ from parashot.records import Provenance, read_json, read_rows, read_runs
 from parashot.tasks.relation import RelationTask
 
 ENABLED: dict[str, Value] = {f"parallel.{name}.enabled": True for name in STRATEGIES}
+BEFORE = Event("parashot:step", -100, 0)  # the first profiled step, which is left out
 SETTINGS = {**ENABLED, "train.batchsz": 4, "parallel.bench.blocks": 7, "parallel.bench.launches": 2}
 
 
@@ -144,7 +145,7 @@ def test_work_that_overlaps_counts_once() -> None:
         Event("aten::copy_", 82, 88),
         Event("parashot:step", 100, 200),
     ]
-    first, second = shares_of(seen)
+    first, second = shares_of("ddp", 0, [BEFORE, *seen])
     assert (first.hidden, first.exposed, first.idle) == pytest.approx((0.1, 0.2, 0.3))
     assert (second.hidden, second.exposed, second.idle) == pytest.approx((0, 0, 1))
 
@@ -162,7 +163,7 @@ def test_shares_are_of_the_work_of_each_gpu() -> None:
         Event("ncclDevKernel_AllReduce", 30, 70, gpu=0),
         Event("multi_tensor_apply", 70, 90, gpu=0),
     ]
-    (share,) = shares_of(seen)
+    (share,) = shares_of("ddp", 0, [BEFORE, *seen])
     assert (share.hidden, share.exposed, share.idle) == pytest.approx((0.1, 0.3, 0.2))
     seen = [
         Event("parashot:step", 0, 100),
@@ -170,7 +171,7 @@ def test_shares_are_of_the_work_of_each_gpu() -> None:
         Event("convolution", 0, 20, gpu=1),
         Event("Memcpy PtoP (Device -> Device)", 20, 60, gpu=1),
     ]
-    (share,) = shares_of(seen)
+    (share,) = shares_of("dp", 0, [BEFORE, *seen])
     assert (share.hidden, share.exposed, share.idle) == pytest.approx((0, 0.2, 0.2))
     assert share.seconds == pytest.approx(1e-4)
 

@@ -131,6 +131,11 @@ class Study:
         pair = (first, second)
         return next((each for each in self.accuracy if (each.first, each.second) == pair), None)
 
+    def is_worse(self, first: str, second: str) -> bool:
+        """Whether trainings show the first to be less accurate than the second by more than the margin."""
+        outcome = self.comparison(first, second)
+        return outcome is not None and outcome.is_worse
+
 
 def without_other_sizes(results: StudyResults, baseline: int) -> StudyResults:
     """The results without those of batch sizes, where these hold none of the size `baseline`."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from parashot.questions.accuracy.rows import PRECISIONS
 from parashot.questions.advice import Advice
 from parashot.questions.claim import UntestableError, needed
 from parashot.questions.gain.records import ADVISED, USUAL
 from parashot.questions.loader.claims import choose_loading
-from parashot.questions.step.claims import loses_by_bf16
 from parashot.questions.step.rows import seconds_by_way, usual_way
 from parashot.questions.strategies.claims import choose_strategy
 from parashot.questions.strategies.rows import BASE
@@ -52,7 +52,7 @@ def advise_all(study: Study) -> Advice:
             f"{advised.way} was measured, which is not what is advised now: accuracy over seeds has ruled "
             "its strategy out since, or params.yaml has changed"
         )
-    if loses_by_bf16(study) and advised.way.precision == "bf16":
+    if study.is_worse(*PRECISIONS) and advised.way.precision == "bf16":
         raise UntestableError(f"{advised.way} was measured, and bf16 is left out for its accuracy")
     gain = advised.speedup
     assert gain is not None  # both are measured, or none

@@ -90,7 +90,7 @@ def start_seconds(steps: Dataset[Batch], workers: int) -> float:
 
 
 def parts_of(way: str, events: Sequence[Event], start_seconds: float) -> StepParts:
-    """Shares of the steps among `events` but the first, the mean over steps and the GPUs of the process.
+    """Shares of the steps among `events`, the mean over steps and the GPUs of the process.
 
     What is computed after the forward pass and before the optimizer's step counts as backward. What moves
     while something is computed costs nothing: only the exchange that is waited for is counted.
@@ -111,7 +111,7 @@ def parts_of(way: str, events: Sequence[Event], start_seconds: float) -> StepPar
             "idle": seen.idle,
         }
         for name, pieces in parts.items():
-            found.setdefault(name, []).extend(seen.share(pieces, step) for step in seen.steps[1:])
+            found.setdefault(name, []).extend(seen.share(pieces, step) for step in seen.steps)
     return StepParts(way, start_seconds=start_seconds, **{name: fmean(each) for name, each in found.items()})
 
 

@@ -61,7 +61,7 @@ def advise_step(study: Study) -> Advice:
     """
     tune = needed(study, "tune", study.results.tune)
     taken, timed = tune.choices, seconds_by_way(tune.blocks)
-    loses = loses_by_bf16(study)
+    loses = study.is_worse(*PRECISIONS)
     if loses:
         taken = replace(taken, precision="fp32", compile="none")
         timed = {way: timed[way] for way in timed if way.precision == "fp32"}
@@ -91,12 +91,6 @@ def advise_step(study: Study) -> Advice:
         },
         changes=choice.open_until(MORE_BLOCKS),
     )
-
-
-def loses_by_bf16(study: Study) -> bool:
-    """Whether steps were timed in bf16, and trainings in it are shown to be less accurate than in fp32."""
-    outcome = study.comparison(*PRECISIONS)
-    return outcome is not None and outcome.is_worse
 
 
 def _not_repaid(study: Study, timed: Mapping[Choices, Rounds], seconds: Mapping[Choices, Rounds]) -> str:

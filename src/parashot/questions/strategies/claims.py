@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from statistics import fmean, median
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from parashot.questions.claim import (
     holds_if,
     needed,
 )
-from parashot.questions.statistics import paired_ratio
+from parashot.questions.statistics import Rounds, paired_ratio
 from parashot.questions.strategies.rows import (
     ALL_CORES,
     BASE,
@@ -152,6 +152,11 @@ layer_split_sync = _slower_than_data_parallel("layer_split", "Splitting over lay
 channel_split_sync = _slower_than_data_parallel("channel_split", "Splitting inside layers")
 
 
+def _steps(study: Study) -> Mapping[str, Rounds]:
+    """Seconds per step, by variant. Raises `UntestableError`."""
+    return step_seconds(needed(study, "strategies", study.results.strategies).blocks)
+
+
 def _timed(study: Study, name: str, replicas: int = 2) -> StrategyRow:
     """Row of a variant that was timed on at least so many replicas. Raises `UntestableError`."""
     needed(study, "strategies", study.results.strategies)
@@ -167,9 +172,9 @@ def _timed(study: Study, name: str, replicas: int = 2) -> StrategyRow:
 
 def _by_steps(study: Study, above: StrategyRow, below: StrategyRow, holds: Side) -> Finding:
     """Judge by the time of one variant's step over that of another's."""
-    blocks = step_seconds(needed(study, "strategies", study.results.strategies).blocks)
-    ratio = paired_ratio(blocks[above.variant], blocks[below.variant], study.confidence)
-    said = [f"{seconds(median(blocks[row.variant].values()))} ({row.variant})" for row in (above, below)]
+    steps = _steps(study)
+    ratio = paired_ratio(steps[above.variant], steps[below.variant], study.confidence)
+    said = [f"{seconds(median(steps[row.variant].values()))} ({row.variant})" for row in (above, below)]
     measured = f"a step takes {said[0]} against {said[1]}: {times(ratio)}"
     return by_side(measured, ratio, holds, f"{above.variant}'s time over {below.variant}'s")
 
@@ -205,12 +210,12 @@ def choose_strategy(study: Study) -> Choice[str]:
     out: then only that is left. One process has all cores, if it was timed with them: with those of one
     replica it is what speedups are over.
     """
-    steps = step_seconds(needed(study, "strategies", study.results.strategies).blocks)
+    steps = _steps(study)
     shown_only = {PER_PARAMETER, SMALL_BUCKETS, *([BASE] if ALL_CORES in steps else [])}
     sound = {
         name: steps[name]
         for name, row in study.strategies.items()
-        if row.seconds_per_step and name not in shown_only and not _worse(study, row)
+        if row.seconds_per_step and name not in shown_only and not study.is_worse(row.strategy, BASE)
     }
     alone = {name: steps[name] for name in sound if name in ALONE}
     if alone and not _shared_out(study):
@@ -224,7 +229,7 @@ def advise_strategy(study: Study) -> Advice:
     """Advise on the strategy; it gains over one process, with all cores or on one GPU, as PyTorch runs it."""
     choice = choose_strategy(study)
     row = study.strategies[choice.choice]
-    steps = step_seconds(needed(study, "strategies", study.results.strategies).blocks)
+    steps = _steps(study)
     one = _one_process(steps)
     alone = ALONE.get(row.variant, row.variant)
     on = f"{row.variant} on {row.replicas} replicas" if row.replicas > 1 else alone
@@ -236,7 +241,8 @@ def advise_strategy(study: Study) -> Advice:
         gain = choice.gain(BASE, steps, study.confidence)
         buys += f"; {times(gain)} as fast as with the threads of one replica ({BASE})"
     sure = choice.how_sure("strategy") if _shared_out(study) or not choice.decided else ONLY_ONE
-    if worse := [name for name, each in study.strategies.items() if name in steps and _worse(study, each)]:
+    timed = [each for each in study.strategies.values() if each.variant in steps]
+    if worse := [each.variant for each in timed if study.is_worse(each.strategy, BASE)]:
         sure += f"; left out for its accuracy, over seeds: {listed(worse)}"
     return Advice(
         topic="strategy",
@@ -269,9 +275,3 @@ def _settings(study: Study, row: StrategyRow) -> dict[str, Value]:
 def _shared_out(study: Study) -> bool:
     """Tell if a strategy was timed on two or more replicas."""
     return any(row.seconds_per_step and row.replicas > 1 for row in study.strategies.values())
-
-
-def _worse(study: Study, row: StrategyRow) -> bool:
-    """Tell if several seeds show its accuracy to lie below serial's by more than the margin."""
-    outcome = study.comparison(row.strategy, BASE)
-    return outcome is not None and outcome.is_worse

@@ -5,8 +5,9 @@ While a strategy of one process is timed the other ranks sleep.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from random import Random
 
@@ -47,18 +48,11 @@ ONE_GPU = "two replicas need two GPUs, and one is here; parallel.device=cpu comp
 
 @dataclass(frozen=True)
 class Benchmark:
-    """The training whose steps are timed, and by which strategies."""
+    """The training whose steps are timed."""
 
     task: Task
     options: StepOptions
     parallel: ParallelParams
-    variants: tuple[StrategyVariant, ...] = ()
-    launch: int = 0
-
-    @property
-    def is_last(self) -> bool:
-        """Whether it is the last launch, which looks into steps as well."""
-        return self.launch == self.parallel.bench.launches - 1
 
 
 def bench_strategies(params: Params, packed: Path, out: Path, provenance: Provenance) -> None:
@@ -75,12 +69,12 @@ def measure_strategies(bench: Benchmark) -> StrategyResults:
     placement = resolve_placement(bench.parallel)
     check_options(bench.options, placement.device_type)
     variants = tuple(list_variants(bench, placement))
-    able = tuple(each for each in variants if each.status == "ok")
+    able = [each for each in variants if each.status == "ok"]
     if not able:
         return StrategyResults(variants)
     processes = max(STRATEGIES[each.strategy].processes(each.replicas) for each in able)
     launches = [
-        launch_apart(bench_rank, placement, processes, replace(bench, variants=able, launch=number))
+        launch_apart(bench_rank, placement, processes, bench, able, number)
         for number in range(bench.parallel.bench.launches)
     ]
     return replace(
@@ -115,37 +109,37 @@ def list_variants(bench: Benchmark, placement: Placement) -> list[StrategyVarian
     return variants
 
 
-def bench_rank(context: Context, bench: Benchmark) -> StrategyResults:
-    """Measure on one rank; only the main one's clock counts."""
-    entries = {each.variant: _ready(context, bench, each) for each in bench.variants}
-    timed = _time_rounds(context, bench, entries)
+def bench_rank(
+    context: Context, bench: Benchmark, variants: Sequence[StrategyVariant], launch: int
+) -> StrategyResults:
+    """Measure on one rank; only the main one's clock counts. The last launch looks into steps as well."""
+    entries = {each.variant: _ready(context, bench, each) for each in variants}
+    timed = _time_rounds(context, bench, entries, launch)
+    is_last = launch == bench.parallel.bench.launches - 1
     traces: list[StepTrace] = []
     shares: list[StepShares] = []
-    looked_into = entries if bench.is_last else {}
-    for variant, entry in looked_into.items():  # steps that are traced and profiled are not timed
+    for variant, entry in entries.items() if is_last else ():  # these steps are not timed
         context.wait_for_all()
         traces.append(trace_step(variant, entry, context))
         context.wait_for_all()
-        profiled = shares_of(profiled_events(entry))[1:] if entry is not None else []
-        shares += [
-            StepShares(variant, rank, step, *each)
-            for rank, steps in enumerate(from_all_ranks(profiled, context, patient=True))
-            for step, each in enumerate(steps)
-        ]
+        mine = shares_of(variant, context.rank, profiled_events(entry)) if entry is not None else []
+        shares += chain.from_iterable(from_all_ranks(mine, context, patient=True))
     for entry in entries.values():
         if entry is not None:
             entry.strategy.close()
-    equality = tuple(_equality(context, bench)) if bench.is_last else ()
+    equality = tuple(_equality(context, bench, variants)) if is_last else ()
     return replace(timed, anatomy=tuple(traces), shares=tuple(shares), equality=equality)
 
 
-def _equality(context: Context, bench: Benchmark) -> Iterator[StepEquality]:
+def _equality(
+    context: Context, bench: Benchmark, variants: Sequence[StrategyVariant]
+) -> Iterator[StepEquality]:
     """Compare the gradient of every strategy with that of one replica; one after another."""
     torch.set_num_threads(context.placement.threads_per_replica)
     base = dict[str, torch.Tensor]()
     if context.is_main:
         base = of_parameters(bench.task, gradient(BASE, bench.task, context.alone(), bench.parallel))
-    for variant in bench.variants:
+    for variant in variants:
         context.wait_for_all()
         mine = context.first_ranks(STRATEGIES[variant.strategy].processes(variant.replicas))
         if mine is None or variant.variant != variant.strategy:
@@ -159,6 +153,7 @@ def _time_rounds(
     context: Context,
     bench: Benchmark,
     entries: Mapping[str, TimedStrategy | None],
+    launch: int,
 ) -> StrategyResults:
     """Time a block of every variant in random order in each round, and in every second one the cost model's.
 
@@ -171,12 +166,12 @@ def _time_rounds(
     progress = Progress("strategy-bench", knobs.blocks, "round")
     steps = steps_of_blocks(context, entries, knobs)
     time_round(context, sizes, messages, -1)
-    for number in rounds_of_launch(knobs.blocks, bench.launch, knobs.launches):
+    for number in rounds_of_launch(knobs.blocks, launch, knobs.launches):
         for variant in Random(number).sample([*entries], len(entries)):  # the same order on every rank
             context.wait_for_all()
             if (entry := entries[variant]) is not None:
                 seconds = entry.seconds(steps[variant])
-                blocks.append(StrategyBlock(bench.launch, number, variant, steps[variant], seconds))
+                blocks.append(StrategyBlock(launch, number, variant, steps[variant], seconds))
         if number % 2 == 0:
             of_sizes, of_messages = time_round(context, sizes, messages, number)
             cost_steps += of_sizes
@@ -184,10 +179,7 @@ def _time_rounds(
         if context.is_main:
             progress(number + 1)
     return StrategyResults(
-        bench.variants,
-        tuple(blocks),
-        cost_steps=tuple(cost_steps),
-        cost_messages=tuple(cost_messages),
+        (), tuple(blocks), cost_steps=tuple(cost_steps), cost_messages=tuple(cost_messages)
     )
 
 

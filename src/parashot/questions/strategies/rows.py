@@ -137,16 +137,15 @@ def _row(
     variant: StrategyVariant, bench: StrategyResults, result: TrainResult | None, confidence: float
 ) -> StrategyRow:
     name, times = variant.variant, step_seconds(bench.blocks)
-    base = next((each for each in bench.variants if each.variant == BASE), None)
-    own = times.get(name) if variant.status == "ok" else None
+    own, base = times.get(name), {each.variant: each for each in bench.variants}.get(BASE)
     seconds = median_of_rounds(own, confidence) if own else None
     speedup = paired_ratio(times[BASE], own, confidence) if own and BASE in times else None
     trained = result if result and result.status == "ok" else None
     memory = trained.peak_memory_bytes if trained else None
     whole = (sum(trained.memory_by_device) or memory) if trained else None  # on GPUs `memory` is the largest
-    seen = next((each for each in bench.anatomy if each.variant == name), None)
+    seen = {each.variant: each for each in bench.anatomy}.get(name)
     shares = [each for each in bench.shares if each.variant == name]
-    equal = next((each for each in bench.equality if each.variant == name), None)
+    differences = {each.variant: each.gradient_difference for each in bench.equality}
     exposed, hidden, idle = (
         fmean(getattr(each, part) for each in shares) if shares else None
         for part in ("exposed", "hidden", "idle")
@@ -173,13 +172,13 @@ def _row(
         communication_hidden=hidden,
         idle=idle,
         why_slow=_why_slow(exposed, idle, seen) if speedup and speedup.side_of(1) == "below" else "",
-        gradient_difference=equal.gradient_difference if equal else None,
+        gradient_difference=differences.get(name),
     )
 
 
 def _threads(variant: StrategyVariant) -> int:
     """Threads over all replicas; on GPUs, where threads are equal, it stands for devices."""
-    return max(variant.threads_per_replica, 1) * variant.replicas
+    return variant.threads_per_replica * variant.replicas
 
 
 def _why_slow(exposed: float | None, idle: float | None, seen: StepTrace | None) -> str:

@@ -16,6 +16,7 @@ from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from parashot.parallel.strategy import EXCHANGE
+from parashot.questions.strategies.records import StepShares
 from parashot.questions.timed import TimedStrategy
 from parashot.train.loop import synchronise
 
@@ -38,20 +39,11 @@ class Event(NamedTuple):
     is_annotation: bool = False
 
 
-class Shares(NamedTuple):
-    """Seconds of one step on one process, and the shares of them."""
-
-    seconds: float
-    exposed: float
-    hidden: float
-    idle: float
-
-
 def profiled_events(timed: TimedStrategy) -> list[Event]:
-    """Do a few steps under the profiler, the first of which is to be left out.
+    """Do a few steps under the profiler, and one before them. Every rank of the strategy calls it.
 
-    Every rank of the strategy calls it. What kineto recorded is read as it is: the profiler's own `events()`
-    builds a tree of them, which takes longer than the steps.
+    What kineto recorded is read as it is: the profiler's own `events()` builds a tree of them, which takes
+    longer than the steps.
     """
     torch.set_num_threads(timed.threads)
     context = timed.strategy.context
@@ -81,7 +73,7 @@ def _event(recorded: _KinetoEvent, start_ns: int) -> Event:
 class Timeline:
     """What a host or one GPU did in each piece of time between two `edges`, where an event begins or ends.
 
-    edges: microseconds [n + 1]. messages, computing: whether they were under way [n].
+    steps: all but the first. edges: microseconds [n + 1]. messages, computing: if they were under way [n].
     """
 
     steps: Sequence[Event]
@@ -110,17 +102,20 @@ class Timeline:
         return float(np.diff(self.edges)[chosen].sum() / (step.end - step.begin))
 
 
-def shares_of(events: Sequence[Event]) -> list[Shares]:
-    """Shares of each step among `events`, in the order of the steps; the mean over the GPUs of a process."""
-    per_device = [_shares_on(timeline(events, gpu)) for gpu in gpus_of(events)]
-    return [Shares(*map(fmean, zip(*each, strict=True))) for each in zip(*per_device, strict=True)]
-
-
-def _shares_on(seen: Timeline) -> list[Shares]:
-    parts = seen.exposed, seen.messages & seen.computing, seen.idle
+def shares_of(variant: str, rank: int, events: Sequence[Event]) -> list[StepShares]:
+    """Shares of the steps among the `events` of a process; the mean over its GPUs."""
+    seen = [timeline(events, gpu) for gpu in gpus_of(events)]
     return [
-        Shares((step.end - step.begin) / 1e6, *(seen.share(each, step) for each in parts))
-        for step in seen.steps
+        StepShares(
+            variant,
+            rank,
+            number,
+            seconds=(step.end - step.begin) / 1e6,
+            exposed=fmean(each.share(each.exposed, step) for each in seen),
+            hidden=fmean(each.share(each.messages & each.computing, step) for each in seen),
+            idle=fmean(each.share(each.idle, step) for each in seen),
+        )
+        for number, step in enumerate(seen[0].steps)
     ]
 
 
@@ -148,7 +143,7 @@ def timeline(events: Sequence[Event], gpu: int | None) -> Timeline:
     by_hand = [each for each in host if each.name.startswith(EXCHANGE)]
     edges = np.unique([edge for each in events for edge in (each.begin, each.end)])
     return Timeline(
-        sorted((each for each in host if each.name == _STEP), key=lambda each: each.begin),
+        sorted((each for each in host if each.name == _STEP), key=lambda each: each.begin)[1:],
         edges,
         _under_way(messages, edges),
         _under_way(computing, edges) & ~_under_way(by_hand, edges),
