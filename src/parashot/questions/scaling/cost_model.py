@@ -29,12 +29,7 @@ class Replica:
 
     fixed: Floats
     per_episode: Floats
-    contention: Floats  # at least 1
-
-    def seconds(self, episodes: int, *, crowded: bool) -> Floats:
-        """Time for `episodes` of its own; `crowded`: while other replicas of its node compute."""
-        alone = self.fixed + self.per_episode * episodes
-        return alone * self.contention if crowded else alone
+    contention: Floats  # at least 1: times as long where other replicas of its node compute
 
 
 @dataclass(frozen=True)
@@ -60,28 +55,12 @@ class Wire:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Replicas, one per device, and how they are joined."""
+    """Replicas, one per device, and how they are joined; all nodes but the last are full."""
 
     replicas: int
     per_node: int
     within: Wire
     between: Wire
-
-    @property
-    def nodes(self) -> int:
-        """Machines; all but the last are full."""
-        return -(-self.replicas // self.per_node)
-
-    @property
-    def on_node(self) -> int:
-        """Replicas of the fullest node."""
-        return min(self.replicas, self.per_node)
-
-    def exchange(self, size: float, messages: int) -> Floats:
-        """Seconds to sum gradients of `size` bytes over all replicas."""
-        return np.asarray(
-            self.within.ring(self.on_node, size, messages) + self.between.ring(self.nodes, size, messages)
-        )
 
 
 def predicted_seconds(
@@ -91,14 +70,13 @@ def predicted_seconds(
 
     `size` and `messages` are the gradient's bytes and parts, `hidden` the share of the exchange, 0 to 1.
     """
-    computing = replica.seconds(episodes, crowded=cluster.on_node > 1)
-    exchange = cluster.exchange(size, messages)
-    return np.asarray(computing + exposed(exchange, hidden, BACKWARD_SHARE * computing))
-
-
-def exposed(exchange: Floats, hidden: float, backward: Floats | float) -> Floats:
-    """Seconds of an exchange that a step waits for: what is hidden ends with the backward pass."""
-    return np.asarray(exchange - np.minimum(hidden * exchange, backward))
+    on_node, nodes = min(cluster.replicas, cluster.per_node), -(-cluster.replicas // cluster.per_node)
+    computing = replica.fixed + replica.per_episode * episodes
+    if on_node > 1:
+        computing = computing * replica.contention
+    exchange = cluster.within.ring(on_node, size, messages) + cluster.between.ring(nodes, size, messages)
+    exposed = exchange - np.minimum(hidden * exchange, BACKWARD_SHARE * computing)
+    return np.asarray(computing + exposed)
 
 
 def fit_line(x: ArrayLike, y: ArrayLike) -> tuple[Floats, Floats]:

@@ -31,8 +31,6 @@ PREDICTED = "ddp"
 """The strategy whose gradients, messages and overlap a prediction is made of."""
 
 MOST_DEVICES = 1_000_000
-FEWEST_SIZES = 3
-"""Numbers of episodes that the line of a step's time is fitted to."""
 
 NOT_MEASURED = Interval(0.0, 0.0, 1.0)
 """The hidden share where no overlap was seen: none counts as hidden, the interval reaches to all of it."""
@@ -81,13 +79,13 @@ class Predictor:
     @classmethod
     def of(cls, bench: StrategyResults, confidence: float) -> Predictor:
         """Fit the model. Raises `RecordError` where what it needs was not measured."""
-        able = [each for each in bench.variants if each.status == "ok"]
+        if not bench.cost_steps:
+            raise RecordError(
+                "results/strategies/cost_steps.csv: steps of several sizes of one replica are needed to "
+                "predict; run `dvc repro -f -s strategy-bench`"
+            )
         seen = {each.variant: each for each in bench.anatomy}
-        if not (able and seen and bench.cost_steps):
-            raise _too_little("steps of several sizes of one replica")
         rounds = len({each.round for each in bench.cost_steps})
-        if rounds < 2:
-            raise _too_little("at least 2 rounds")
         drawn = np.vstack([np.arange(rounds), draw_rounds(rounds)])
         step = seen.get(PREDICTED, next(iter(seen.values())))
         sent = [(each.bytes, each.round, each.seconds / each.calls) for each in bench.cost_messages]
@@ -97,7 +95,7 @@ class Predictor:
             gradient_bytes=step.gradient_bytes,
             messages=max(1, step.all_reduces),
             hidden=hidden_share(PREDICTED, bench.shares, confidence),
-            batchsz=able[0].batchsz,
+            batchsz=bench.variants[0].batchsz,
             per_node=max(each.busy for each in bench.cost_steps),
             rounds=rounds,
             confidence=confidence,
@@ -140,32 +138,22 @@ class Predictor:
 
         return [row(mode, count) for mode in MODES for count in devices]
 
-    def here_seconds(self, replicas: int) -> Interval:
-        """Predict a step of batchsz on this machine."""
-        inside = self._wire(HERE) if replicas > 1 else Wire("none", np.zeros(1), np.zeros(1))
-        cluster = Cluster(replicas, replicas, inside, inside)
-        return self._interval(self._seconds(cluster, -(-self.batchsz // replicas)))
-
     def _wire(self, name: str) -> Wire:
         """Find a link by name, `here` among them. Raises `UsageError`."""
         if name != HERE:
             return parse_link(name)
         if self.here is None:
-            names = ", ".join(LINKS)
             raise UsageError(
-                f"link 'here' was not measured; choose one of {names}, or give GB/s,latency in µs"
+                f"link 'here' was not measured; choose one of {', '.join(LINKS)}, or give GB/s,latency in µs"
             )
         return self.here
 
     def _seconds(self, cluster: Cluster, episodes: int) -> list[Floats]:
         """Seconds of a step with the hidden share as it is, and at both ends of its interval."""
         hidden = self.hidden or NOT_MEASURED
-        shares = (hidden.value, hidden.low, hidden.high)
         return [
-            predicted_seconds(
-                self.replica, cluster, episodes, self.gradient_bytes, self.messages, min(each, 1.0)
-            )
-            for each in shares
+            predicted_seconds(self.replica, cluster, episodes, self.gradient_bytes, self.messages, share)
+            for share in (hidden.value, hidden.low, hidden.high)
         ]
 
     def _interval(self, drawn: Sequence[Floats]) -> Interval:
@@ -210,45 +198,31 @@ def _widened(row: ScalingRow, factor: float) -> ScalingRow:
 def checked_rows(predictor: Predictor, bench: StrategyResults) -> list[CheckedRow]:
     """Set what was measured on one replica and on all of this machine's beside the prediction."""
     times = step_seconds(bench.blocks)
-    replicas = {each.variant: each.replicas for each in bench.variants if each.status == "ok"}
+    link = HERE if predictor.here else next(iter(LINKS))  # of one replica, which sends nothing
     rows = []
-    for name in (BASE, PREDICTED):
-        own = times.get(name, {})
-        if name in replicas and len(own) > 1 and (replicas[name] == 1 or predictor.here):
-            measured = median_of_rounds(own, predictor.confidence)
-            predicted = predictor.here_seconds(replicas[name])
+    for each in bench.variants:
+        if each.variant in (BASE, PREDICTED) and each.variant in times:
+            measured = median_of_rounds(times[each.variant], predictor.confidence)
+            predicted = predictor.rows(link, [each.replicas], per_node=each.replicas)[0].seconds_per_step
             error = predicted.value / measured.value - 1
-            rows.append(CheckedRow(name, replicas[name], predicted, measured, error))
+            rows.append(CheckedRow(each.variant, each.replicas, predicted, measured, error))
     return rows
 
 
-def _fit_replica(steps: Iterable[CostStep], drawn: Draws) -> Replica:
+def _fit_replica(steps: Sequence[CostStep], drawn: Draws) -> Replica:
     """Fit the time of one replica by its episodes, and how much its peers slow it."""
-    by_busy: dict[int, list[tuple[int, int, float]]] = {}
-    for each in steps:
-        block = (each.episodes, each.round, each.seconds / each.steps)
-        by_busy.setdefault(each.busy, []).append(block)
-    sizes, alone = _medians(by_busy.get(1, []), drawn)
-    if len(sizes) < FEWEST_SIZES:
-        raise _too_little(f"at least {FEWEST_SIZES} numbers of episodes")
-    fixed, per_episode = fit_line(sizes, alone)
-    most = max(by_busy)
-    if most == 1:
-        return Replica(fixed, per_episode, np.ones_like(fixed))
-    _, crowded = _medians(by_busy[most], drawn)
-    return Replica(fixed, per_episode, np.maximum(1.0, (crowded / alone).mean(axis=-1)))
+
+    def medians(busy: int) -> tuple[list[int], Floats]:
+        own = (each for each in steps if each.busy == busy)
+        return _medians(((each.episodes, each.round, each.seconds / each.steps) for each in own), drawn)
+
+    sizes, alone = medians(1)
+    _, crowded = medians(max(each.busy for each in steps))
+    return Replica(*fit_line(sizes, alone), np.maximum(1.0, (crowded / alone).mean(axis=-1)))
 
 
 def _medians(blocks: Iterable[tuple[int, int, float]], drawn: Draws) -> tuple[list[int], Floats]:
     """Sizes, and the median time of each [draws, sizes]; a block is its size, its round and its seconds."""
     times = by_round(sorted(blocks))
-    if {len(each) for each in times.values()} != {drawn.shape[-1]}:
-        raise _too_little("a block of every size in every round")
     table = np.array([[*each.values()] for each in times.values()]).T
     return [*times], np.asarray(np.median(table[drawn], axis=-2))
-
-
-def _too_little(what: str) -> RecordError:
-    return RecordError(
-        f"results/strategies/cost_*.csv: {what} are needed to predict; run `dvc repro -f -s strategy-bench`"
-    )
