@@ -135,14 +135,14 @@ def test_batchsz_rows_by_hand() -> None:
 
 def test_accuracy_is_compared_episode_by_episode_and_a_twin_tells_what_rounding_does() -> None:
     shifted, dp = build.training("ddp", shift=np.full(600, 0.05)), build.training("dp")
-    outcome = compare(shifted, dp, 0.02, 0.95)
+    outcome = compare(shifted, dp, build.params().claims)
     assert outcome and outcome.verdict == "undecided" and outcome.over == "episodes, of these two networks"
     assert outcome.episodes == 600 and outcome.seeds == 1
     assert outcome.difference.value == pytest.approx(0.05)
     assert outcome.difference.high - outcome.difference.low < 1e-9, "what both share cancels out"
-    assert compare(replace(shifted, val_episodes=()), dp, 0.02, 0.95) is None
+    assert compare(replace(shifted, val_episodes=()), dp, build.params().claims) is None
     twin = replace(dp, twin=build.training("dp", shift=np.full(600, 0.01)).val_episodes)
-    rounded = compare(shifted, twin, 0.02, 0.95)
+    rounded = compare(shifted, twin, build.params().claims)
     assert outcome.rounding is None and rounded and rounded.rounding == pytest.approx(0.01)
 
 

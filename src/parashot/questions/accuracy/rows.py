@@ -40,9 +40,9 @@ class AccuracyComparison:
     difference: Interval
     margin: float
     verdict: str  # equivalent | different | undecided | one algorithm
-    seeds: int = 1
+    seeds: int
+    confidence: float  # of the interval
     rounding: float | None = None  # difference of the twin of `second`, which rounding alone sets apart
-    confidence: float = 0.95  # of the interval
 
     @property
     def shown(self) -> str:
@@ -82,7 +82,7 @@ def comparisons(
     """
     pairs = [(name, base) for name in trainings if name != base] + [("ddp", "dp")]
     compared = (
-        compare(trainings[first], trainings[second], claims.accuracy_margin, claims.confidence)
+        compare(trainings[first], trainings[second], claims)
         for first, second in pairs
         if first in trainings and second in trainings
     )
@@ -94,38 +94,36 @@ def comparisons(
     ]
 
 
-def compare(first: Training, second: Training, margin: float, confidence: float) -> AccuracyComparison | None:
+def compare(first: Training, second: Training, claims: ClaimsParams) -> AccuracyComparison | None:
     """Compare two trainings over all seeds of both, or one training each where fewer than 3 are shared.
 
     Returns None where they share fewer than 2 episodes.
     """
     ours, theirs = _by_seed(first), _by_seed(second)
     by_seed = [differences(ours[seed], theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
-    shared = [each for each in by_seed if len(each)]
-    names = (first.result.strategy, second.result.strategy)
-    if len(shared) > 2:
-        means = [float(each.mean()) for each in shared]
-        found = compare_trainings(*names, means, len(shared[-1]), margin, confidence)
+    names, margin = (first.result.strategy, second.result.strategy), claims.accuracy_margin
+    if len(by_seed) > 2:
+        means = [float(each.mean()) for each in by_seed]
+        found = compare_trainings(*names, means, len(by_seed[-1]), claims)
     else:
         lead = differences(_by_episode(first.val_episodes), _by_episode(second.val_episodes))
         if len(lead) < 2:
             return None
-        over_episodes = mean_interval(lead, confidence)
-        found = AccuracyComparison(
-            *names, len(lead), over_episodes, margin, "undecided", confidence=confidence
-        )
+        interval = mean_interval(lead, claims.confidence)
+        found = AccuracyComparison(*names, len(lead), interval, margin, "undecided", 1, claims.confidence)
     rounding = differences(_by_episode(second.twin), _by_episode(second.val_episodes))
     return replace(found, rounding=float(rounding.mean()) if len(rounding) else None)
 
 
 def compare_trainings(
-    first: str, second: str, paired: Values, episodes: int, margin: float, confidence: float
+    first: str, second: str, paired: Values, episodes: int, claims: ClaimsParams
 ) -> AccuracyComparison:
     """Compare two ways of training by the differences of at least 3 pairs, each over so many `episodes`."""
+    margin, confidence = claims.accuracy_margin, claims.confidence
     verdict = equivalence(paired, margin, confidence)
     level = 2 * confidence - 1 if verdict == "equivalent" else confidence
-    difference, seeds = repeated_interval(paired, level), len(paired)
-    return AccuracyComparison(first, second, episodes, difference, margin, verdict, seeds, confidence=level)
+    difference = repeated_interval(paired, level)
+    return AccuracyComparison(first, second, episodes, difference, margin, verdict, len(paired), level)
 
 
 def compare_precisions(sizes: BatchszResults, params: Params) -> list[AccuracyComparison]:
@@ -134,8 +132,7 @@ def compare_precisions(sizes: BatchszResults, params: Params) -> list[AccuracyCo
         return []
     half = reached(sizes.trainings)[params.batchsz_study.baseline]
     paired = differences(half, {each.seed: each.val_accuracy for each in sizes.in_fp32})
-    margin, confidence = params.claims.accuracy_margin, params.claims.confidence
-    return [compare_trainings(*PRECISIONS, paired, params.train.val_episodes, margin, confidence)]
+    return [compare_trainings(*PRECISIONS, paired, params.train.val_episodes, params.claims)]
 
 
 def _by_seed(training: Training) -> dict[int, dict[int, float]]:
