@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -37,14 +38,28 @@ class Pace:
 
 
 def measure_pace(params: Params, placement: Placement) -> Pace:
-    """Time a step and an evaluated episode, a few seconds in all."""
+    """Time a step and an evaluated episode whose images must all be embedded, a few seconds in all."""
     device, asked = torch.device(placement.device_type), params.train.precision
     able = precisions(placement.device_type) if asked == "auto" else [asked]
+    network = build_network(params.model, 0).to(device)
+    trained, tested = (
+        _noise(params, each, device) for each in (params.training_episode, params.tested_episode)
+    )
+
+    def step(precision: str) -> None:
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+            loss = network(*trained).float().square().mean()
+        loss.backward()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
     threads = torch.get_num_threads()
     torch.set_num_threads(placement.threads_per_replica)
     try:
-        training = min(_training_seconds(params, device, each == "bf16") for each in able)
-        return Pace(training, _test_seconds(params, device), placement.replicas)
+        training = min(_seconds(partial(step, each)) for each in able)
+        network.eval()
+        with torch.inference_mode():
+            return Pace(training, _seconds(lambda: network(*tested).cpu()), placement.replicas)
     finally:
         torch.set_num_threads(threads)
 
@@ -74,10 +89,9 @@ def training_seconds(params: Params, pace: Pace) -> dict[str, float]:
 def study_bytes(params: Params, root: Path) -> int:
     """Bytes that raw and packed images take; what DVC keeps beside them shares their blocks where it can."""
     data, pixels = params.data, params.data.pack_size**2
-    images, encoded = sum(SPLIT_CLASSES.values()) * IMAGES_PER_CLASS, _MINIIMAGENET_BYTES
+    images, encoded = sum(SPLIT_CLASSES.values()) * _images_per_class(params), _MINIIMAGENET_BYTES
     if data.source == "synthetic":
         pixels = data.synthetic.image_size**2
-        images = sum(SPLIT_CLASSES.values()) * data.synthetic.images_per_class
         encoded = images * pixels * _JPEG_BYTES_PER_PIXEL
     elif data.source == "folder" and data.archive:
         folder = from_folder(root, data.archive)
@@ -95,40 +109,20 @@ def study_bytes(params: Params, root: Path) -> int:
 
 def _pretraining_seconds(params: Params, pace: Pace) -> float:
     """Every image as long as one of an episode, its head included, on all cores together."""
-    pretrain, per_class = params.pretrain, IMAGES_PER_CLASS
-    if params.data.source == "synthetic":
-        per_class = params.data.synthetic.images_per_class
+    pretrain, images = params.pretrain, SPLIT_CLASSES["train"] * _images_per_class(params)
     image = pace.training_episode / params.training_episode.images / pace.replicas
     smaller = 1 - (pretrain.small_size / params.model.image_size) ** 2
     shrunk = 1 - pretrain.small_share * max(smaller, 0.0)
-    return pretrain.epochs * SPLIT_CLASSES["train"] * per_class * image * shrunk
+    return pretrain.epochs * images * image * shrunk
 
 
-def _training_seconds(params: Params, device: torch.device, bfloat16: bool) -> float:
-    """Seconds of an episode's forward and backward pass."""
-    network = build_network(params.model, 0).to(device)
-    images = _images(params, params.training_episode, device)
-
-    def step() -> None:
-        with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
-            loss = network(*images).float().square().mean()
-        loss.backward()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-
-    return _seconds(step)
+def _images_per_class(params: Params) -> int:
+    synthetic = params.data.source == "synthetic"
+    return params.data.synthetic.images_per_class if synthetic else IMAGES_PER_CLASS
 
 
-@torch.inference_mode()
-def _test_seconds(params: Params, device: torch.device) -> float:
-    """Seconds of an evaluated episode whose images must all be embedded: an upper bound."""
-    network = build_network(params.model, 0).eval().to(device)
-    images = _images(params, params.tested_episode, device)
-    return _seconds(lambda: network(*images).cpu())
-
-
-def _images(params: Params, episode: EpisodeSpec, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Support [1, n, k, 3, h, w] and query [1, n * k_query, 3, h, w] of noise."""
+def _noise(params: Params, episode: EpisodeSpec, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Support [1, n, k, 3, h, w] and query [1, n * k_query, 3, h, w]."""
     n, side = episode.n_way, params.model.image_size
     support = torch.rand(1, n, episode.k_shot, 3, side, side, device=device)
     return support, torch.rand(1, n * episode.k_query, 3, side, side, device=device)

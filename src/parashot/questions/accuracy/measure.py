@@ -12,7 +12,6 @@ import torch
 from parashot.allocator import keep_freed_memory
 from parashot.errors import DataError, RecordError
 from parashot.model.losses import accuracy
-from parashot.model.network import RelationNetwork
 from parashot.model.weights import load_network
 from parashot.parallel.context import resolve_placement
 from parashot.parallel.registry import STRATEGIES
@@ -43,8 +42,14 @@ def evaluate_chosen(params: Params, packed: Path, trainings: Path, out: Path, pr
     model = trainings / chosen / MODEL
     network = channels_last(load_network(model).to(device))
     transductive = params.evaluate.transductive_episodes
-    found = [_measure(network, episodes, chosen, transductive) for episodes in _tasks(params, packed)]
-    scores, own = next(each for each in found if each[1].k_shot == params.episode.k_shot)
+    said = "evaluate: %s on test, %d-shot %.2f ± %.2f%%, its cosine %.2f%%, %d episodes"
+    tasks, scores = dict[int, TaskAccuracy](), dict[int, torch.Tensor]()  # by the number of shots
+    for episodes in _tasks(params, packed):
+        judged, task = judge_episodes(network, episodes, transductive)
+        shown = [100 * each for each in (task.accuracy, task.accuracy_ci95, task.cosine_accuracy)]
+        log.info(said, chosen, task.k_shot, *shown, task.episodes)
+        tasks[task.k_shot], scores[task.k_shot] = task, judged[0]
+    own = tasks[params.episode.k_shot]
     result = EvaluateResult(
         strategy=chosen,
         chosen_by="the highest validation accuracy after the last step",
@@ -55,27 +60,10 @@ def evaluate_chosen(params: Params, packed: Path, trainings: Path, out: Path, pr
         test_accuracy=own.accuracy,
         test_accuracy_ci95=own.accuracy_ci95,
     )
-    accuracies = enumerate(accuracy(scores).double().tolist())
-    tasks = tuple(task for _, task in found)
-    results = Evaluation(result, tuple(EpisodeAccuracy(*each) for each in accuracies), tasks)
-    stage.write(out, results, [_setting(task) for task in tasks], model=model)
-
-
-def _measure(
-    network: RelationNetwork, episodes: EpisodeSet, chosen: str, transductive: int
-) -> tuple[torch.Tensor, TaskAccuracy]:
-    """Scores [e, q, n] of episodes, and their accuracy."""
-    judged, task = judge_episodes(network, episodes, transductive)
-    log.info(
-        "evaluate: %s on test, %d-shot %.2f ± %.2f%%, its cosine %.2f%%, %d episodes",
-        chosen,
-        task.k_shot,
-        100 * task.accuracy,
-        100 * task.accuracy_ci95,
-        100 * task.cosine_accuracy,
-        task.episodes,
-    )
-    return judged[0], task
+    accuracies = enumerate(accuracy(scores[own.k_shot]).double().tolist())
+    of_episodes = tuple(EpisodeAccuracy(*each) for each in accuracies)
+    results = Evaluation(result, of_episodes, tuple(tasks.values()))
+    stage.write(out, results, [_setting(task) for task in tasks.values()], model=model)
 
 
 def _setting(task: TaskAccuracy) -> Setting:

@@ -1,9 +1,8 @@
 """Is a warm-up of the learning rate needed, and for very large batches alone?
 
-Sizes of a step between a usual one and a very large one train the same episodes, with rates that grow with
-the batch, each with and without a warm-up (Goyal et al., Accurate, Large Minibatch SGD, 2017, section 2.2).
-Several seeds do so, for what is compared is a matter of luck, too. One network is trained after the other,
-each on all of this machine's cores or one GPU.
+Each size trains the same episodes, at a rate that grows with the batch, with and without a warm-up (Goyal et
+al., Accurate, Large Minibatch SGD, 2017, section 2.2), with several seeds. One network is trained after the
+other, each on all of this machine's cores or one GPU.
 """
 
 from __future__ import annotations
@@ -48,10 +47,7 @@ def study_warmup(params: Params, packed: Path, out: Path, provenance: Provenance
 
 
 def _train_all(context: Context, params: Params, packed: Path) -> list[WarmupRun]:
-    """Train every size with and without a warm-up, seed by seed.
-
-    A seed draws first weights and episodes of its own.
-    """
+    """Train every size with and without a warm-up; a seed draws first weights and episodes of its own."""
     study = params.warmup_study
     settings = [*itertools.product(range(study.seeds), sorted(study.sizes), (False, True))]
     progress = Progress("warmup", len(settings), "training")
@@ -81,7 +77,6 @@ def _train(context: Context, task: RelationTask) -> WarmupRun:
 
 
 def _settings(trained: Sequence[WarmupRun]) -> Iterator[Setting]:
-    """One setting for each size with and without a warm-up."""
     for size, warm in sorted({(each.batchsz, each.warmup_steps) for each in trained}):
         mine = [each for each in trained if (each.batchsz, each.warmup_steps) == (size, warm)]
         accuracies = [each.val_accuracy for each in mine]

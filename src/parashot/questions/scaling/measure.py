@@ -2,8 +2,7 @@
 
 Both are timed in the rounds of the strategies that the model is checked against, so that a machine that
 grows slower meanwhile misleads neither. Steps are taken alone, and while every other rank steps too, which
-separates contention for the machine from communication. Of ranks that step together the slowest counts, for a
-step whose gradients are summed ends with it.
+separates contention for the machine from communication; then the slowest counts: a sum waits for it.
 """
 
 from __future__ import annotations
@@ -58,10 +57,7 @@ def time_round(
     messages: Mapping[int, torch.Tensor],
     number: int,
 ) -> tuple[list[CostStep], list[CostMessage]]:
-    """Time a step of every number of episodes, alone and with all ranks busy, and every message.
-
-    Returns blocks of both, as the main rank timed them.
-    """
+    """Time a step of every number of episodes, alone and with all ranks busy, and every message."""
     steps, summed = list[CostStep](), list[CostMessage]()
     for size, one in timed.items():
         context.wait_for_all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Literal
 
 import numpy as np
@@ -117,14 +118,14 @@ class Predictor:
         between = self._wire(link)
         inside = self._wire(within) if within else self.here or between
         size, on_node = batchsz or self.batchsz, per_node or self.per_node
-
-        def row(mode: Mode, count: int) -> ScalingRow:
+        alone = self._seconds(Cluster(1, 1, inside, between), size)[0]
+        rows = []
+        for mode, count in product(MODES, devices):
             total = size if mode == "strong" else size * count
             replicas = min(count, total)
             seconds = self._seconds(Cluster(replicas, on_node, inside, between), -(-total // replicas))
-            alone = self._seconds(Cluster(1, 1, inside, between), size)[0]
             speedup = self._interval([total / size * alone / each for each in seconds])
-            return ScalingRow(
+            row = ScalingRow(
                 link=between.name,
                 mode=mode,
                 devices=count,
@@ -135,8 +136,8 @@ class Predictor:
                 speedup=speedup,
                 efficiency=speedup.scaled(1 / count),
             )
-
-        return [row(mode, count) for mode in MODES for count in devices]
+            rows.append(row)
+        return rows
 
     def _wire(self, name: str) -> Wire:
         """Find a link by name, `here` among them. Raises `UsageError`."""

@@ -2,8 +2,7 @@
 
 Steps of one replica with its share of a batch, computed in every way that is open, in turn, over several
 launches of the process (in one, where compiling is tried). The decisions are written apart from the times, so
-that trainings run again only where a decision changes, and all strategies compute in the same way. Ties go to
-full precision, to the pairing that computes less, and to the network that is not compiled.
+that trainings run again only where a decision changes.
 """
 
 from __future__ import annotations
@@ -111,8 +110,8 @@ def open_modes(params: Params, device_type: str) -> list[Compile]:
 def choose(ways: Sequence[Choices], blocks: Iterable[TuneBlock], claims: ClaimsParams) -> Choices:
     """Choose the first of `ways`, unless others are faster by an interval that excludes 1.
 
-    Of those it is the first that was measured within `claims.time_margin` of the fastest: no luck decides
-    between equals. The intervals hold together (Bonferroni).
+    Of those, the first that was measured within `claims.time_margin` of the fastest: no luck decides between
+    equals. The intervals hold together (Bonferroni).
     """
     seconds = seconds_by_way(blocks)
     first, *others = ways
@@ -147,7 +146,7 @@ def with_compiled(
 def _in_turn(
     timed: Mapping[Choices, TimedStrategy], bench: StrategyBenchParams, number: int
 ) -> Iterator[TuneBlock]:
-    """Yield the blocks of a launch: its rounds, in each as many steps of every way as last long enough."""
+    """Yield the blocks of a launch."""
     steps = steps_of_block(min(each.step_seconds() for each in timed.values()), bench)
     for round_number in rounds_of_launch(bench.blocks, number, bench.launches):
         for way in Random(round_number).sample([*timed], len(timed)):
@@ -169,7 +168,6 @@ def _timed(context: Context, params: Params, packed: Path, way: Choices) -> Time
 
 
 def _settings(results: TuneResults) -> list[Setting]:
-    """One setting for each way."""
     settings, seconds = [], seconds_by_way(results.blocks)
     for row in step_rows(results.blocks, results.choices, CONFIDENCE):
         way = Choices(row.pairing, row.precision, row.compile)

@@ -7,13 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any
 
-from parashot.questions.statistics import (
-    Interval,
-    Rounds,
-    by_round,
-    median_of_rounds,
-    paired_ratio,
-)
+from parashot.questions.statistics import Interval, Rounds, by_round, median_of_rounds, paired_ratio
 from parashot.questions.step.records import TuneBlock
 from parashot.train.records import Choices
 

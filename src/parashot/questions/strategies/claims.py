@@ -80,7 +80,7 @@ def ddp_memory(study: Study) -> Finding:
         largest = f"{size(max(dp.memory_by_device))}, {size(max(ddp.memory_by_device))}"
         measured = f"mean per GPU: DP {size(theirs)}, DDP {size(ours)}; largest: {largest}"
         return Finding(measured, holds_if(ours > theirs), "bytes counted by the allocator of each GPU")
-    if not _on_cpu(study) or not dp.peak_memory_bytes or not ddp.peak_memory_bytes:
+    if not (_on_cpu(study) and dp.peak_memory_bytes and ddp.peak_memory_bytes):
         raise UntestableError("the memory of two or more devices was not recorded for both strategies")
     theirs, ours = dp.peak_memory_bytes / dp.replicas, ddp.peak_memory_bytes / ddp.replicas
     measured = f"per replica on the CPU: DP {size(theirs)}, DDP {size(ours)}"
@@ -193,8 +193,6 @@ def _on_cpu(study: Study) -> bool:
 ALONE = {BASE: "one process", ALL_CORES: "one process on all cores"}
 """Names in a sentence of the variants of a single replica."""
 
-ONLY_ONE = "no strategy was timed on two or more replicas"
-
 SIMPLEST = (BASE, ALL_CORES, "ddp")
 """Order in which those that are as good as the fastest are taken.
 
@@ -233,14 +231,17 @@ def advise_strategy(study: Study) -> Advice:
     one = _one_process(steps)
     alone = ALONE.get(row.variant, row.variant)
     on = f"{row.variant} on {row.replicas} replicas" if row.replicas > 1 else alone
-    buys = choice.gains_nothing if one in steps else f"nothing to compare it with: {one} was not timed"
-    if row.variant != one and one in steps:
-        gain = choice.gain(one, steps, study.confidence)
-        buys = f"{times(gain)} as fast as {ALONE[one]}"
+    buys = choice.gains_nothing
+    if one not in steps:
+        buys = f"nothing to compare it with: {one} was not timed"
+    elif row.variant != one:
+        buys = f"{times(choice.gain(one, steps, study.confidence))} as fast as {ALONE[one]}"
     if one == ALL_CORES and row.variant != BASE and BASE in steps:
         gain = choice.gain(BASE, steps, study.confidence)
         buys += f"; {times(gain)} as fast as with the threads of one replica ({BASE})"
-    sure = choice.how_sure("strategy") if _shared_out(study) or not choice.decided else ONLY_ONE
+    sure = "no strategy was timed on two or more replicas"
+    if _shared_out(study) or not choice.decided:
+        sure = choice.how_sure("strategy")
     timed = [each for each in study.strategies.values() if each.variant in steps]
     if worse := [each.variant for each in timed if study.is_worse(each.strategy, BASE)]:
         sure += f"; left out for its accuracy, over seeds: {listed(worse)}"

@@ -184,7 +184,7 @@ def _time_rounds(
 
 
 def _ready(context: Context, bench: Benchmark, variant: StrategyVariant) -> TimedStrategy | None:
-    """A variant ready to be timed on this rank; None on ranks that take no part in it."""
+    """A variant ready to be timed; None on ranks that take no part in it."""
     mine = context.first_ranks(STRATEGIES[variant.strategy].processes(variant.replicas))
     if mine is None:
         return None
@@ -205,7 +205,6 @@ def _ready(context: Context, bench: Benchmark, variant: StrategyVariant) -> Time
 
 
 def _settings(results: StrategyResults) -> list[Setting]:
-    """One setting for each variant."""
     settings = []
     for row, variant in zip(strategy_rows(results, {}, CONFIDENCE), results.variants, strict=True):
         options = {key: value for key, value in asdict(variant).items() if key not in {"status", "reason"}}

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from parashot.questions.statistics import (
-    Interval,
-    by_round,
-    median_interval,
-    median_of_rounds,
-    paired_ratio,
-)
+from parashot.questions.statistics import Interval, by_round, median_interval, median_of_rounds, paired_ratio
 from parashot.questions.strategies.records import (
     StepShares,
     StepTrace,
@@ -121,15 +116,12 @@ def hidden_share(variant: str, shares: Iterable[StepShares], confidence: float) 
 
     One value per profiled step, the mean over processes; None where no messages were seen.
     """
-    steps: dict[int, list[StepShares]] = {}
+    hidden, under_way = defaultdict[int, float](float), defaultdict[int, float](float)  # by step
     for each in shares:
         if each.variant == variant:
-            steps.setdefault(each.step, []).append(each)
-    values = [
-        sum(each.hidden for each in ranks) / under_way
-        for ranks in steps.values()
-        if (under_way := sum(each.hidden + each.exposed for each in ranks)) > 0
-    ]
+            hidden[each.step] += each.hidden
+            under_way[each.step] += each.hidden + each.exposed
+    values = [hidden[step] / all_of_it for step, all_of_it in under_way.items() if all_of_it > 0]
     return median_interval(values, confidence) if len(values) > 1 else None
 
 

@@ -22,8 +22,8 @@ from parashot.questions.timed import TimedStrategy
 
 def trace_step(variant: str, timed: TimedStrategy | None, context: Context) -> StepTrace:
     """Trace a step of all ranks; all-reduces are the main rank's. timed: None where a rank takes no part."""
-    mine = _traced(timed) if timed else (set[tuple[int, int]](), 0, 0.0)
-    by_rank, all_reduces, sent = zip(*from_all_ranks(mine, context, patient=True), strict=True)
+    found = from_all_ranks(_traced(timed) if timed else None, context, patient=True)
+    by_rank, all_reduces, sent = zip(*filter(None, found), strict=True)
     threads = set().union(*by_rank)
     whole = timed.strategy.whole_network() if timed else None
     return StepTrace(
@@ -31,7 +31,7 @@ def trace_step(variant: str, timed: TimedStrategy | None, context: Context) -> S
         processes=len({process for process, _ in threads}),
         threads=len(threads),
         all_reduces=all_reduces[0],
-        bytes_sent=round(fmean(each for each, own in zip(sent, by_rank, strict=True) if own)),
+        bytes_sent=round(fmean(sent)),
         gradient_bytes=sum(each.nbytes for each in whole.parameters()) if whole else 0,
     )
 
