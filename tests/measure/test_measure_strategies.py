@@ -96,22 +96,22 @@ def assert_shares_add_up(shares: list[records.StepShares], names: list[str]) -> 
 
 
 def variants(
-    device: str, replicas: int, threads: int, **settings: Value
+    device: str, replicas: int, threads: int, settings: dict[str, Value] | None = None
 ) -> dict[str, records.StrategyVariant]:
-    params = tiny_params({**ENABLED, **{key.replace("__", "."): value for key, value in settings.items()}})
+    params = tiny_params({**ENABLED, **(settings or {})})
     bench = Benchmark(RelationTask(params, NOWHERE), StepOptions(), params.parallel)
     return {each.variant: each for each in list_variants(bench, Placement(device, replicas, threads, 4))}
 
 
 def test_rows_of_the_comparison_say_what_is_left_out_and_why() -> None:
-    cpu = variants("cpu", 4, 1, train__batchsz=3, parallel__fsdp__enabled=False)
+    cpu = variants("cpu", 4, 1, {"train.batchsz": 3, "parallel.fsdp.enabled": False})
     shared_out = ("dp", "ddp", "allreduce", PER_PARAMETER, SMALL_BUCKETS)  # over the 3 episodes of a step
     replicas = {"serial": 1, ALL_CORES: 1, **dict.fromkeys(shared_out, 3), "channel_split": 4}
     assert {name: each.replicas for name, each in cpu.items() if each.status == "ok"} == replicas
     assert (cpu["serial"].threads_per_replica, cpu[ALL_CORES].threads_per_replica) == (1, 4)
     assert cpu["fsdp"].reason == "parallel.fsdp.enabled is false"
     assert "parallel.replicas=2" in cpu["layer_split"].reason
-    assert PER_PARAMETER not in variants("cpu", 2, 2, parallel__allreduce__flat=False)
+    assert PER_PARAMETER not in variants("cpu", 2, 2, {"parallel.allreduce.flat": False})
 
 
 def test_on_one_gpu_two_replicas_are_left_out_in_words(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,22 +110,20 @@ def advise_accuracy(study: Study) -> Advice:
     """
     row = study.strategies[choose_strategy(study).choice]
     if row.strategy == BASE:
-        equal = {
-            name: each.speedup.value
-            for name, each in study.strategies.items()
-            if each.strategy != BASE and each.same_algorithm and each.speedup
+        others = [each for each in study.strategies.values() if each.strategy != BASE]
+        speedups = {
+            each.variant: each.speedup.value for each in others if each.same_algorithm and each.speedup
         }
-        row = study.strategies[max(equal, key=equal.__getitem__, default=row.variant)]
-    strategy = row.strategy
-    if strategy == BASE:
-        phrase = "the accuracy is not affected: nothing is split over replicas"
-        sure = "one replica's accuracy is what the others are compared with"
-        return Advice("accuracy", "not affected", phrase, "nothing is split", sure, decided=True)
+        if not speedups:
+            phrase = "the accuracy is not affected: nothing is split over replicas"
+            sure = "one replica's accuracy is what the others are compared with"
+            return Advice("accuracy", "not affected", phrase, "nothing is split", sure, decided=True)
+        row = study.strategies[max(speedups, key=speedups.__getitem__)]
     if row.same_algorithm:
         return _same_algorithm(study, row)
-    outcome = study.comparison(strategy, BASE)
+    outcome = study.comparison(row.strategy, BASE)
     if outcome is None:
-        raise UntestableError(f"{strategy} and {BASE} were not both trained; run `dvc repro`")
+        raise UntestableError(f"{row.strategy} and {BASE} were not both trained; run `dvc repro`")
     difference, trainings, choice = points(outcome.difference), outcome.trainings, _survival(outcome)
     shown = f"± {100 * outcome.margin:g} points" if choice == "survives" else difference
     phrase = f"the accuracy {choice} ({shown}, {trainings})"
@@ -135,7 +133,7 @@ def advise_accuracy(study: Study) -> Advice:
         topic="accuracy",
         choice=choice,
         phrase=phrase,
-        buys=f"{strategy} minus {BASE}: {difference}",
+        buys=f"{row.strategy} minus {BASE}: {difference}",
         sure=f"the difference is {outcome.shown}",
         decided=choice != "open",
         changes="" if outcome.seeds > 1 else "several trainings of each (seeds_study.enabled) decide it",

@@ -65,10 +65,10 @@ def dp_imbalance(study: Study) -> Finding:
         raise UntestableError("DP did not run on two or more GPUs")
     first, *others = memory
     measured = f"first GPU {size(first)}, others {listed(size(each) for each in others)}"
-    reason = f"the first allocated {percent(first / max(others) - 1)} more than the next"
     if first <= max(others):
-        reason = "the first allocated no more than another"
-    return Finding(measured, holds_if(first > max(others)), reason)
+        return Finding(measured, "does not hold", "the first allocated no more than another")
+    reason = f"the first allocated {percent(first / max(others) - 1)} more than the next"
+    return Finding(measured, "holds", reason)
 
 
 @claim("ddp-memory", "DDP needs more memory per device than DP.")
@@ -236,7 +236,7 @@ def advise_strategy(study: Study) -> Advice:
         buys = f"nothing to compare it with: {one} was not timed"
     elif row.variant != one:
         buys = f"{times(choice.gain(one, steps, study.confidence))} as fast as {ALONE[one]}"
-    if one == ALL_CORES and row.variant != BASE and BASE in steps:
+    if one == ALL_CORES:  # which is never timed without `BASE`
         gain = choice.gain(BASE, steps, study.confidence)
         buys += f"; {times(gain)} as fast as with the threads of one replica ({BASE})"
     sure = "no strategy was timed on two or more replicas"
@@ -264,10 +264,9 @@ def _one_process(timed: Container[str]) -> str:
 
 def _settings(study: Study, row: StrategyRow) -> dict[str, Value]:
     """Train with this strategy, beside the base case, and no other; one process has the whole machine."""
-    others = {each.strategy for each in study.strategies.values() if each.seconds_per_step}
-    off: dict[str, Value] = {
-        f"parallel.{each}.enabled": False for each in sorted(others - {row.strategy, BASE})
-    }
+    timed = {each.strategy for each in study.strategies.values() if each.seconds_per_step}
+    others = sorted(timed - {row.strategy, BASE})
+    off: dict[str, Value] = {f"parallel.{each}.enabled": False for each in others}
     if row.strategy == BASE:
         return {"parallel.replicas": 1, **off}
     return {f"parallel.{row.strategy}.enabled": True, **off}
