@@ -61,7 +61,7 @@ def test_planted_numbers_come_back_from_noiseless_blocks() -> None:
     assert (found.messages, found.gradient_bytes, found.per_node, found.batchsz) == (3, 460_000, 2, 16)
 
 
-@pytest.mark.parametrize("link", ["nvlink4", "here", "0.001,5000"])
+@pytest.mark.parametrize("link", [*LINKS, "here", "0.001,5000"])
 def test_one_device_is_the_base_and_efficiency_at_most_ideal(link: str) -> None:
     rows = predictor(own=0.02).rows(link, [1, 2, 7, 64, 300])
     for row in rows:
