@@ -6,14 +6,14 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
-import numpy as np
 import pytest
 from command_line import Commands
 from tiny_data import SEED, dotted, tiny_tree
@@ -27,7 +27,7 @@ from parashot.sweep import trial
 from parashot.sweep.cluster import Nodes, connected
 from parashot.sweep.grid import Point, grid
 from parashot.sweep.run import Outcome, sweep
-from parashot.sweep.trial import Trial, attempt, own_cores, receive, send, write_files
+from parashot.sweep.trial import Delivery, Trial, attempt, own_cores, receive, send, write_files
 from parashot.tasks.relation import RelationTask
 from parashot.train.job import Job, episode_job
 from parashot.train.records import TrainResult
@@ -48,11 +48,9 @@ def this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Nodes]
         seen.append(nodes)
         yield
 
-    def run_trials(
-        trials: Sequence[Trial], folders: Sequence[Path], nodes: Nodes, ended: Callable[[int, str], None]
-    ) -> None:
-        for index in reversed(range(len(trials))):  # they end in any order
-            ended(index, attempt(trials[index], partial(write_files, folders[index]), lambda shared: shared))
+    def run_trials(trials: Mapping[Path, Trial], nodes: Nodes, ended: Callable[[Path, str], None]) -> None:
+        for folder, each in reversed([*trials.items()]):  # they end in any order
+            ended(folder, attempt(each, partial(write_files, folder), lambda shared: shared))
 
     monkeypatch.setattr(sweep_run, "connected", here)
     monkeypatch.setattr(sweep_run, "run_trials", run_trials)
@@ -111,13 +109,18 @@ def test_a_sweep_goes_on_where_it_was(run: Run, this_process: list[Nodes]) -> No
     assert states(run(points(seed=[1]))) == ["done"]
 
 
-def test_what_a_run_depends_on_makes_another(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert states(run(points(seed=[0]))) == ["done"]
-    assert states(run(points(train__batchsz=[2]))) == ["done"]
-    assert states(run(points(seed=[0], parallel__dp__enabled=[False]), "dp")) == ["done"]
-    assert states(run(points(seed=[0], claims__confidence=[0.9]))) == ["kept"]
-    monkeypatch.setattr(sweep_run, "code_digest", lambda: "other code")
-    assert states(run(points(seed=[0]))) == ["done"]
+def test_what_a_run_depends_on_makes_another() -> None:
+    def key(choices: dict[str, list[Value]], strategy: str = "serial", **changes: Any) -> str:
+        (point,) = grid(TREE, choices)
+        first = Trial(point, strategy, SEED, Delivery(Path("packed"), "data"), 1, "code")
+        return replace(first, **changes).key
+
+    off: dict[str, list[Value]] = {"parallel.dp.enabled": [False]}
+    same = [key({}), key({"claims.confidence": [0.9]}), key(off), key({}, cpus=2)]
+    others = [key({"seed": [0]}), key({"train.batchsz": [2]}), key({}, "dp"), key(off, "dp")]
+    others += [key({}, code="other"), key({}, validation_seed=9)]
+    others.append(key({}, data=Delivery(Path("packed"), "other")))
+    assert len({*same}) == 1 and len({*same, *others}) == 1 + len(others)
 
 
 def test_a_run_that_fails_harms_no_other(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,8 +179,8 @@ def test_elsewhere_the_files_are_written_once_and_one_machine_needs_none(
 ) -> None:
     nothing = Mock(side_effect=AssertionError("fetched"))
     away = Path(shutil.copytree(tiny_packed, tmp_path / "away"))
-    sent, alone = send(away, np.copy), send(away, None)
-    assert receive(alone, tmp_path, nothing) == away and alone.files == {}
+    sent, alone = send(away, lambda files: files), send(away, None)
+    assert receive(alone, tmp_path, nothing) == away and alone.files is None
     (away / "manifest.json").write_text("{}")  # changed since
     with pytest.raises(DataError, match="gone or changed since the sweep began"):
         receive(alone, tmp_path, nothing)
@@ -240,8 +243,11 @@ def checkout(
     return tmp_path
 
 
-@pytest.mark.usefixtures("checkout")
-def test_the_command(command: Commands, this_process: list[Nodes]) -> None:
+def test_the_command(checkout: Path, command: Commands, this_process: list[Nodes]) -> None:
+    """What params leave to auto is what stage tune has measured."""
+    (checkout / "results").mkdir()
+    measured = {"pairing": "concat", "precision": "fp32", "compile": "none"}
+    (checkout / "results/choices.json").write_text(json.dumps(measured))
     printed = command("sweep", "-S", "seed=0,1", "-S", "train.batchsz=2", "--cpus-per-run", 2)
     header, *rows = printed.splitlines()
     assert header.split() == ["seed", "val", "accuracy", "seconds", "run"]
@@ -251,17 +257,10 @@ def test_the_command(command: Commands, this_process: list[Nodes]) -> None:
     runs = json.loads(command("sweep", "-S", "train.batchsz=2", "-S", "seed=1,0", "--json"))["runs"]
     assert [(each["status"], each["settings"]["seed"]) for each in runs] == [("kept", 1), ("kept", 0)]
     assert all(0 <= each["val_accuracy"] <= 1 and each["seconds"] > 0 for each in runs)
-    assert all(Path(each["folder"], "result.json").exists() for each in runs)
-
-
-def test_what_tune_has_measured_decides_auto(checkout: Path, command: Commands) -> None:
-    (checkout / "results").mkdir()
-    measured = {"pairing": "concat", "precision": "fp32", "compile": "none"}
-    (checkout / "results/choices.json").write_text(json.dumps(measured))
-    command("sweep", "-S", "train.batchsz=2")
-    (folder,) = (checkout / "results/sweep").iterdir()
-    (record,) = read_runs(folder / "records.jsonl")
-    assert (record.params["model.pairing"], record.params["train.precision"]) == ("concat", "fp32")
+    for each in runs:
+        assert Path(each["folder"], "result.json").exists()
+        (record,) = read_runs(Path(each["folder"], "records.jsonl"))
+        assert (record.params["model.pairing"], record.params["train.precision"]) == ("concat", "fp32")
 
 
 @pytest.mark.usefixtures("checkout")

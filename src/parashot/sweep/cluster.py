@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,12 +65,10 @@ def connected(nodes: Nodes) -> Iterator[Callable[[Any], Any] | None]:
         ray.shutdown()
 
 
-def run_trials(
-    trials: Sequence[Trial], folders: Sequence[Path], nodes: Nodes, ended: Callable[[int, str], None]
-) -> None:
+def run_trials(trials: Mapping[Path, Trial], nodes: Nodes, ended: Callable[[Path, str], None]) -> None:
     """Run every trial, and write its files to its folder on this machine.
 
-    `ended` is called with a trial's position and the reason why it has no result, empty where it has one.
+    `ended` is called with the folder and the reason why it has no result, empty where it has one.
     """
     import ray
     from ray import tune
@@ -78,11 +76,12 @@ def run_trials(
 
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what fails is told by `ended`
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    folders = list(trials)
     write: Any = ray.remote(num_cpus=0)(write_files).options(scheduling_strategy=here)
 
     class Training(tune.Trainable):
         def setup(self, config: dict[str, Any], **shared: Any) -> None:
-            self.trial, self.folder = shared["trials"][config["index"]], shared["folders"][config["index"]]
+            self.folder, self.trial = shared["trials"][config["index"]]
 
         def step(self) -> dict[str, Any]:
             if nodes.gpus == 0:
@@ -91,25 +90,25 @@ def run_trials(
             return {"done": True, "reason": reason}
 
     class Ended(tune.Callback):
-        def __init__(self, ended: Callable[[int, str], None]) -> None:
+        def __init__(self, ended: Callable[[Path, str], None]) -> None:
             self.ended = ended
 
         def __getstate__(self) -> dict[str, Any]:
             return {}  # Tune saves callbacks, to restore a sweep; here the result folders do that
 
         def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-            self.ended(trial.config["index"], trial.last_result["reason"])
+            self.ended(folders[trial.config["index"]], trial.last_result["reason"])
 
         def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-            self.ended(
-                trial.config["index"], f"lost with its process or node, {nodes.retries} retries included"
-            )
+            lost = f"lost with its process or node, {nodes.retries} retries included"
+            self.ended(folders[trial.config["index"]], lost)
 
-    shared = tune.with_parameters(Training, trials=trials, folders=[folder.resolve() for folder in folders])
+    placed = [(folder.resolve(), trial) for folder, trial in trials.items()]
+    shared = tune.with_parameters(Training, trials=placed)
     with tempfile.TemporaryDirectory() as states:
         tune.Tuner(
             tune.with_resources(shared, {"cpu": nodes.cpus, "gpu": nodes.gpus}),
-            param_space={"index": tune.grid_search(list(range(len(trials))))},
+            param_space={"index": tune.grid_search(list(range(len(placed))))},
             run_config=tune.RunConfig(
                 storage_path=states,
                 verbose=0,

@@ -6,8 +6,6 @@ that was interrupted goes on, and a run that is there is not computed again, whi
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -53,31 +51,31 @@ def sweep(
         _check(point, strategy, nodes)
     read_manifest(packed)  # its error says what to run
     code, data = code_digest(), send(packed, None)
-    trials = [
-        Trial(point.name, strategy, point.params, validation_seed, data, nodes.cpus, code) for point in points
-    ]
-    folders = _folders(trials, out)
+    trials: dict[Path, Trial] = {}
+    for point in points:
+        trial = Trial(point, strategy, validation_seed, data, nodes.cpus, code)
+        other = trials.setdefault(out / trial.key, trial).point
+        if other is not point:
+            raise ParamsError(f"{other.name} and {point.name} are the same training; leave one out")
     outcomes = {
-        index: Outcome(points[index], folder, "kept", result=result)
-        for index, folder in enumerate(folders)
+        folder: Outcome(trial.point, folder, "kept", result=result)
+        for folder, trial in trials.items()
         if (result := _result(folder))
     }
-    missing = [index for index in range(len(points)) if index not in outcomes]
-    progress(f"runs: {len(points)}; there already: {len(outcomes)}")
+    progress(f"runs: {len(trials)}; there already: {len(outcomes)}")
 
-    def ended(position: int, reason: str) -> None:
-        index = missing[position]
-        point, folder = points[index], folders[index]
+    def ended(folder: Path, reason: str) -> None:
+        point = trials[folder].point
         result = None if reason else read_result(TrainResult, folder / "result.json")
-        outcomes[index] = Outcome(point, folder, "done" if result else "failed", reason, result)
-        progress(f"[{len(outcomes)}/{len(points)}] {point.name}: {reason or 'done'}")
+        outcomes[folder] = Outcome(point, folder, "done" if result else "failed", reason, result)
+        progress(f"[{len(outcomes)}/{len(trials)}] {point.name}: {reason or 'done'}")
 
+    missing = {folder: trial for folder, trial in trials.items() if folder not in outcomes}
     if missing:
         with connected(nodes) as share:
             data = send(packed, share)
-            chosen = [replace(trials[index], data=data) for index in missing]
-            run_trials(chosen, [folders[index] for index in missing], nodes, ended)
-    return [outcomes[index] for index in range(len(points))]
+            run_trials({folder: replace(missing[folder], data=data) for folder in missing}, nodes, ended)
+    return [outcomes[folder] for folder in trials]
 
 
 def _result(folder: Path) -> TrainResult | None:
@@ -100,15 +98,3 @@ def _check(point: Point, strategy: str, nodes: Nodes) -> None:
         )
     if params.parallel.device == "cuda" and nodes.gpus == 0:
         raise ParamsError("parallel.device: cuda, but a run is given no GPU; set --gpus-per-run")
-
-
-def _folders(trials: Sequence[Trial], out: Path) -> list[Path]:
-    """A folder for each trial, by everything that its result depends on."""
-    owners: dict[Path, str] = {}
-    for each in trials:
-        identity = [each.strategy, each.settings, each.validation_seed, each.data.checksum, each.code]
-        key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
-        if out / key in owners:
-            raise ParamsError(f"{owners[out / key]} and {each.name} are the same training; leave one out")
-        owners[out / key] = each.name
-    return list(owners)
