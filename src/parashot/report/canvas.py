@@ -139,14 +139,14 @@ def outside_legend(figure: Figure, columns: int = 4) -> None:
 
 def png(drawing: Drawing) -> bytes:
     """Render for a file: white ground, 160 dots per inch."""
-    return _rendered(drawing, "png", ("Software",), dpi=160, facecolor=LIGHT["paper"])
+    return _rendered(drawing, "png", dpi=160, facecolor=LIGHT["paper"])
 
 
 @styled
 def svg(drawing: Drawing) -> Markup:
     """Render for the page: inline, scalable, in the page's colours, its text selectable."""
     mpl.rcParams["svg.hashsalt"] = drawing.name
-    text = _rendered(drawing, "svg", ("Creator", "Date", "Format", "Type")).decode("utf-8")
+    text = _rendered(drawing, "svg").decode("utf-8")
     box = re.search(r'viewBox="([^"]+)"', text)
     body = text[text.index(">", text.index("<svg")) + 1 : text.rindex("</svg>")]
     assert box is not None
@@ -154,13 +154,12 @@ def svg(drawing: Drawing) -> Markup:
     return element.format(box[1], drawing.alt, Markup(_embedded(body, drawing.name)))
 
 
-def _rendered(drawing: Drawing, form: str, left_out: Iterable[str], **options: Any) -> bytes:
-    """Render without the metadata `left_out`; laid out once and for all, which takes long."""
+def _rendered(drawing: Drawing, form: str, **options: Any) -> bytes:
     figure, buffer = drawing.figure, io.BytesIO()
-    if figure.get_layout_engine() is not None:
+    if figure.get_layout_engine() is not None:  # laid out once and for all, which takes long
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
-    figure.savefig(buffer, format=form, metadata=dict.fromkeys(left_out), **options)
+    figure.savefig(buffer, format=form, **options)
     return buffer.getvalue()
 
 

@@ -66,21 +66,20 @@ def draw_figures(study: Study) -> dict[str, Drawing]:
 def _loader(study: Study) -> Drawing | None:
     """Speedup of loading over no workers, with the study's; None where the machine is not known."""
     hardware, results = study.results.hardware, study.results.loader
-    if not hardware or not results or not any(row.speedup for row in study.loader):
+    found = [(row, row.speedup) for row in study.loader if row.speedup]
+    if not hardware or not results or not found:
         return None
-    threads, blocks = hardware.threads, results.blocks
+    threads = hardware.threads
     figure, axes = new_axes()
-    backends = list(dict.fromkeys(row.backend for row in study.loader))
+    backends = list(dict.fromkeys(row.backend for row, _ in found))
     for backend, (colour, marker) in zip(backends, looks(len(backends)), strict=True):
-        rows = [row for row in study.loader if row.backend == backend]
-        seconds, places = batch_seconds(blocks, backend), [row.workers / threads for row in rows]
-        speedups = [row.speedup.value if row.speedup else float("nan") for row in rows]
+        seconds = batch_seconds(results.blocks, backend)
+        rows = {row.workers: speedup for row, speedup in found if row.backend == backend}
+        places, speedups = [each / threads for each in rows], [each.value for each in rows.values()]
         axes.plot(places, speedups, color=LIGHT[colour], marker=marker, linewidth=1.4, label=backend)
-        for place, row in zip(places, rows, strict=True):
-            if row.speedup:
-                rounds = round_ratios(seconds[0], seconds[row.workers])
-                beside = place + 0.11  # workers per thread
-                measured(axes, "y", row.speedup, place, rounds, beside, colour, marker)
+        for place, (workers, speedup) in zip(places, rows.items(), strict=True):
+            rounds = round_ratios(seconds[0], seconds[workers])
+            measured(axes, "y", speedup, place, rounds, place + 0.11, colour, marker)
     axes.plot(
         [workers / HARDWARE_THREADS for workers in TABLE_2],
         list(TABLE_2.values()),

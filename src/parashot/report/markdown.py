@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from parashot.questions.claim import Claim
+from parashot.questions.strategies.rows import StrategyRow
 from parashot.questions.study import Study
 from parashot.report.tables import Table, all_tables
 
@@ -43,12 +45,6 @@ MAIN: dict[str, Sequence[str]] = {
 }
 """Tables that answer the questions, with their columns there, () for all; the report has the others."""
 
-NAME_OF_UNMEASURED: dict[str, Callable[[Any], str]] = {
-    "strategies": lambda row: row.variant if row.status == "skipped" else "",
-    "claims": lambda row: "" if row.measured_here else row.id,
-}
-"""Of tables that have rows without a measurement: the name of such a row, empty for others."""
-
 BESIDE = "The [report](report.html) has all tables, more figures, and how it was measured."
 
 
@@ -57,7 +53,8 @@ def markdown(study: Study, title: str) -> str:
     tables = all_tables(study)
     parts = _head(study, title)
     for name in HEADINGS:
-        parts += _section(tables, name)
+        if name in tables:
+            parts += _section(tables[name])
         if name == "accuracy" and study.results.evaluate:
             test = study.results.evaluate.result
             half = 100 * test.test_accuracy_ci95
@@ -70,12 +67,16 @@ def markdown(study: Study, title: str) -> str:
 
 
 def markdown_beside_report(study: Study, title: str, pictures: Sequence[str]) -> str:
-    """Render the main tables of `study`, with `pictures` (paths, as the page will link them) below them."""
+    """Render the main tables of `study`, with `pictures` (paths, as the page will link them) below them.
+
+    Rows that measured nothing are only named, below their table.
+    """
     tables = all_tables(study)
     parts = [*_head(study, title), BESIDE]
-    main = {name: tables[name].only(MAIN[name]) for name in MAIN if name in tables}
-    for name in main:
-        parts += _measured(main, name)
+    for table in (tables[name].only(columns) for name, columns in MAIN.items() if name in tables):
+        parts += _section(table.of([row for row in table.rows if not _unmeasured(row)]))
+        if unmeasured := [f"`{each}`" for each in map(_unmeasured, table.rows) if each]:
+            parts.append(f"Not measured here, for reasons that the report has: {', '.join(unmeasured)}.")
     figures = [f"![{Path(each).stem.replace('_', ' ')}]({each})" for each in pictures]
     return _page([*parts, *(["## Figures"] if figures else []), *figures])
 
@@ -87,22 +88,15 @@ def _head(study: Study, title: str) -> list[str]:
     return [f"# {title}", *answer, _circumstances(study), *told]
 
 
-def _section(tables: Mapping[str, Table[Any]], name: str) -> list[str]:
-    """Heading, caption and rows of a table, if the study has it."""
-    if name not in tables:
-        return []
-    return [f"## {HEADINGS[name]}", f"{tables[name].caption}.", as_markdown(tables[name])]
+def _section(table: Table[Any]) -> list[str]:
+    return [f"## {HEADINGS[table.name]}", f"{table.caption}.", as_markdown(table)]
 
 
-def _measured(tables: Mapping[str, Table[Any]], name: str) -> list[str]:
-    """Return the section of a table; rows that measured nothing are only named, below it."""
-    table, name_of = tables[name], NAME_OF_UNMEASURED.get(name)
-    if name_of is None:
-        return _section(tables, name)
-    measured = table.of([row for row in table.rows if not name_of(row)])
-    names = [f"`{each}`" for each in map(name_of, table.rows) if each]
-    told = [f"Not measured here, for reasons that the report has: {', '.join(names)}."] if names else []
-    return [*_section({name: measured}, name), *told]
+def _unmeasured(row: object) -> str:
+    """Name of a row without a measurement; empty for others."""
+    if isinstance(row, StrategyRow) and row.status == "skipped":
+        return row.variant
+    return row.id if isinstance(row, Claim) and not row.measured_here else ""
 
 
 def _page(parts: Sequence[str]) -> str:
