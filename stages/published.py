@@ -16,12 +16,11 @@ EVALUATED = RESULTS / "evaluate"
 
 def is_reported() -> bool:
     """Whether there is a report, and of what was evaluated last: `dvc exp run ... evaluate` makes none."""
-    if not (RESULTS / "metrics.json").exists():
-        return False
-    if not EVALUATED.exists():
-        return True
+    metrics = RESULTS / "metrics.json"
+    if not metrics.exists() or not EVALUATED.exists():
+        return metrics.exists()
     evaluated = read_json(EVALUATED / "result.json")["test_accuracy"]
-    return bool(read_json(RESULTS / "metrics.json").get("test_accuracy") == evaluated)
+    return bool(read_json(metrics).get("test_accuracy") == evaluated)
 
 
 def is_current(settings: Params) -> bool:
@@ -83,6 +82,6 @@ def model(settings: Params, path: Path) -> LoggableModel:
 
     episode, network = settings.episode, load_network(path)
     size = network.test_size
-    shape = (1, episode.images, 3, size, size)
+    shape = (2, episode.images, 3, size, size)
     example = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
     return LoggableModel(EpisodeModel(network, episode.n_way, episode.k_shot), example)

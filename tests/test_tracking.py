@@ -26,15 +26,15 @@ from parashot.questions.summary import _plain
 from parashot.records import Metric
 from parashot.tracking import Live, Published, Store, StudyRun, publish
 from parashot.tracking.experiment import NOTE_TAG, PARENT_TAG, PROCESS_TAG
-from parashot.tracking.publish import _links
+from parashot.tracking.publish import _note
 from stages import publish as stage
 
 # --- publishing -----------------------------------------------------------------------------------
 
 
 def test_all_of_a_run_is_there(checkout: Checkout) -> None:
-    metrics = tuple(Metric("loss", step / 7, step, 1_000 + step) for step in range(2_345))
-    params = {f"key.{number}": str(number) for number in range(234)}
+    metrics = tuple(Metric("loss", step / 7, step, 1_000 + step) for step in range(1_100))
+    params = {f"key.{number}": str(number) for number in range(120)}
     runs = [
         a_run("ddp", artifacts=("history.csv", "figures", "more/table.csv")),
         a_run("long", metrics=metrics, params=params),  # more than one call of MLflow holds
@@ -338,7 +338,7 @@ def test_the_study_holds_its_report_and_links_its_runs(checkout: Checkout) -> No
 def test_a_long_list_of_runs_is_cut_where_mlflow_would_cut_it() -> None:
     experiment: Any = SimpleNamespace(id="1", run_id=lambda uuid: f"{uuid:>40}", is_under=lambda *_: True)
     runs = [a_run(f"a rather long name of a run {number:03}") for number in range(90)]
-    note = _links(experiment, runs, a_run("study"), 7900)
+    note = _note(StudyRun("study"), experiment, runs, "uuid-study")
     assert 7000 < len(note) < 8000
     assert all(line.endswith("| train | ok |") for line in note.splitlines()[2:])
 

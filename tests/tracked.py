@@ -79,7 +79,7 @@ def tiny_model() -> LoggableModel:
 
     torch.manual_seed(0)
     module = nn.Sequential(nn.Flatten(), nn.Linear(12, 2), nn.BatchNorm1d(2), nn.Sigmoid())
-    return LoggableModel(module, np.linspace(0, 1, 12, dtype=np.float32).reshape(1, 3, 4))
+    return LoggableModel(module, np.linspace(0, 1, 24, dtype=np.float32).reshape(2, 3, 4))
 
 
 def a_run(name: str, **changes: Any) -> Run:

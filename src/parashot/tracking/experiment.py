@@ -34,7 +34,7 @@ _CLOCK_SECONDS = 5.0  # a clock that is set right moves the start of every proce
 
 @dataclass(frozen=True)
 class LoggableModel:
-    """A network that takes one float32 array, and an example of it; the leading axis is the batch."""
+    """A network of one float32 array, and an example: a batch of 2, for MLflow freezes an axis of 1."""
 
     module: nn.Module
     input_example: npt.NDArray[np.float32]
@@ -131,7 +131,7 @@ class Experiment:
         from mlflow.entities import LoggedModelOutput
         from mlflow.models import Model
 
-        run_id, example = self.run_id(uuid), model.input_example
+        run_id = self.run_id(uuid)
         for half_way in self._client.search_logged_models([self.id], f"source_run_id = '{run_id}'"):
             self._client.delete_logged_model(half_way.model_id)
         model_id = self._client.create_logged_model(self.id, "model", source_run_id=run_id).model_id
@@ -139,8 +139,7 @@ class Experiment:
             mlflow.pytorch.save_model(
                 model.module.cpu().eval(),
                 f"{folder}/model",
-                # The format freezes an axis whose length is 1 in the example.
-                input_example=example if len(example) > 1 else example.repeat(2, axis=0),
+                input_example=model.input_example,
                 pip_requirements=["torch"],
                 mlflow_model=Model(run_id=run_id, model_id=model_id, model_uuid=model_id),
             )

@@ -83,8 +83,7 @@ def publish(
             experiment.write(above)
             for path in study.artifacts:
                 experiment.attach(above.uuid, path)
-            answer = f"{study.note[: _NOTE_LENGTH - 2]}\n\n" if study.note else ""
-            note = answer + _links(experiment, runs, above, _NOTE_LENGTH - len(answer))
+            note = _note(study, experiment, runs, above.uuid)
             experiment.set_tags(above.uuid, {**skipped, NOTE_TAG: note})
             experiment.close(above)
         published = len(missing) + is_new
@@ -163,13 +162,12 @@ def _digest(artifact: Path) -> str:
     return digest.hexdigest()
 
 
-def _links(experiment: Experiment, runs: Sequence[Run], above: Run, room: int) -> str:
-    """Table of the study's runs, in Markdown with links, as far as there is room for it."""
-    lines = ["| run | stage | status |", "|---|---|---|"]
+def _note(study: StudyRun, experiment: Experiment, runs: Sequence[Run], above: str) -> str:
+    """Answer of the study, and a table of its runs, in Markdown with links, as far as there is room."""
+    lines = [study.note, "", "| run | stage | status |", "|---|---|---|"]
     for run in runs:
-        restored = run.parent is None and not experiment.is_under(run.uuid, above.uuid)
+        restored = run.parent is None and not experiment.is_under(run.uuid, above)
         link = f"[{run.name}](#/experiments/{experiment.id}/runs/{experiment.run_id(run.uuid)})"
         lines.append(f"| {link} | {run.stage} | {run.status}{', restored from the cache' * restored} |")
-    while lines and sum(len(line) + 1 for line in lines) > room:
-        lines.pop()
-    return "\n".join(lines)
+    note = "\n".join(lines).lstrip()
+    return note if len(note) <= _NOTE_LENGTH else note[:_NOTE_LENGTH].rpartition("\n")[0]
