@@ -1,11 +1,7 @@
-"""`python tools/reference.py`: the table of files in docs/reference.md, from the code.
-
-With `--check` nothing is written; the exit status says whether the page is as the code is.
-"""
+"""`python tools/reference.py`: the table of files in docs/reference.md, from the code."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,28 +30,17 @@ FOLDERS: Mapping[str, type[Any]] = {
 """What the files of each folder of results hold together."""
 
 
-BEGIN, END = "<!-- files: begin -->", "<!-- files: end -->"
-
-
-def main() -> int:
-    """Write the table of the page, or compare it, and return the exit status."""
-    page = PAGE.read_text(encoding="utf-8")
-    text = filled(page, _files(), BEGIN, END)
-    if sys.argv[1:] == ["--check"]:
-        return int(page != text)
-    write_text(PAGE, text)
-    return 0
-
-
-def _files() -> str:
+def page() -> str:
+    """Return the page with the table that it should have."""
     files: dict[str, list[str]] = {}
     for folder, kind in FOLDERS.items():
         for _, name, record in files_of(kind):
             contents = " ".join((record.__doc__ or "").split())
             files.setdefault(contents, []).append(f"`{name if record is Choices else f'{folder}/{name}'}`")
     rows = [[", ".join(paths), contents] for contents, paths in files.items()]
-    return table(["in `results/`", "contents; of a CSV, of one row"], ["---"] * 2, rows)
+    contents = table(["in `results/`", "contents; of a CSV, of one row"], ["---"] * 2, rows)
+    return filled(PAGE.read_text(encoding="utf-8"), contents, "<!-- files: begin -->", "<!-- files: end -->")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    write_text(PAGE, page())

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -222,11 +223,8 @@ def _title(group: tuple[str, str]) -> str:
 
 
 def _groups(found: Sequence[Training]) -> dict[tuple[str, str], list[Training]]:
-    """Trainings that are alike but for their seeds."""
-    groups: dict[tuple[str, str], list[Training]] = {}
-    for training in found:
-        groups.setdefault(_group(training), []).append(training)
-    return groups
+    """Trainings that are alike but for their seeds; `found` is in the order of `trainings`."""
+    return {group: [*alike] for group, alike in groupby(found, _group)}
 
 
 def _circumstances(found: Sequence[Training]) -> list[str]:
