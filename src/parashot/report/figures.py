@@ -80,16 +80,10 @@ def _loader(study: Study) -> Drawing | None:
         for place, (workers, speedup) in zip(places, rows.items(), strict=True):
             rounds = round_ratios(seconds[0], seconds[workers])
             measured(axes, "y", speedup, place, rounds, place + 0.11, colour, marker)
-    axes.plot(
-        [workers / HARDWARE_THREADS for workers in TABLE_2],
-        list(TABLE_2.values()),
-        color=LIGHT["muted"],
-        linestyle="--",
-        marker="x",
-        markersize=5,
-        linewidth=1.2,
-        label=f"the study ({HARDWARE_THREADS} threads)",
-    )
+    theirs: dict[str, Any] = {"linestyle": "--", "linewidth": 1.2, "marker": "x", "markersize": 5}
+    places = [each / HARDWARE_THREADS for each in TABLE_2]
+    label = f"the study ({HARDWARE_THREADS} threads)"
+    axes.plot(places, list(TABLE_2.values()), color=LIGHT["muted"], label=label, **theirs)
     axes.axhline(1, color=LIGHT["muted"], linewidth=1)
     axes.set_yscale("log")
     ratio_axis(axes.yaxis, *axes.get_ylim())
@@ -217,19 +211,12 @@ def _validated(training: Training) -> list[HistoryRow]:
 
 
 def _curve(axes: Axes, name: str, rows: list[HistoryRow], look: tuple[str, str], begun: float) -> None:
-    """Draw validations from `begun` seconds on, by colour and marker."""
     colour, marker = look
-    axes.errorbar(
-        [begun + row.seconds for row in rows],
-        [100 * (row.val_accuracy or 0) for row in rows],
-        [100 * (row.val_accuracy_ci95 or 0) for row in rows],
-        color=LIGHT[colour],
-        marker=marker,
-        markersize=5,
-        capsize=3,
-        linewidth=1.4,
-        label=name,
-    )
+    seconds = [begun + row.seconds for row in rows]
+    accuracies = [100 * (row.val_accuracy or 0) for row in rows]
+    halves = [100 * (row.val_accuracy_ci95 or 0) for row in rows]
+    style: dict[str, Any] = {"markersize": 5, "capsize": 3, "linewidth": 1.4}
+    axes.errorbar(seconds, accuracies, halves, color=LIGHT[colour], marker=marker, label=name, **style)
 
 
 def _finish_accuracy(study: Study, figure: Figure, axes: Axes, x: str) -> None:
@@ -260,10 +247,9 @@ def overview(study: Study, *, wide: bool) -> Drawing | None:
 
     `wide` is for a file of its own, with a title that says what was measured on what.
     """
-    choices = list(_choices(study))
     said = ("each choice over its base case", "the base case of each group", "advised")
-    title, width = (_title(study), 7.2) if wide else ("", WIDTH)
-    return draw_choices("overview", "What each choice buys", said, choices, title, width)
+    heading = _title(study) if wide else ""
+    return draw_choices("overview", "What each choice buys", said, list(_choices(study)), heading)
 
 
 def draw_choices(
@@ -272,11 +258,11 @@ def draw_choices(
     said: tuple[str, str, str],
     choices: Sequence[Mark],
     heading: str = "",
-    width: float = WIDTH,
 ) -> Drawing | None:
     """Draw a row for each choice, under the heading of its group; None where there is no choice.
 
-    said: of what the speedups are, over what, and what is filled, in words. heading: within the figure.
+    said: of what the speedups are, over what, and what is filled, in words. heading: within the figure, which
+    is then wider.
     """
     if not choices:
         return None
@@ -288,7 +274,7 @@ def draw_choices(
         f"Speedup of {of}, on a logarithmic axis: {found}.",
         f"Speedup over {base} (1×), logarithmic. Dots are single rounds, marks the speedup with its "
         f"interval; filled is what is {filled}.",
-        _drawn(choices, heading, width),
+        _drawn(choices, heading),
     )
 
 
@@ -329,11 +315,11 @@ def round_ratios(base: Rounds, own: Rounds) -> tuple[float, ...]:
 
 
 @styled
-def _drawn(choices: Sequence[Mark], heading: str, width: float) -> Figure:
+def _drawn(choices: Sequence[Mark], heading: str) -> Figure:
     groups = list(dict.fromkeys(choice.group for choice in choices))
     rows = [max(1.0, 0.65 * len(choice.label.splitlines())) for choice in choices]
     height = 0.9 + 0.27 * sum(rows) + 0.34 * len(groups) + (0.5 if heading else 0)
-    figure, axes = new_axes(height, width)
+    figure, axes = new_axes(height, 7.2 if heading else WIDTH)
     across = blended_transform_factory(axes.transAxes, axes.transData)
     ground = {"boxstyle": "square,pad=0.1", "facecolor": LIGHT["paper"], "edgecolor": "none", "alpha": 0.8}
     bold: dict[str, Any] = {"fontweight": "bold", "fontsize": 9}

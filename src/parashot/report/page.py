@@ -21,8 +21,8 @@ from parashot.templates import render
 def write_report(study: Study, params_text: str, out: Path) -> None:
     """Write `out`/index.html, `out`/figures/NAME.png and `out`/tables/NAME.csv.
 
-    `params_text` is the text of params.yaml, shown as it is. What was not measured is left out, and the page
-    says so. `out` is replaced as a whole.
+    `params_text` is the text of params.yaml, shown as it is. `study` is of all results of a study: what was
+    skipped has its reason there. `out` is replaced as a whole.
     """
     drawings, tables = draw_figures(study), all_tables(study)
     files = dict(drawings)

@@ -165,7 +165,6 @@ def times(value: float) -> str:
 
 
 def _points(value: float) -> str:
-    """Say a difference of accuracies in percentage points."""
     return f"{100 * value:+z.1f}"
 
 
