@@ -218,7 +218,6 @@ def _group(training: Training) -> tuple[str, str]:
 
 
 def _title(group: tuple[str, str]) -> str:
-    """Recipe and variant in words."""
     return ", ".join(filter(None, group))
 
 
@@ -232,20 +231,12 @@ def _circumstances(found: Sequence[Training]) -> list[str]:
     letters = {each: chr(ord("A") + i) for i, each in enumerate(dict.fromkeys(map(_machine, found)))}
     rows = []
     for group, alike in _groups(found).items():
-        words = [
-            f"-S {key}={shlex.quote(in_yaml(each))}"
-            for key, each in alike[0]["differs"].items()
-            if key != "seed"
-        ]
-        rows.append(
-            [
-                _title(group),
-                f"`{' '.join(words)}`" if words else "none",
-                ", ".join(sorted({letters[_machine(each)] for each in alike})),
-            ]
-        )
-    machines = "; ".join(f"{letter}: {machine}" for machine, letter in letters.items())
-    return [table(["recipe", "settings", "machine"], ["---"] * 3, rows), f"Machines: {machines}."]
+        differs = [(key, each) for key, each in alike[0]["differs"].items() if key != "seed"]
+        words = " ".join(f"-S {key}={shlex.quote(in_yaml(each))}" for key, each in differs)
+        machines = sorted({letters[_machine(each)] for each in alike})
+        rows.append([_title(group), f"`{words}`" if words else "none", ", ".join(machines)])
+    told = "; ".join(f"{letter}: {machine}" for machine, letter in letters.items())
+    return [table(["recipe", "settings", "machine"], ["---"] * 3, rows), f"Machines: {told}."]
 
 
 def table(*lines: Any) -> str:
@@ -303,11 +294,8 @@ def _curves(found: Sequence[Training]) -> Figure:
     for training in drawn:
         begun: list[list[float]] = training["pretraining_validations"]
         after: list[list[float]] = training["validations"]
-        style: dict[str, Any] = {
-            "color": f"C{recipes.index(training['recipe'])}",
-            "marker": "o",
-            "markersize": 3,
-        }
+        colour = f"C{recipes.index(training['recipe'])}"
+        style: dict[str, Any] = {"color": colour, "marker": "o", "markersize": 3}
         axes.plot(*_in_minutes(after), "-", label=_name(training), **style)
         if begun:
             axes.plot(*_in_minutes([*begun, after[0]]), ":", **style)
@@ -318,7 +306,6 @@ def _curves(found: Sequence[Training]) -> Figure:
 
 
 def _in_minutes(points: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
-    """Minutes and percent of points in seconds and shares."""
     return [seconds / 60 for seconds, _ in points], [100 * share for _, share in points]
 
 

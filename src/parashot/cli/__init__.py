@@ -127,13 +127,8 @@ def _advise(parser: argparse.ArgumentParser) -> None:
 def _measure(parser: argparse.ArgumentParser) -> None:
     said = "a Python file; FILE:NAME is a class or an object in it"
     parser.add_argument("file", metavar="FILE[:NAME]", type=Path, help=said)
-    parser.add_argument(
-        "--budget",
-        metavar="MINUTES",
-        type=between(1, 24 * 60, float),
-        default=10.0,
-        help="time to spend (10)",
-    )
+    minutes = between(1, 24 * 60, float)
+    parser.add_argument("--budget", metavar="MINUTES", type=minutes, default=10.0, help="time to spend (10)")
     said = "exit with 1 where what is recommended is not X times as fast as the default"
     parser.add_argument("--fail-below", metavar="X", type=float, help=said)
     _json(parser)
@@ -157,14 +152,9 @@ def _predict(parser: argparse.ArgumentParser) -> None:
 
 
 def _sweep(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-S",
-        dest="choices",
-        metavar="KEY=VALUE[,VALUE…]",
-        action="append",
-        default=[],
-        help="a knob and its values, written as for `dvc exp run -S`; may be repeated",
-    )
+    said = "a knob and its values, written as for `dvc exp run -S`; may be repeated"
+    words = "KEY=VALUE[,VALUE…]"
+    parser.add_argument("-S", dest="choices", metavar=words, action="append", default=[], help=said)
     parser.add_argument("--recipe", metavar="NAME", help="recipe whose knobs replace those of params.yaml")
     parser.add_argument("--strategy", metavar="NAME", default="serial", help="strategy of every run (serial)")
     parser.add_argument("--address", metavar="HOST:PORT", help="a running Ray cluster; default: this machine")

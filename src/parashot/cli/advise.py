@@ -70,7 +70,6 @@ def _advise(command: argparse.Namespace) -> None:
 
 
 def _notes(study: Study, here: Hardware) -> list[str]:
-    """What a reader must know before following the advice."""
     notes, there = [], study.results.hardware
     if there is None:
         notes.append("which machine measured this is not known; run `dvc repro`")

@@ -43,7 +43,6 @@ def run(command: argparse.Namespace) -> None:
 
 
 def _of_study(params: Params) -> tuple[list[Check], dict[str, float]]:
-    """Check the study in this folder, and estimate the seconds of its trainings."""
     root = Path.cwd()
     checks = checkout_checks(root, params, forecast.study_bytes(params, root))
     try:

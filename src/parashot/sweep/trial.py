@@ -53,12 +53,10 @@ class Delivery:
 
 def send(packed: Path, share: Callable[[Any], Any] | None) -> Delivery:
     """Make the packed folder ready for other machines; without `share`, there are none."""
-    delivery = Delivery(packed.resolve(), sha256(packed / MANIFEST))
-    if share is None:
-        return delivery
-    return replace(
-        delivery, files=share({file.name: np.fromfile(file, np.uint8) for file in packed.iterdir()})
-    )
+    files = None
+    if share is not None:
+        files = share({file.name: np.fromfile(file, np.uint8) for file in packed.iterdir()})
+    return Delivery(packed.resolve(), sha256(packed / MANIFEST), files)
 
 
 def receive(delivery: Delivery, folder: Path, fetch: Callable[[Any], Any]) -> Path:
@@ -76,7 +74,7 @@ def receive(delivery: Delivery, folder: Path, fetch: Callable[[Any], Any]) -> Pa
         if not delivery.is_at(here):
             with replacing_folder(here) as unpacked:
                 for name, content in fetch(delivery.files).items():
-                    content.tofile(unpacked / name)
+                    (unpacked / name).write_bytes(content.data)
     return here
 
 

@@ -154,7 +154,6 @@ def _run_of(study: StudyRun, runs: Sequence[Run]) -> Run:
 
 
 def _digest(artifact: Path) -> str:
-    """Name the contents of a file, or of a folder."""
     digest = hashlib.sha256()
     for file in sorted(artifact.rglob("*")) if artifact.is_dir() else [artifact]:
         if file.is_file():
