@@ -38,17 +38,8 @@ def test_a_network_comes_back(saved: Path) -> None:
     loaded = load_network(saved)
     assert torch.equal(before, torch.get_rng_state())
     assert not loaded.training
-    assert (loaded.pairing, loaded.shots, loaded.calibration) == ("split", "sum", Calibration(1.25, -0.5))
+    assert (loaded.params, loaded.calibration) == (PARAMS, Calibration(1.25, -0.5))
     assert torch.equal(loaded(support, query), network.eval()(support, query))
-
-
-def test_a_file_from_before_grids_and_test_size_is_read_as_it_was_meant(saved: Path) -> None:
-    new = {"test_grids", "test_size", "norm_episodes"}
-    older = {name: value for name, value in vars(PARAMS).items() if name not in new}
-    saved.write_bytes(_with(_described(model=older))(saved.read_bytes()))
-    network = load_network(saved)
-    assert (network.test_grids, network.test_size, network.params.image_size) == ((1,), 16, 16)
-    assert network.calibration is None
 
 
 def test_equal_states_give_equal_bytes(saved: Path, tmp_path: Path) -> None:

@@ -68,18 +68,3 @@ def test_a_convolutions_step_is_orthogonal_whatever_the_gradients_size() -> None
         torch.testing.assert_close(step.flatten(1), orthogonalised(1.95 * gradient.flatten(1)))
         moved.append(step)
     torch.testing.assert_close(moved[0], moved[1], rtol=1e-3, atol=1e-3)
-
-
-def test_it_goes_on_from_its_saved_state() -> None:
-    ours = network()
-    optimizer = Muon(ours, 0.1, 0.9, 0.01)
-    gradients(ours, 0)
-    optimizer.step()
-    other = copy.deepcopy(ours)
-    resumed = Muon(other, 0.1, 0.9, 0.01)
-    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    for net, each in ((ours, optimizer), (other, resumed)):
-        gradients(net, 1)
-        each.step()
-    for mine, theirs in zip(ours.parameters(), other.parameters(), strict=True):
-        assert torch.equal(mine, theirs)

@@ -123,7 +123,8 @@ def test_a_killed_training_ends_with_the_same_bytes(
 
     def run(name: str) -> Any:
         settings = {"train.episodes": 24, "train.checkpoint_every": 3, "augment.flip": True}
-        params = tiny_params({**settings, "pretrain.epochs": 3, "pretrain.batchsz": 8})
+        pretrain = {"pretrain.epochs": 3, "pretrain.batchsz": 8}
+        params = tiny_params({**settings, **pretrain}, pretrain__optimizer="muon")
         out, scratch = tmp_path / name / "out", tmp_path / "scratch"
         if kind != "pretrain":
             return train(episode_job(kind, params, tiny_packed, out, scratch=scratch))

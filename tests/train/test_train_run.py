@@ -166,73 +166,54 @@ def test_a_training_that_fails_leaves_what_was_there(
     assert names(tmp_path) == {"out"}
 
 
-def test_further_seeds_are_trained_each_once_though_one_was_killed(tiny_packed: Path, tmp_path: Path) -> None:
-    out, scratch, trained = tmp_path / "out", tmp_path / "scratch", list[int]()
+def test_a_twin_and_further_seeds_are_trained_each_once_though_one_was_killed(
+    tiny_packed: Path, tmp_path: Path
+) -> None:
+    """The twin is the same training but for rounding."""
+    out, scratch, trained = tmp_path / "out", tmp_path / "scratch", list[Job]()
     provenance = Provenance({"seed": "7"})
     job = episode_job("serial", tiny_params({"seed": 7}), tiny_packed, out, provenance, scratch=scratch)
 
-    def counted(again: Job) -> TrainResult | None:
-        task = cast("RelationTask", again.task)
+    def noted(each: Job) -> TrainResult | None:
+        task = cast("RelationTask", each.task)
         assert (task.validation_seed or task.params.seed) == 7
-        trained.append(task.params.seed)
-        return train(again)
+        trained.append(each)
+        return train(each)
 
-    def killed_at_the_third(again: Job) -> TrainResult | None:
+    def killed_at_the_third(each: Job) -> TrainResult | None:
         if len(trained) == 2:
             raise KeyboardInterrupt
-        return counted(again)
+        return noted(each)
 
     with pytest.raises(KeyboardInterrupt):
-        train_repeatedly(job, killed_at_the_third, twin=False, seeds=3)
-    own = read_rows(EpisodeAccuracy, out / "val_episodes.csv")
-    assert not (out / "seeds.csv").exists()
+        train_repeatedly(job, killed_at_the_third, twin=True, seeds=3)
+    assert names(out) == FILES
+    before = (out / "records.jsonl").read_bytes()
     shutil.rmtree(out)  # as DVC does before it starts the stage again
     (unfinished,) = (scratch / "again").iterdir()
-    (unfinished / ".seed 9.1.tmp").mkdir()  # half written by a process whose PID is another's now
-    train_repeatedly(job, counted, twin=False, seeds=3)
-    assert trained == [7, 8, 9]
+    (unfinished / ".seed 8.1.tmp").mkdir()  # half written by a process whose PID is another's now
+    train_repeatedly(job, noted, twin=True, seeds=3)
+    assert [each.out.name for each in trained] == ["first", "twin", "seed 8", "seed 9"]
+    assert names(out) == {*FILES, "twin.csv", "seeds.csv"}
+    assert (out / "records.jsonl").read_bytes().startswith(before)
     assert list((scratch / "again").iterdir()) == []
 
-    rows = read_rows(SeedAccuracy, out / "seeds.csv")
+    pairs = list(zip(*(each.task.network().parameters() for each in trained[:2]), strict=True))
+    for ours, theirs in pairs:
+        torch.testing.assert_close(theirs, ours, rtol=1e-6, atol=0)
+    assert any(not torch.equal(*pair) for pair in pairs)
+    assert len(read_rows(EpisodeAccuracy, out / "twin.csv")) == PACKED_EPISODES
+    rows, own = (
+        read_rows(SeedAccuracy, out / "seeds.csv"),
+        read_rows(EpisodeAccuracy, out / "val_episodes.csv"),
+    )
     assert Counter(row.seed for row in rows) == dict.fromkeys((7, 8, 9), PACKED_EPISODES)
     assert [row.accuracy for row in rows if row.seed == 7] == [each.accuracy for each in own]
     assert len({tuple(row.accuracy for row in rows if row.seed == seed) for seed in (7, 8, 9)}) > 1
     first, *others = read_runs(out / "records.jsonl")
     assert first.artifacts
-    assert [each.name for each in others] == ["train serial, seed 8", "train serial, seed 9"]
-    assert [each.params["seed"] for each in (first, *others)] == ["7", "8", "9"]
+    assert [each.name for each in others] == [
+        f"train serial, {name}" for name in ("twin", "seed 8", "seed 9")
+    ]
+    assert [each.params["seed"] for each in (first, *others)] == ["7", "7", "8", "9"]
     assert all(each.parent == first.uuid and not each.artifacts and each.model is None for each in others)
-
-
-def test_a_twin_is_the_same_training_but_for_rounding_and_a_kill_before_it_keeps_the_first(
-    tiny_packed: Path, tmp_path: Path
-) -> None:
-    out, scratch, trained = tmp_path / "out", tmp_path / "scratch", list[Job]()
-    job = episode_job("serial", tiny_params(), tiny_packed, out, scratch=scratch)
-
-    def noted(each: Job) -> TrainResult | None:
-        trained.append(each)
-        return train(each)
-
-    def killed_at_the_twin(each: Job) -> TrainResult | None:
-        if trained:
-            raise KeyboardInterrupt
-        return noted(each)
-
-    with pytest.raises(KeyboardInterrupt):
-        train_repeatedly(job, killed_at_the_twin, twin=True, seeds=1)
-    before = (out / "records.jsonl").read_bytes()
-    shutil.rmtree(out)  # as DVC does before it starts the stage again
-    train_repeatedly(job, noted, twin=True, seeds=1)
-    assert (out / "records.jsonl").read_bytes().startswith(before)
-    assert [each.out.name for each in trained] == ["first", "twin"]
-    assert names(out) == {*FILES, "twin.csv"}
-    assert list((scratch / "again").iterdir()) == []
-
-    pairs = list(zip(*(each.task.network().parameters() for each in trained), strict=True))
-    for ours, theirs in pairs:
-        torch.testing.assert_close(theirs, ours, rtol=1e-6, atol=0)
-    assert any(not torch.equal(*pair) for pair in pairs)
-    assert len(read_rows(EpisodeAccuracy, out / "twin.csv")) == PACKED_EPISODES
-    main, other = read_runs(out / "records.jsonl")
-    assert (other.name, other.parent) == ("train serial, twin", main.uuid)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import geometric_mean
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +27,7 @@ _COMPARED_BYTES = 2**27
 class Classifier:
     """A Relation Network (Sung et al., CVPR 2018, section 3.1) with the examples of each class.
 
-    The classes need not be among those it was trained on, nor as many, and one may have more examples than
-    another.
+    The classes may be others than those it was trained on, and one may have more examples than another.
     """
 
     def __init__(
@@ -40,14 +38,18 @@ class Classifier:
     ) -> None:
         """Embed the examples `shots`: class -> uint8 images [h, w, 3] of any sizes.
 
-        `device` is a GPU where there is one, unless it is given.
+        device: by default a GPU where there is one.
 
         Raises `DataError` for fewer than two classes, a class without example, or unequal numbers of them
         where the network sums.
         """
-        _check(shots, network.shots)
+        counts = {label: len(images) for label, images in shots.items()}
+        if len(counts) < 2 or not all(counts.values()):
+            raise DataError(f"{counts}: give one or more examples of each of 2 or more classes")
+        if network.params.shots == "sum" and len(set(counts.values())) > 1:
+            raise DataError(f"{counts}: this network sums a class's examples; give equally many of each")
         self.classes = tuple(shots)
-        self._shots = geometric_mean(map(len, shots.values()))
+        self._shots = geometric_mean(counts.values())
         self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self._network = network.to(self._device).eval()
         with torch.inference_mode():
@@ -67,11 +69,8 @@ class Classifier:
         raw = torch.cat([self._relate(some) for some in maps.split(at_once)]).double().cpu()
         calibration = self._network.calibration
         if calibration is None:
-            scores = raw.sigmoid()
-        else:
-            scores = probabilities(raw, calibration.temperature(self._shots))
-        found: npt.NDArray[Any] = scores.numpy()
-        return found
+            return raw.sigmoid().numpy()
+        return probabilities(raw, calibration.temperature(self._shots)).numpy()
 
     @property
     def calibrated(self) -> bool:
@@ -90,28 +89,14 @@ class Classifier:
         return [(some, torch.stack([examples[each] for each in some])[None]) for some in columns.values()]
 
     def _relate(self, maps: Tensor) -> Tensor:
-        """Return relation scores [m, n] of maps [m, C, h, w]."""
+        """Relation scores [m, n] of maps [m, C, h, w]."""
         found = [self._network.relate(examples, maps[None])[0] for _, examples in self._groups]
         order = [column for columns, _ in self._groups for column in columns]
         return torch.cat(found, dim=1)[:, np.argsort(order)]
 
     def _embedded(self, images: Sequence[Pixels]) -> Tensor:
-        """Return maps [m, C, h, w]."""
+        """Maps [m, C, h, w] of images."""
         size = self._network.test_size
         pixels = torch.from_numpy(np.stack([resize_square(each, size) for each in images])).movedim(-1, -3)
         some = (each.to(self._device) for each in pixels.split(_IMAGES_AT_ONCE))
         return torch.cat([self._network.embed(prepare(each, size)) for each in some])
-
-
-def _check(shots: Mapping[str, Sequence[Pixels]], how: str) -> None:
-    if len(shots) < 2:
-        raise DataError(f"{len(shots)} class to choose from; give examples of 2 or more")
-    counts = {label: len(images) for label, images in shots.items()}
-    few, many = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
-    if not counts[few]:
-        raise DataError(f"class {few!r} has no example; give at least one")
-    if how == "sum" and counts[few] != counts[many]:
-        raise DataError(
-            f"this network sums a class's examples, so every class needs equally many: {few!r} has "
-            f"{counts[few]}, {many!r} has {counts[many]}"
-        )

@@ -49,7 +49,7 @@ def read_picture(path: Path) -> Pixels:
 
 
 def read_square(path: Path, side: int) -> Pixels:
-    """Decode a file to a square [side, side, 3], so that many large photographs fit in memory."""
+    """The same as a square [side, side, 3], so that many large photographs fit in memory."""
     return resize_square(read_picture(path), side)
 
 

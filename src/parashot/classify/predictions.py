@@ -25,9 +25,6 @@ _SIDE = 160
 _BARS = 4
 """Classes that the sheet shows for each picture."""
 
-NONE = "none of these"
-"""Shown as the class of a picture whose scores are too low."""
-
 
 @dataclass(frozen=True)
 class Prediction:
@@ -41,18 +38,18 @@ class Prediction:
     least: float = 0.0
 
     def ranked(self, classes: Sequence[str]) -> list[tuple[str, float]]:
-        """Return classes with their scores, the best first."""
+        """Classes with their scores, the best first."""
         return sorted(zip(classes, self.scores, strict=True), key=lambda each: -each[1])
 
     def best(self, classes: Sequence[str]) -> str | None:
-        """Return the class of the highest score, if that is high enough."""
+        """The class of the highest score, if that is high enough."""
         name, score = self.ranked(classes)[0]
         return name if score >= self.least else None
 
     def shown(self, classes: Sequence[str]) -> str:
-        """Return the same for people."""
+        """The same for people."""
         best = self.best(classes)
-        return NONE if best is None else printable(best)
+        return "none of these" if best is None else printable(best)
 
 
 def as_table(predictions: Sequence[Prediction], classes: Sequence[str], score: str = "score") -> str:
@@ -68,13 +65,10 @@ def as_table(predictions: Sequence[Prediction], classes: Sequence[str], score: s
 
 
 def as_csv(predictions: Sequence[Prediction], classes: Sequence[str]) -> str:
-    """Render the same as CSV with every digit, an empty class where none is right.
-
-    No name is a formula to a spreadsheet.
-    """
+    """Render the same as CSV with every digit, an empty class where none is right."""
 
     def name(text: str) -> str:
-        return cell(printable(text))
+        return cell(printable(text))  # no formula to a spreadsheet
 
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
@@ -86,23 +80,16 @@ def as_csv(predictions: Sequence[Prediction], classes: Sequence[str]) -> str:
 
 def as_json(predictions: Sequence[Prediction], classes: Sequence[str], score: str = "score") -> str:
     """Render the same as JSON, null as class where none is right."""
-    pictures = [
-        {
-            "picture": str(each.path),
-            "class": each.best(classes),
-            "scores": dict(zip(classes, each.scores, strict=True)),
-        }
-        for each in predictions
-    ]
+    pictures = []
+    for each in predictions:
+        scores = dict(zip(classes, each.scores, strict=True))
+        pictures.append({"picture": str(each.path), "class": each.best(classes), "scores": scores})
     tree = {"classes": list(classes), "score": score, "pictures": pictures}
     return json.dumps(tree, indent=2, allow_nan=False) + "\n"
 
 
 def sheet(
-    predictions: Sequence[Prediction],
-    shots: Mapping[str, Sequence[Path]],
-    weights: str,
-    score: str = "score",
+    predictions: Sequence[Prediction], shots: Mapping[str, Sequence[Path]], weights: str, score: str = "score"
 ) -> str:
     """Render every picture with its class as one HTML page, which fetches nothing. `weights`: the network."""
     classes = list(shots)
@@ -112,7 +99,7 @@ def sheet(
 
 
 def _thumbnail(path: Path) -> str:
-    """Return a small JPEG of a picture as a data URL."""
+    """A small JPEG of a picture as a data URL."""
     image = Image.fromarray(read_picture(path))
     image.thumbnail((_SIDE, _SIDE))
     buffer = io.BytesIO()

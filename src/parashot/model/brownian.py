@@ -1,9 +1,8 @@
 """Images compared by how the channels of their maps depend on each other.
 
 Xie et al., Joint Distribution Matters: Deep Brownian Distance Covariance for Few-Shot Classification (CVPR
-2022). A mean map keeps one number of each channel; here a pair of channels has one: how far apart they are
-over the places of the map, less the means of both. It is second-order, as a covariance is, but also sees
-what is not linear.
+2022). Each pair of channels has one number: how far apart they are over the places of the map, less the means
+of both. It is second-order, as a covariance is, but also sees what is not linear.
 
 b episodes, n classes, k support images per class, q queries of an episode, C channels, h × w pixels.
 """
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from parashot.model.precision import at_least_float32
 from parashot.model.residual import FIRST_TEMPERATURE, directions, follow
 
 _LEAST = 1e-5
@@ -84,8 +84,7 @@ def distances(maps: Tensor) -> Tensor:
 
     In 32 bits at least, for squares of nearly equal numbers are subtracted.
     """
-    maps = maps if maps.dtype.itemsize > 2 else maps.float()
-    channels = maps.flatten(-2)
+    channels = at_least_float32(maps).flatten(-2)
     with torch.autocast(maps.device.type, enabled=False):
         products = channels @ channels.mT / channels.shape[-1]
     squares = products.diagonal(dim1=-2, dim2=-1)

@@ -1,8 +1,8 @@
 """Scores as probabilities: by a temperature, found on classes that neither training nor test has.
 
 Guo et al., On Calibration of Modern Neural Networks (ICML 2017): one number that scores are divided by makes
-probabilities of their softmax, and changes no prediction. More examples of a class make its mean less noisy,
-which scores do not know of: so the number falls with a power of the number of examples.
+probabilities of their softmax, and changes no prediction. It falls with a power of the number of examples:
+more of them make a class's mean less noisy, which scores do not know of.
 
 m pictures · n classes
 """

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from parashot.model.brownian import BrownianHead, distances
 from parashot.model.network import RelationNetwork
-from parashot.model.relation import in_full_precision
+from parashot.model.precision import in_full_precision
 from parashot.model.residual import ResidualHead
 
 _FIRST_TEMPERATURE = 10.0
@@ -50,24 +50,15 @@ class CosineLayer(nn.Module):
 class ImageClassifier(nn.Module):
     """A layer over the mean maps of a network's embedding (Chen et al., Meta-Baseline, ICCV 2021).
 
-    What it teaches the embedding is what the cosine of mean maps compares; the layer itself is thrown away.
-    Over the fields of a grid of 3 it learns faster, but the embedding tells new classes apart less well (one
-    training each of 6 epochs).
-    A head's centres follow the maps meanwhile. Where the head is a `BrownianHead`, a cosine layer over what
-    that compares learns beside the first.
-    With `rotation`, a second layer says how an image was rotated (Gidaris et al., Boosting Few-Shot
-    Visual Learning with Self-Supervision, ICCV 2019).
+    It teaches the embedding what the cosine of mean maps compares, and is thrown away. Meanwhile the head's
+    centres follow the maps. Where the head is a `BrownianHead`, a cosine layer over what that compares learns
+    beside the first. With `rotation`, another one says how an image was rotated (Gidaris et al., Boosting
+    Few-Shot Visual Learning with Self-Supervision, ICCV 2019).
     In training, and given keys, `drop` takes a part of what the last two blocks of the embedding give.
     """
 
     def __init__(
-        self,
-        network: RelationNetwork,
-        classes: int,
-        seed: int,
-        *,
-        rotation: bool = False,
-        drop: Drop,
+        self, network: RelationNetwork, classes: int, seed: int, *, rotation: bool, drop: Drop
     ) -> None:
         super().__init__()
         self.network = network
@@ -115,6 +106,5 @@ class ImageClassifier(nn.Module):
         for number, block in enumerate(blocks, start=1):
             maps = block(maps)
             if number > len(blocks) - _DROPPED_BLOCKS:
-                # each block with squares of its own
-                maps = self.drop(maps, keys + number)
+                maps = self.drop(maps, keys + number)  # each block with squares of its own
         return maps

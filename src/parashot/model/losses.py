@@ -13,17 +13,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from parashot.model.precision import at_least_float32
+
 
 def mse(scores: Tensor) -> Tensor:
     """Squared error of the relation against 1 for the same class and 0 otherwise, mean over q and n; [b]."""
-    relation = _at_least_float32(scores).sigmoid()
+    relation = at_least_float32(scores).sigmoid()
     same_class = F.one_hot(class_of_queries(scores), scores.shape[2])
     return (relation - same_class).square().mean((1, 2))
 
 
 def cross_entropy(scores: Tensor) -> Tensor:
     """Cross-entropy over the classes, mean over q; [b]."""
-    log_probabilities = _at_least_float32(scores).log_softmax(2)
+    log_probabilities = at_least_float32(scores).log_softmax(2)
     classes = class_of_queries(scores).expand(scores.shape[0], -1)
     return -log_probabilities.gather(2, classes.unsqueeze(2)).mean((1, 2))
 
@@ -39,10 +41,6 @@ def class_of_queries(scores: Tensor) -> Tensor:
     if queries % n_way:
         raise ValueError(f"{queries} queries are not the same number for each of {n_way} classes")
     return torch.arange(n_way, device=scores.device).repeat_interleave(queries // n_way)
-
-
-def _at_least_float32(scores: Tensor) -> Tensor:
-    return scores.float() if scores.dtype.itemsize < 4 else scores
 
 
 LOSSES: dict[str, Callable[[Tensor], Tensor]] = {"mse": mse, "cross_entropy": cross_entropy}

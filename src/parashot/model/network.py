@@ -6,7 +6,7 @@ m images, C channels of a map, h × w pixels. Scores are relation scores before 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import reduce
 
 import torch
@@ -28,12 +28,8 @@ class RelationNetwork(nn.Module):
     def __init__(self, params: ModelParams) -> None:
         super().__init__()
         self.params = params
-        embedding = EMBEDDINGS[params.embedding]()
-        self.embedding = embedding
-        self.relation = _build_head(params, embedding.channels)
-        self.pairing = params.pairing
-        self.shots = params.shots
-        self.test_grids: Sequence[int] = params.test_grids
+        self.embedding = EMBEDDINGS[params.embedding]()
+        self.relation = _build_head(params, self.embedding.channels)
         self.test_size = params.test_size or params.image_size  # pixels; its layers take others too
         self.calibration: Calibration | None = None
         """How scores become probabilities; None: it was not measured."""
@@ -41,8 +37,7 @@ class RelationNetwork(nn.Module):
     def forward(self, support: Tensor, query: Tensor) -> Tensor:
         """Scores [b, q, n] of support [b, n, k, 3, h, w] and query [b, q, 3, h, w].
 
-        All images pass the embedding at once, so that batch norm sees them together, or by groups of episodes
-        (`norm_by_episodes`).
+        All images pass the embedding at once; batch norm sees them together, or as `norm_by_episodes` says.
         """
         maps = self.embed(all_images(support, query))
         return self.relate(*maps_of_episodes(maps, *support.shape[:3]))
@@ -69,13 +64,10 @@ class RelationNetwork(nn.Module):
     def cosine(self, support_maps: Tensor, query_maps: Tensor) -> Tensor:
         """Cosines [b, q, n] of the same maps as for `relate`: what the embedding alone says."""
         centre = self.relation.centre if isinstance(self.relation, ResidualHead | BrownianHead) else None
-        return cosines(self._pairs(support_maps, query_maps), self.test_grids, centre)
+        return cosines(self._pairs(support_maps, query_maps), self.params.test_grids, centre)
 
     def judge(self, support_maps: Tensor, query_maps: Tensor) -> Tensor:
-        """Scores of `relate`, cosines of the same maps, and scores of the relation head alone: [b, 3, q, n].
-
-        support_maps and query_maps: as for `relate`.
-        """
+        """Scores of `relate`, cosines of the same maps, scores of the relation head alone: [b, 3, q, n]."""
         if isinstance(self.relation, ResidualHead):
             cosine, alone = self.relation.parts(self._pairs(support_maps, query_maps))
             scores = self.relation.join(cosine, alone)
@@ -96,13 +88,12 @@ class RelationNetwork(nn.Module):
         """Every class of support maps [b, n, k, C, h', w'] with every query of [b, q, C, h', w']."""
         (n, k), q = support_maps.shape[1:3], query_maps.shape[1]
         total = reduce(torch.add, support_maps.unbind(2))  # unlike sum(2), it keeps the memory format
-        classes = total / k if self.shots == "mean" else total
-        pairing = choose_pairing(n, q) if self.pairing == "auto" else self.pairing
+        classes = total / k if self.params.shots == "mean" else total
+        pairing = choose_pairing(n, q) if self.params.pairing == "auto" else self.params.pairing
         return PAIRINGS[pairing](classes, query_maps)
 
 
 def _build_head(params: ModelParams, channels: int) -> nn.Module:
-    """The head named by `params`, for an embedding of so many channels."""
     if params.head == "bdc":
         return BrownianHead(channels)
     head = HEADS[params.embedding](channels)

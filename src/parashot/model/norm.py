@@ -28,16 +28,14 @@ class _GroupedNorm(_BatchNorm):
         """Maps [m, C, ...] to maps of the same shape and memory order."""
         if not self.training or not 0 < self.group < len(maps):
             return super().forward(maps)
-        assert self.num_batches_tracked is not None
+        assert self.num_batches_tracked is not None and self.momentum is not None
         with torch.no_grad():
             self.num_batches_tracked.add_(1)
-        # without a momentum: the mean over all batches, as PyTorch's
-        momentum = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
         mean, variance, normalised, left = self.running_mean, self.running_var, list[Tensor](), len(maps)
         for each in maps.split(self.group):
             left -= len(each)
-            # the groups that follow keep the rest: of `momentum` each has its share of the maps in the end
-            own = momentum * len(each) / (len(maps) - momentum * left)
+            # later groups shrink what earlier ones added: in the end each has its share of the momentum
+            own = self.momentum * len(each) / (len(maps) - self.momentum * left)
             normalised.append(F.batch_norm(each, mean, variance, self.weight, self.bias, True, own, self.eps))
         return torch.cat(normalised)
 

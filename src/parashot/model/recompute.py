@@ -6,7 +6,7 @@ Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016. Same gradients
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -23,11 +23,12 @@ class Recomputable(nn.Module):
         if not (self.recompute and self.training and torch.is_grad_enabled()):
             return function(*maps)
 
-        def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-            return nullcontext(), _on_copied_statistics(self)
-
         result: Tensor = checkpoint(
-            function, *maps, use_reentrant=False, preserve_rng_state=False, context_fn=contexts
+            function,
+            *maps,
+            use_reentrant=False,
+            preserve_rng_state=False,
+            context_fn=lambda: (nullcontext(), _on_copied_statistics(self)),
         )
         return result
 
@@ -42,13 +43,11 @@ def keep_less(network: nn.Module) -> None:
 @contextmanager
 def _on_copied_statistics(module: nn.Module) -> Iterator[None]:
     """Within it, batch norms move copies of their running statistics: the first pass has moved them once."""
-    originals = [(each, dict(each.named_buffers(recurse=False))) for each in module.modules()]
-    for owner, buffers in originals:
-        for name, value in buffers.items():
-            setattr(owner, name, value.clone())
+    buffers = [(each, *item) for each in module.modules() for item in each.named_buffers(recurse=False)]
+    for owner, name, value in buffers:
+        setattr(owner, name, value.clone())
     try:
         yield
     finally:
-        for owner, buffers in originals:
-            for name, value in buffers.items():
-                setattr(owner, name, value)
+        for owner, name, value in buffers:
+            setattr(owner, name, value)

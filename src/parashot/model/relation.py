@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-import torch
 from torch import Tensor, nn
 
 from parashot.model.embeddings import Block, Bottleneck, bottlenecks, conv_block
 from parashot.model.norm import BatchNorm1d, BatchNorm2d
 from parashot.model.pairing import Pairs
+from parashot.model.precision import in_full_precision
 
 
 class ConvHead(nn.Module):
     """Two pooled convolution blocks of 64, linear layers 576 to 8 to 1 (Sung et al., CVPR 2018, section 3.4).
 
-    In the paper the maps that remain of 84 pixels are 3×3; an average over 3×3 fields makes them so for any
-    size. Pools round up, so that a map of one pixel stays one.
+    In the paper the last maps, of 84 pixels, are 3×3; an average over 3×3 fields makes them so for any size.
+    Pools round up, so that a map of one pixel stays one.
     """
 
     def __init__(self, channels: int) -> None:
@@ -58,13 +58,6 @@ class BottleneckHead(nn.Module):
         maps = block.join(pairs.convolve(block.conv1), pairs.convolve(shortcut))
         maps = self.narrow(self.wide(maps))
         return in_full_precision(self.score, maps.mean(dim=(2, 3)))
-
-
-def in_full_precision(module: nn.Module, maps: Tensor) -> Tensor:
-    """Call `module` in float32 at least: in half precision scores would tie, and losses be coarse."""
-    with torch.autocast(maps.device.type, enabled=False):
-        result: Tensor = module(maps if maps.dtype.itemsize > 2 else maps.float())
-    return result
 
 
 HEADS: dict[str, Callable[[int], nn.Module]] = {

@@ -1,8 +1,7 @@
 """A relation head on top of cosine similarity: it learns what the angle between two images does not tell.
 
 Chen et al., Meta-Baseline (ICCV 2021), compare images by the cosine of their mean maps, scaled by a learnable
-temperature. Here the relation score is added to that, so a head starts as good as the cosine and its gain is
-what it learns.
+temperature. Here the relation score is added to that, so a head starts as good as the cosine.
 
 Cosines are of maps averaged over the fields of one or more grids, which keep where in the image something is:
 the levels of Lazebnik et al., Beyond Bags of Features: Spatial Pyramid Matching (CVPR 2006). A grid of g has
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from parashot.model.pairing import Pairs
+from parashot.model.precision import at_least_float32
 
 FIRST_TEMPERATURE = 10.0
 """Meta-Baseline, section 4.1."""
@@ -112,9 +112,9 @@ def directions(maps: Tensor, grids: Sequence[int], centre: Tensor | None = None)
 
 
 def _averages(maps: Tensor, grid: int) -> Tensor:
-    """Means of maps [m, C, h, w] over the fields of a grid [m, C, g²], in 32 bits at least.
+    """Means of maps [m, C, h, w] over the fields of a grid [m, C, g²].
 
     Half precision would round away what tells classes apart.
     """
-    maps = maps if maps.dtype.itemsize > 2 else maps.float()
+    maps = at_least_float32(maps)
     return maps.mean((-2, -1))[..., None] if grid == 1 else F.adaptive_avg_pool2d(maps, grid).flatten(2)

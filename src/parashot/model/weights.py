@@ -35,8 +35,6 @@ def save_weights(
 ) -> None:
     """Write `state`, the state dict of a `RelationNetwork(params)`, atomically and reproducibly.
 
-    calibration: as that of the network, if it is known.
-
     Raises `ParashotError` where the names in `state` are those of a wrapper around the network.
     """
     wrapped = next((name for name in state if "module" in name.split(".")), None)
@@ -49,9 +47,8 @@ def save_weights(
     content = {"format": FORMAT, "model": asdict(params)}
     if calibration is not None:
         content["calibration"] = asdict(calibration)
-    metadata = {METADATA: json.dumps(content)}
     with replacing_file(path) as temporary:
-        temporary.write_bytes(safetensors.torch.save(tensors, metadata))
+        temporary.write_bytes(safetensors.torch.save(tensors, {METADATA: json.dumps(content)}))
 
 
 def load_network(path: Path) -> RelationNetwork:
@@ -62,11 +59,9 @@ def load_network(path: Path) -> RelationNetwork:
     content, state = _read(path)
     if content.get("format") != FORMAT:
         raise ParashotError(f"{path}: format {content.get('format')!r}, not {FORMAT}; train again")
-    params = content.get("model")
-    if isinstance(params, dict):  # of a file written before there were these
-        params = {"norm_episodes": 0, "test_grids": [1], "test_size": None, **params}
+    params = parse(ModelParams, content.get("model"), f"{path}: model")
     with torch.random.fork_rng(devices=[]):
-        network = RelationNetwork(parse(ModelParams, params, f"{path}: model"))
+        network = RelationNetwork(params)
     if _shapes(state) != _shapes(network.state_dict()):
         raise ParashotError(
             f"{path}: its weights are not those of the network it names; train again if an older version of "
@@ -106,7 +101,6 @@ def average_with_embedding(network: RelationNetwork, path: Path, share: float) -
 
 
 def _load_for(network: RelationNetwork, path: Path) -> RelationNetwork:
-    """Read a network whose embedding is of the kind of `network`'s. Raises `ParashotError`."""
     trained = load_network(path)
     if _shapes(trained.embedding.state_dict()) != _shapes(network.embedding.state_dict()):
         raise ParashotError(
@@ -116,7 +110,7 @@ def _load_for(network: RelationNetwork, path: Path) -> RelationNetwork:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return the metadata of a file and its tensors. Raises `ParashotError`."""
+    """Metadata of a file, and its tensors."""
     try:
         with path.open("rb"), safetensors.safe_open(path, framework="pt") as file:
             content = json.loads((file.metadata() or {})[METADATA])

@@ -100,7 +100,7 @@ def related(
 ) -> torch.Tensor:
     """Apply `relate` to the maps of 1 or more episodes: [e, ...], on the CPU; the network's mode is restored.
 
-    `tell` is called with the number of episodes done.
+    tell: called with the number of episodes done.
     """
     training = network.training
     network.eval()
@@ -138,13 +138,12 @@ def as_saved(
     The embedding is averaged with that of `pretrained`, of which `share` is taken. A `BrownianHead` gets
     centres of whole images at the size that it is tested with; its running ones are of crops for training.
     """
-    averaged = pretrained if share > 0 else None
     centred = isinstance(network.relation, BrownianHead)
-    if averaged is None and not centred:
+    if share == 0 and not centred:
         return network
     copied = copy.deepcopy(network)
-    if averaged is not None:
-        average_with_embedding(copied, averaged, share)
+    if pretrained is not None and share > 0:
+        average_with_embedding(copied, pretrained, share)
     if centred:
         measure_centres(copied, PackedSplit(packed, "train"))
     return copied
@@ -194,8 +193,8 @@ def _related_group(network: RelationNetwork, relate: Relate, episodes: EpisodeSe
 def _maps(network: RelationNetwork, split: PackedSplit, rows: npt.NDArray[np.integer[Any]]) -> torch.Tensor:
     """Maps [m, C, h', w'] of the images at `rows` [m], however many.
 
-    They lie in one block, made before the second part is computed: parts that stay, between the large blocks
-    that an embedding takes and frees, tear holes that its next blocks do not fit (`allocator.py`).
+    They lie in one block: parts that stay, between the large blocks that an embedding takes and frees, tear
+    holes that its next blocks do not fit (`allocator.py`).
     """
     part = network.embed(ready_images(network, split, rows[:_IMAGES_AT_ONCE]))
     nhwc = part.is_contiguous(memory_format=torch.channels_last)

@@ -36,10 +36,10 @@ def measure(
     seed: int,
     transductive: int = 0,
 ) -> TaskAccuracy:
-    """Measure the network of a file on `count` episodes of a split, `transductive` of them that way, too.
+    """Measure the network of a file, on a GPU if there is one, on `count` episodes of a split.
 
-    On a GPU where there is one. Raises `ParashotError` where the file is no network, and `DataError` for a
-    single transductive episode and as `draw_split` does.
+    transductive: how many of them are measured that way, too. Raises `ParashotError` where the file is no
+    network, and `DataError` for a single transductive episode and as `draw_split` does.
     """
     if transductive == 1:
         raise DataError("1 transductive episode has no interval; take 0, or at least 2")

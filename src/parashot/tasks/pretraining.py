@@ -22,13 +22,7 @@ from torch.nn import functional as F
 
 from parashot.data.augment import augment
 from parashot.data.dropblock import drop_blocks
-from parashot.data.episodes import (
-    IMAGE_AUGMENTATION,
-    IMAGE_DROPS,
-    IMAGE_ROTATION,
-    episode_keys,
-    uniforms,
-)
+from parashot.data.episodes import IMAGE_AUGMENTATION, IMAGE_DROPS, IMAGE_ROTATION, episode_keys, uniforms
 from parashot.data.labelled import LabelledImages, labelled_batches, steps_per_epoch
 from parashot.data.packed import PackedSplit
 from parashot.data.pixels import normalise, prepare
@@ -81,16 +75,11 @@ class PretrainingTask(Task):
         return steps_per_epoch(self.class_sizes, self.batchsz)
 
     def network(self) -> ImageClassifier:
-        params = self.params
+        params, classes = self.params, len(self.class_sizes)
         network = build_network(params.model, params.seed)
-        pretrain, classes = params.pretrain, len(self.class_sizes)
-        return ImageClassifier(
-            network,
-            classes,
-            params.seed,
-            rotation=pretrain.rotated > 0,
-            drop=partial(drop_blocks, share=pretrain.dropblock),
-        )
+        drop = partial(drop_blocks, share=params.pretrain.dropblock)
+        rotation = params.pretrain.rotated > 0
+        return ImageClassifier(network, classes, params.seed, rotation=rotation, drop=drop)
 
     def batches(
         self, plan: Plan, context: Context, first: int = 0, *, in_process: bool = False
@@ -99,16 +88,12 @@ class PretrainingTask(Task):
         return labelled_batches(split, self.params.seed, plan, context.device, first)
 
     def prepare(self, data: LabelledImages) -> tuple[Tensor, Tensor | None]:
-        """Images as the network sees them, and the keys int64 [m] by which it drops parts of their maps.
-
-        Without keys it drops nothing.
-        """
+        """Images as the network sees them, and keys int64 [m] by which it drops parts of maps, if it does."""
         drops = self.params.pretrain.dropblock > 0
         keys = episode_keys(self.params.seed, "train", data[2], IMAGE_DROPS) if drops else None
         return self._images(data), keys
 
     def _images(self, data: LabelledImages) -> Tensor:
-        """Images float32 [m, 3, size, size], changed as a function of their indices, and normalised."""
         images, _, indices, step = data
         size, recipe = self.image_size(step), self.params.augment
         if recipe.active:
@@ -119,21 +104,19 @@ class PretrainingTask(Task):
         return rotate(ready, self.rotations(indices)) if self.params.pretrain.rotated else ready
 
     def rotations(self, indices: Tensor) -> Tensor:
-        """Rotations of images in quarter turns: int64 [m] -> int64 [m], 0 to 3."""
+        """Quarter turns [m], 0 to 3, of the images with these indices int64 [m]."""
         share = self.params.pretrain.rotated
         draws = uniforms(episode_keys(self.params.seed, "train", indices, IMAGE_ROTATION), 1)[:, 0]
-        others = ROTATIONS - 1
-        which = (draws / share * others).long().clamp_max(others - 1)  # a quotient may be rounded to 1
+        which = (draws / share * 3).long().clamp_max(2)  # a quotient may be rounded to 1
         return torch.where(draws < share, 1 + which, 0)
 
     def image_size(self, step: int) -> int:
-        """Pixels that the network sees in a step."""
         pretrain = self.params.pretrain
         steps = pretrain.epochs * self.epoch_steps
         return pretrain.small_size if step < pretrain.small_share * steps else self.params.model.image_size
 
     def forward(self, network: nn.Module, data: tuple[Tensor, Tensor | None]) -> Tensor:
-        """Scores [m, c] of each layer over the classes, side by side, and with rotated images [m, 4]."""
+        """Scores of each layer [m, c], side by side, and with rotated images [m, 4]."""
         scores: Tensor = network(*data)
         return scores
 

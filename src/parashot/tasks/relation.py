@@ -99,20 +99,13 @@ class RelationTask(Task):
 
     def dataset(self, plan: Plan, backend: Backend | None = None) -> EpisodeDataset:
         """The training split as batches of `plan`, read by `backend` (default: the one of the params)."""
-        params = self.params
-        return EpisodeDataset(
-            self._split(),
-            params.training_episode,
-            plan,
-            params.seed,
-            backend or params.loader.backend,
-            params.model.image_size,
-        )
+        params, split = self.params, self._split()
+        spec, backend = params.training_episode, backend or params.loader.backend
+        return EpisodeDataset(split, spec, plan, params.seed, backend, params.model.image_size)
 
     def batches(
         self, plan: Plan, context: Context, first: int = 0, *, in_process: bool = False
     ) -> Iterator[Batch]:
-        """Yield this rank's batches, by its share of the workers of the params."""
         loader, dataset, steps = self.params.loader, self.dataset(plan), range(first, plan.steps)
         if loader.backend == "resident":
             return dataset.resident_batches(resident_images(dataset.split, context.device), steps)
@@ -135,10 +128,7 @@ class RelationTask(Task):
         return [dataset[step] for step in range(steps)]
 
     def prepare(self, data: Episodes) -> tuple[Tensor, Tensor]:
-        """Support [b, n, k, 3, h, w] and query [b, q, 3, h, w], augmented, resized and normalised.
-
-        Augmentation is a function of the indices of the episodes.
-        """
+        """Support [b, n, k, 3, h, w] and query [b, q, 3, h, w], augmented, resized and normalised."""
         support, query, episodes = data
         size, recipe = self.params.model.image_size, self.params.augment
         if not recipe.active:
@@ -163,10 +153,9 @@ class RelationTask(Task):
 
     def optimizer(self, network: nn.Module) -> torch.optim.Optimizer:
         """Adam; the relation head is a parameter group whose rate is scaled by `train.lr_relation`."""
-        head: list[nn.Parameter] = []
-        others: list[nn.Parameter] = []
-        for name, parameter in network.named_parameters():
-            (head if name.startswith("relation.") else others).append(parameter)
+        named = dict(network.named_parameters())
+        head = [each for name, each in named.items() if name.startswith("relation.")]
+        others = [each for name, each in named.items() if not name.startswith("relation.")]
         groups = [{"params": others, "scale": 1.0}, {"params": head, "scale": self.params.train.lr_relation}]
         used = [group for group in groups if group["params"]]  # a rank may hold one part of the network only
         # fused: one pass over each parameter and its moments, where the plain one takes a dozen
@@ -181,9 +170,8 @@ class RelationTask(Task):
         """
         train = self.params.train
         ratio = train.batchsz / train.lr_batchsz
-        return (
-            train.learning_rate * {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[train.lr_scaling]
-        )
+        factors = {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}
+        return train.learning_rate * factors[train.lr_scaling]
 
     def learning_rates(self, steps: int) -> Callable[[int], float]:
         """Learning rate of each of `steps` steps.

@@ -1,9 +1,8 @@
 """The state of an unfinished training on disk, so that a killed one goes on where it was.
 
-A folder per training holds the last two states, each a file that is there whole or not at all. What is saved
-is the whole network and the whole state of its optimizer, under plain names, whatever the strategy; so any
-rank can take up what any other has saved, on this host or another. There is no random state to keep: episodes
-and their augmentation are functions of the step.
+A folder per training holds the last two states, each a file that is there whole or not at all: the whole
+network and the whole state of its optimizer, under plain names, whatever the strategy, so that any rank can
+take up what any other has saved. No random state is kept: episodes are functions of the step.
 """
 
 from __future__ import annotations
@@ -66,6 +65,7 @@ class Checkpoints:
         if folder is not None and context.local_world_size < context.world_size:
             folder = folder.with_name(f"{folder.name}-{socket.gethostname()}")  # hosts may share the disk
         self.folder, self.context = folder, context
+        self._writes = context.local_rank == 0
         self._lock: IO[bytes] | None = None
         if folder is not None and self._writes:
             folder.mkdir(parents=True, exist_ok=True)
@@ -76,12 +76,8 @@ class Checkpoints:
         if self.folder is None:
             return
         moments, counts = optimizer_state(strategy)
-        content = {
-            "network": strategy.state_dict(),
-            "moments": moments,
-            "counts": counts,
-            "progress": progress,
-        }
+        network = strategy.state_dict()
+        content = {"network": network, "moments": moments, "counts": counts, "progress": progress}
         if self._writes:
             path = self.folder / f"step-{progress.step:012d}.pt"
             with replacing_file(path) as temporary, temporary.open("wb") as file:
@@ -110,10 +106,6 @@ class Checkpoints:
         """Let another process train this."""
         if self._lock is not None:
             self._lock.close()
-
-    @property
-    def _writes(self) -> bool:
-        return self.context.local_rank == 0
 
     def _last(self) -> dict[str, Any] | None:
         """The newest whole state, read by the first rank that has it and handed to all."""
@@ -160,18 +152,18 @@ def optimizer_state(strategy: Strategy) -> tuple[Moments, dict[str, float]]:
 def load_optimizer_state(strategy: Strategy, moments: Moments, counts: Mapping[str, float]) -> None:
     """Give each parameter its part of the moments, where it lies."""
     own = {kind: strategy.own_parts(tensors) for kind, tensors in moments.items()}
+    fused = any(group.get("fused") for group in strategy.optimizer.param_groups)
     strategy.optimizer.state.clear()
     for name, parameter in strategy.network.named_parameters():
-        state = {kind: tensors[name] for kind, tensors in own.items() if name in tensors}
+        state = {
+            kind: torch.empty_like(parameter).copy_(tensors[name])
+            for kind, tensors in own.items()
+            if name in tensors
+        }
         if not state:
             continue
-        for kind, value in state.items():
-            state[kind] = torch.empty_like(parameter).copy_(value)
-        fused = any(group.get("fused") for group in strategy.optimizer.param_groups)
-        device = parameter.device if fused else "cpu"
-        steps = {
-            kind: torch.tensor(count, dtype=torch.float32, device=device) for kind, count in counts.items()
-        }
+        device = parameter.device if fused else torch.device("cpu")
+        steps = {kind: torch.tensor(count, device=device) for kind, count in counts.items()}
         strategy.optimizer.state[parameter] = {**steps, **state}
 
 

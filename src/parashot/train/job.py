@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from parashot.data.manifest import read_manifest, sha256
 from parashot.parallel.registry import pretraining_options, step_options
 from parashot.parallel.strategy import StepOptions
-from parashot.params import ParallelParams, Params
+from parashot.params import Params
 from parashot.records import Provenance, Run
 from parashot.task import Task
 from parashot.tasks.pretraining import PretrainingTask
@@ -19,48 +19,34 @@ from parashot.tasks.relation import RelationTask
 
 NO_PROVENANCE = Provenance()
 
-_PARTS = (
-    "data",
-    "model",
-    "parallel",
-    "params",
-    "tasks",
-    "train",
-    "allocator.py",
-    "hardware.py",
-    "records.py",
-    "task.py",
-)
-"""Parts of parashot: those that dvc.yaml lists for a training, and params, which say what knobs mean."""
+_TRAIN_NOTHING = {"classify", "cli", "doctor", "questions", "report", "sweep", "tracking"}
+"""Packages of parashot that no training depends on."""
 
 
 @dataclass(frozen=True)
 class Job:
     """A training to run and what becomes of it.
 
-    stage: name of the DVC stage. out: folder of results. model: model file, by default
-    `out`/model.safetensors. batch_per: `rank` lets every rank draw its own batchsz and its own items.
-    validate_every, checkpoint_every: in steps. live: called with the run so far, outside the clock, at most
-    every `live_seconds`. scratch: folder where unfinished trainings are saved; None: nowhere. identity: what
-    the training depends on; with another one it never goes on from a saved state. wanted: replicas, of which
-    a small batch may leave some idle.
+    stage: name of the DVC stage. out: folder of results. validate_every: steps. model: model file, by default
+    `out`/model.safetensors. batch_per: `rank` lets every rank draw its own batchsz and its own items. live:
+    called with the run so far, outside the clock. scratch: folder where unfinished trainings are saved; None:
+    nowhere. identity: what the training depends on; with another one it never goes on from a saved state.
+    wanted: replicas, of which a small batch may leave some idle.
     """
 
     stage: str
     task: Task
     strategy: str
     options: StepOptions
-    parallel: ParallelParams
+    params: Params
     out: Path
     validate_every: int
-    checkpoint_every: int
     batch_per: str = "global"
     model: Path | None = None
     provenance: Provenance = NO_PROVENANCE
     live: Callable[[Run], None] | None = None
-    live_seconds: float = 60.0
     scratch: Path | None = None
-    identity: tuple[object, ...] = field(default=())
+    identity: tuple[object, ...] = ()
     wanted: int = 0
 
     @property
@@ -87,22 +73,19 @@ def episode_job(
     pretrained: Path | None = None,
 ) -> Job:
     """Describe a training of the Relation Network by `strategy`."""
-    train = params.train
     # a model file that is missing fails where it is loaded
     digest = sha256(pretrained) if pretrained is not None and pretrained.is_file() else ""
     return Job(
         stage=f"train-{strategy}",
         task=RelationTask(params, packed, pretrained),
         strategy=strategy,
-        options=step_options(train),
-        parallel=params.parallel,
+        options=step_options(params.train),
+        params=params,
         out=out,
-        validate_every=train.validate_every,
-        checkpoint_every=train.checkpoint_every,
-        batch_per=train.batch_per,
+        validate_every=params.train.validate_every,
+        batch_per=params.train.batch_per,
         provenance=provenance,
         live=live,
-        live_seconds=params.tracking.live_seconds,
         scratch=scratch,
         identity=(*_identity(provenance, packed), digest),
     )
@@ -124,14 +107,12 @@ def pretraining_job(
         task=task,
         strategy="serial",
         options=pretraining_options(params),
-        parallel=params.parallel,
+        params=params,
         out=out,
         validate_every=params.pretrain.validate_every * task.epoch_steps,
-        checkpoint_every=params.train.checkpoint_every,
         model=weights,
         provenance=provenance,
         live=live,
-        live_seconds=params.tracking.live_seconds,
         scratch=scratch,
         identity=_identity(provenance, packed),
     )
@@ -150,6 +131,6 @@ def code_digest() -> str:
     digest = hashlib.sha256()
     for file in sorted(package.rglob("*.py")):
         name = file.relative_to(package)
-        if name.parts[0] in _PARTS:
+        if name.parts[0] not in _TRAIN_NOTHING:
             digest.update(f"{name.as_posix()}\0".encode() + file.read_bytes())
     return digest.hexdigest()[:12]

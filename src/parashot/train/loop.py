@@ -50,10 +50,9 @@ def train_steps(
 ) -> Trace:
     """Train over all of `batches`, which begin where `trace`, if there is one, leaves off.
 
-    Messages begin with `name`, where there is one.
-    After so many steps as `pauses` holds for, and after the last, the clock stops and `on_pause` is called.
-    `on_pause(steps done, trace so far)` may validate, save and report; it returns False to end the training.
-    Losses stay on the device, without their graphs, until a pause: nothing waits for it within a step.
+    After so many steps as `pauses` holds for, and after the last, the clock stops and `on_pause(steps done,
+    trace so far)` is called, which may validate, save and report; it returns False to end the training.
+    Losses stay on the device until a pause: nothing waits for it within a step. name: begins messages.
 
     Raises `NonfiniteError`, on every rank and before `on_pause` is called, where a step since the last pause
     had a loss or a gradient with NaN or infinity, unless such steps are skipped.

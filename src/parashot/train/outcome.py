@@ -1,7 +1,4 @@
-"""Files of a finished training: history, result, metrics, model, and the run that MLflow is told of.
-
-result.json  history.csv  val_episodes.csv  model.safetensors  metrics.json  records.jsonl
-"""
+"""Files of a finished training: history, result, metrics, model, and the run that MLflow is told of."""
 
 from __future__ import annotations
 
@@ -28,10 +25,7 @@ _FOLLOWED = ("loss", "train_accuracy", "step_seconds", "val_accuracy")
 def history_rows(
     trace: Trace, plan: Plan, validations: Mapping[int, tuple[float, float]]
 ) -> list[HistoryRow]:
-    """One row per step whose loss is known.
-
-    `validations` maps steps done to accuracy and half width of its interval.
-    """
+    """One row per step whose loss is known; `validations`: steps done -> accuracy and its half interval."""
     seconds, unmeasured = np.cumsum(trace.step_seconds).tolist(), (None, None)
     steps = zip(seconds, trace.step_seconds, trace.data_seconds, trace.losses, trace.accuracies, strict=False)
     return [

@@ -29,7 +29,7 @@ from parashot.train.checkpoint import Checkpoints, TrainingProgress
 from parashot.train.job import Job
 from parashot.train.loop import Trace, synchronise, train_steps
 from parashot.train.outcome import history_rows, training_run, write_training
-from parashot.train.records import TrainResult
+from parashot.train.records import HistoryRow, TrainResult
 from parashot.train.skipped import skip
 
 log = logging.getLogger(__name__)
@@ -42,9 +42,10 @@ def train(job: Job) -> TrainResult | None:
 
     Returns None on every rank but the main one, where torchrun started several.
     """
-    placement, strategy = resolve_placement(job.parallel), STRATEGIES[job.strategy]
+    parallel, strategy = job.params.parallel, STRATEGIES[job.strategy]
+    placement = resolve_placement(parallel)
     check_options(job.options, placement.device_type)
-    reason = unsupported_reason(job.strategy, job.task, job.options, placement, job.parallel)
+    reason = unsupported_reason(job.strategy, job.task, job.options, placement, parallel)
     if reason and joined_by_torchrun():  # asked for by name: no part of a study that can do without it
         raise DeviceError(reason)
     if reason:
@@ -62,7 +63,7 @@ def train(job: Job) -> TrainResult | None:
 
 def train_on_all_cores(job: Job) -> TrainResult | None:
     """Run `job` in one process on all cores or one GPU."""
-    placement = resolve_placement(job.parallel).on_all_cores()
+    placement = resolve_placement(job.params.parallel).on_all_cores()
     check_options(job.options, placement.device_type, f"{job.stage}.compile")
     return launch(train_rank, placement, 1, job)
 
@@ -79,7 +80,7 @@ class _Training:
         self.context, self.job = context, job
         self.last_live, self.is_shown = time.monotonic(), False
         self.idle_bytes = tree_memory_bytes(os.getpid()) if context.device.type == "cpu" else 0
-        self.strategy = build_strategy(job.strategy, job.task, job.options, context, job.parallel)
+        self.strategy = build_strategy(job.strategy, job.task, job.options, context, job.params.parallel)
         # with batch_per: rank each has a budget and a batch of its own
         draws = context.world_size if job.batch_per == "rank" and self.strategy.shares_items else 1
         self.plan = self.strategy.plan(job.task.items * draws, job.task.batchsz * draws, context)
@@ -91,13 +92,12 @@ class _Training:
         """Train, check, and on the main rank write."""
         try:
             memory = self._memory_of_steps()
-            trace = self._train()
-            result = self._result(trace, memory)
+            self._train()
+            result = self._result(memory)
             state = self.strategy.state_dict()
             if self.context.is_main:
-                history = history_rows(trace, self.plan, self.progress.validations)
-                run = self._run(trace, result)
-                write_training(self.job, result, history, self.val_accuracies, state, run)
+                run = self._run(result)
+                write_training(self.job, result, self._history(), self.val_accuracies, state, run)
                 if self.job.live and self.is_shown:  # its stage may be the last one that is wanted
                     self.job.live(dataclasses.replace(run, status="unpublished"))
             self.context.wait_for_all()
@@ -105,20 +105,19 @@ class _Training:
             return result
         except BaseException:
             if self.job.live and self.is_shown:  # whoever watches sees that it has ended
-                failed = self._run(self.progress.trace, None)
-                self.job.live(dataclasses.replace(failed, status="failed", end_ms=now_ms()))
+                self.job.live(dataclasses.replace(self._run(), status="failed", end_ms=now_ms()))
             raise
         finally:
             self.strategy.close()
             self.checkpoints.close()
 
-    def _train(self) -> Trace:
+    def _train(self) -> None:
         """Train to the end, from the beginning or from where a killed training was."""
         self.progress = self.checkpoints.resume(self.strategy) or self.progress
         first = self.progress.step
         if first and self.context.is_main:
             log.info("%s: goes on after step %d of %d", self.job.name, first, self.plan.steps)
-        return train_steps(
+        train_steps(
             self.strategy,
             self.job.task.batches(self.plan, self.context, first),
             self.plan,
@@ -132,7 +131,7 @@ class _Training:
         return done % self.job.validate_every == 0 or done == self.plan.steps
 
     def _saves(self, done: int) -> bool:
-        return done % self.job.checkpoint_every == 0 and done < self.plan.steps
+        return done % self.job.params.train.checkpoint_every == 0 and done < self.plan.steps
 
     def _memory_of_steps(self) -> tuple[int, ...]:
         """Peak bytes of a few steps: of each CUDA device, or above idle of all ranks together.
@@ -153,15 +152,15 @@ class _Training:
         del batches
         self.strategy.load_state_dict(before)
         self.strategy.optimizer.state.clear()
+        if not devices:
+            return (sum(from_all_ranks(host.peak_bytes - self.idle_bytes, self.context)),)
         own = [torch.cuda.max_memory_allocated(each) for each in devices]
-        own = own or [host.peak_bytes - self.idle_bytes]
-        peaks = [peak for each in from_all_ranks(own, self.context) for peak in each]
-        return tuple(peaks) if devices else (sum(peaks),)
+        return tuple(peak for each in from_all_ranks(own, self.context) for peak in each)
 
     def _pause(self, done: int, trace: Trace) -> bool:
         """Validate and report, save, or both; the last time, check once more that replicas agree."""
         if self._validates(done):
-            self._validate(done, trace)
+            self._validate(done)
         if self._saves(done) or done == self.plan.steps:
             self._compare_replicas(done)
         if self._saves(done):
@@ -170,7 +169,6 @@ class _Training:
         return True
 
     def _compare_replicas(self, done: int) -> None:
-        """Note where replicas have drifted apart. Every rank calls it."""
         if self.progress.drifted or self.strategy.replicas_agree():
             return
         self.progress.drifted = True
@@ -182,7 +180,7 @@ class _Training:
                 done,
             )
 
-    def _validate(self, done: int, trace: Trace) -> None:
+    def _validate(self, done: int) -> None:
         self.strategy.synchronise_buffers()
         network = self.strategy.whole_network()
         with _all_cores(self.context):
@@ -190,38 +188,40 @@ class _Training:
             self.val_accuracies = self.job.task.validate(network, self.context, last=last)
         self.progress.validations[done] = mean_and_ci95(self.val_accuracies)
         if self.context.is_main:
-            self._report(done, trace)
+            self._report(done)
 
-    def _report(self, done: int, trace: Trace) -> None:
-        accuracy, ci95 = self.progress.validations[done]
+    def _report(self, done: int) -> None:
+        trace, (accuracy, ci95) = self.progress.trace, self.progress.validations[done]
         log.info(
             "%s: step %d of %d, loss %.4f, train %.1f%%, val %.1f ± %.1f%%, %s left",
             self.job.name,
             done,
             self.plan.steps,
             trace.losses[-1],
-            100 * self._train_accuracy(trace),
+            100 * self._train_accuracy(),
             100 * accuracy,
             100 * ci95,
             span(trace.seconds / done * (self.plan.steps - done)),
             extra={"passing": done < self.plan.steps},
         )
         now = time.monotonic()
-        if self.job.live and now - self.last_live >= self.job.live_seconds:
+        if self.job.live and now - self.last_live >= self.job.params.tracking.live_seconds:
             self.last_live, self.is_shown = now, True
-            self.job.live(self._run(trace, None))
+            self.job.live(self._run())
 
-    def _train_accuracy(self, trace: Trace) -> float:
+    def _train_accuracy(self) -> float:
         """Mean of the last steps, as many as lie between two validations."""
-        return float(np.mean(trace.accuracies[-self.job.validate_every :]))
+        return float(np.mean(self.progress.trace.accuracies[-self.job.validate_every :]))
 
-    def _run(self, trace: Trace, result: TrainResult | None) -> Run:
-        history = history_rows(trace, self.plan, self.progress.validations)
-        uuid, start_ms = self.progress.uuid, self.progress.start_ms
-        return training_run(self.job, uuid, start_ms, history, result, self._how())
+    def _history(self) -> list[HistoryRow]:
+        return history_rows(self.progress.trace, self.plan, self.progress.validations)
 
-    def _result(self, trace: Trace, memory: tuple[int, ...]) -> TrainResult:
-        placement = self.context.placement
+    def _run(self, result: TrainResult | None = None) -> Run:
+        progress = self.progress
+        return training_run(self.job, progress.uuid, progress.start_ms, self._history(), result, self._how())
+
+    def _result(self, memory: tuple[int, ...]) -> TrainResult:
+        placement, trace = self.context.placement, self.progress.trace
         accuracy, ci95 = mean_and_ci95(self.val_accuracies)
         return TrainResult(
             strategy=self.job.strategy,
@@ -247,7 +247,7 @@ class _Training:
             parameters=sum(each.numel() for each in self.strategy.whole_network().parameters()),
             resumed=self.progress.resumed,
             nonfinite_steps=len(trace.nonfinite),
-            train_accuracy=self._train_accuracy(trace),
+            train_accuracy=self._train_accuracy(),
         )
 
     def _how(self) -> str:

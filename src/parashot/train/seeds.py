@@ -31,9 +31,8 @@ def train_repeatedly(job: Job, train: Train, *, twin: bool, seeds: int) -> None:
     """Run `job`, a training of the Relation Network; if it ends well, run it again as a twin and with seeds.
 
     seeds: how many, its own and the next ones. Its folder gains twin.csv, the twin's validation episodes,
-    seeds.csv, those of every seed, and the further runs; their models are not kept. What is finished lies in
-    the job's scratch folder until all are: a killed study starts with an empty `job.out`, and goes on from
-    there.
+    seeds.csv, those of every seed, and the further runs, without models. What is finished lies in the job's
+    scratch folder until all are, for a killed study starts with an empty `job.out`.
     """
     task = cast("RelationTask", job.task)
     further = range(task.params.seed + 1, task.params.seed + seeds)
