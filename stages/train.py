@@ -33,7 +33,7 @@ def main() -> None:
     twin = strategy == "serial" and params.parallel.serial.twin and not joined_by_torchrun()
     seeds = params.seeds_study.seeds if params.seeds_study.enabled else 1
     if twin or seeds > 1:
-        train_repeatedly(job, train, twin=twin, seeds=seeds)
+        train_repeatedly(job, twin=twin, seeds=seeds)
     else:
         train(job)
 

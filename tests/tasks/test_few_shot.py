@@ -71,26 +71,13 @@ def test_each_image_is_embedded_once_for_the_accuracy_of_each_episode_in_eval_mo
 
     monkeypatch.setattr(network, "embed", counting)
     np.testing.assert_allclose(episode_accuracies(network, episodes), expected)
+    assert network.training
     different = len(np.unique(episodes.rows))
     assert different < episodes.rows.size
     assert (len(seen), seen.total()) == (different, different + 1)  # one map tells how large all are
     monkeypatch.setattr(evaluation, "_MAP_BYTES", 16 * map_bytes)
     np.testing.assert_allclose(episode_accuracies(network, episodes), expected)
     assert seen.total() > 2 * (different + 1)
-
-
-def test_the_mode_is_restored_after_a_failure_too(
-    network: RelationNetwork, episodes: EpisodeSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*maps: torch.Tensor) -> torch.Tensor:
-        raise RuntimeError("out of memory")
-
-    monkeypatch.setattr(network, "relate", fail)
-    for training in (True, False):
-        network.train(training)
-        with pytest.raises(RuntimeError, match="out of memory"):
-            episode_accuracies(network, episodes)
-        assert {module.training for module in network.modules()} == {training}
 
 
 def test_the_margin_over_the_cosine_is_paired(episodes: EpisodeSet, network: RelationNetwork) -> None:

@@ -25,7 +25,7 @@ from parashot.task import Plan
 from parashot.tasks.pretraining import PretrainingTask
 from parashot.train.job import Job, episode_job, pretraining_job
 from parashot.train.records import HistoryRow, TrainResult
-from parashot.train.run import train, train_on_all_cores
+from parashot.train.run import train_on_all_cores
 from parashot.train.skipped import skip_pretraining
 
 pytestmark = pytest.mark.usefixtures("one_core")
@@ -213,11 +213,9 @@ def test_a_second_layer_learns_what_a_brownian_head_compares(tiny_packed: Path, 
     assert learned(described) > 0.5
     network = load_network(tmp_path / "embedding.safetensors")
     assert network.relation.get_buffer("joint_centre").abs().sum() > 0
-    later = episode_job(
-        "serial", task.params, tiny_packed, tmp_path, pretrained=tmp_path / "embedding.safetensors"
-    )
-    for name, value in network.relation.named_buffers():
-        assert torch.equal(later.task.network().get_buffer(f"relation.{name}"), value)
+    later = episode_job("serial", task.params, tiny_packed, tmp_path, pretrained=model_of(described))
+    for name, value in later.task.network().state_dict().items():  # its temperature is not learned yet
+        assert torch.equal(value, network.state_dict()[name])
 
 
 def test_what_it_writes_is_a_network_that_compares_by_cosine(done: tuple[Job, list[Run]]) -> None:
@@ -239,21 +237,6 @@ def test_without_pretraining_there_is_a_file_with_the_reason(tmp_path: Path) -> 
     assert read_result(TrainResult, out / "result.json").reason == "pretrain.epochs is 0"
     [run] = read_runs(out / "records.jsonl")
     assert (run.status, run.tags["reason"]) == ("skipped", "pretrain.epochs is 0")
-
-
-def test_a_training_begins_with_its_embedding(
-    tiny_packed: Path, done: tuple[Job, list[Run]], tmp_path: Path
-) -> None:
-    pretrained = model_of(done[0])
-    settings: dict[str, Value] = {"train.learning_rate": 1e-9, "train.schedule": "constant"}
-    params = tiny_params({**SETTINGS, **settings, "model.head": "relation", "train.episodes": 3})
-    train(episode_job("serial", params, tiny_packed, tmp_path / "out", pretrained=pretrained))
-    theirs, ours = load_network(pretrained), load_network(tmp_path / "out/model.safetensors")
-    fresh = build_network(params.model, SEED)
-    for name, value in ours.embedding.named_parameters():
-        torch.testing.assert_close(value, theirs.embedding.get_parameter(name), atol=1e-6, rtol=0)
-    for name, value in ours.relation.named_parameters():
-        torch.testing.assert_close(value, fresh.relation.get_parameter(name), atol=1e-6, rtol=0)
 
 
 def test_compiling_is_a_knob_of_its_own(tiny_packed: Path, tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def test_a_training_that_fails_leaves_what_was_there(
 
 
 def test_a_twin_and_further_seeds_are_trained_each_once_though_one_was_killed(
-    tiny_packed: Path, tmp_path: Path
+    tiny_packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The twin is the same training but for rounding."""
     out, scratch, trained = tmp_path / "out", tmp_path / "scratch", list[Job]()
@@ -185,14 +185,16 @@ def test_a_twin_and_further_seeds_are_trained_each_once_though_one_was_killed(
             raise KeyboardInterrupt
         return noted(each)
 
+    monkeypatch.setattr("parashot.train.seeds.train", killed_at_the_third)
     with pytest.raises(KeyboardInterrupt):
-        train_repeatedly(job, killed_at_the_third, twin=True, seeds=3)
+        train_repeatedly(job, twin=True, seeds=3)
     assert names(out) == FILES
     before = (out / "records.jsonl").read_bytes()
     shutil.rmtree(out)  # as DVC does before it starts the stage again
     (unfinished,) = (scratch / "again").iterdir()
     (unfinished / ".seed 8.1.tmp").mkdir()  # half written by a process whose PID is another's now
-    train_repeatedly(job, noted, twin=True, seeds=3)
+    monkeypatch.setattr("parashot.train.seeds.train", noted)
+    train_repeatedly(job, twin=True, seeds=3)
     assert [each.out.name for each in trained] == ["first", "twin", "seed 8", "seed 9"]
     assert names(out) == {*FILES, "twin.csv", "seeds.csv"}
     assert (out / "records.jsonl").read_bytes().startswith(before)

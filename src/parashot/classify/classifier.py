@@ -53,7 +53,12 @@ class Classifier:
         self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self._network = network.to(self._device).eval()
         with torch.inference_mode():
-            self._groups = self._grouped([self._embedded(images) for images in shots.values()])
+            examples = [self._embedded(images) for images in shots.values()]
+            # classes of as many examples together, since head `bdc` makes a matrix of each picture per call
+            self._groups: list[tuple[list[int], Tensor]] = []  # columns, and maps [1, n, k, C, h, w]
+            for count in {*counts.values()}:
+                columns = [column for column, maps in enumerate(examples) if len(maps) == count]
+                self._groups.append((columns, torch.stack([examples[each] for each in columns])[None]))
 
     @torch.inference_mode()
     def scores(self, images: Sequence[Pixels]) -> npt.NDArray[np.float64]:
@@ -76,17 +81,6 @@ class Classifier:
     def calibrated(self) -> bool:
         """Whether scores are probabilities."""
         return self._network.calibration is not None
-
-    @staticmethod
-    def _grouped(examples: Sequence[Tensor]) -> list[tuple[list[int], Tensor]]:
-        """Classes of as many examples [k, C, h, w] together: their columns, and maps [1, n, k, C, h, w].
-
-        Together, since head `bdc` makes a matrix of each picture whenever it compares it.
-        """
-        columns: dict[int, list[int]] = {}
-        for column, maps in enumerate(examples):
-            columns.setdefault(len(maps), []).append(column)
-        return [(some, torch.stack([examples[each] for each in some])[None]) for some in columns.values()]
 
     def _relate(self, maps: Tensor) -> Tensor:
         """Relation scores [m, n] of maps [m, C, h, w]."""

@@ -14,9 +14,7 @@ from torch.nn import functional as F
 from parashot.model.brownian import BrownianHead, distances
 from parashot.model.network import RelationNetwork
 from parashot.model.precision import in_full_precision
-from parashot.model.residual import ResidualHead
-
-_FIRST_TEMPERATURE = 10.0
+from parashot.model.residual import FIRST_TEMPERATURE, ResidualHead
 
 _JOINT_LENGTH = 64.0
 """First length of the directions that classify by distance matrices."""
@@ -40,7 +38,7 @@ class CosineLayer(nn.Module):
     def __init__(self, channels: int, classes: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(classes, channels))
-        self.temperature = nn.Parameter(torch.tensor([_FIRST_TEMPERATURE]))
+        self.temperature = nn.Parameter(torch.tensor([FIRST_TEMPERATURE]))
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Scores [m, classes] of vectors [m, C]."""

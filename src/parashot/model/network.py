@@ -17,9 +17,9 @@ from parashot.model.calibration import Calibration
 from parashot.model.embeddings import EMBEDDINGS
 from parashot.model.norm import norm_by_groups
 from parashot.model.pairing import PAIRINGS, Pairs, choose_pairing
-from parashot.model.relation import HEADS
+from parashot.model.relation import HEADS, ConvHead
 from parashot.model.residual import ResidualHead, cosines
-from parashot.params import ModelParams
+from parashot.params import EpisodeSpec, ModelParams
 
 
 class RelationNetwork(nn.Module):
@@ -42,10 +42,10 @@ class RelationNetwork(nn.Module):
         maps = self.embed(all_images(support, query))
         return self.relate(*maps_of_episodes(maps, *support.shape[:3]))
 
-    def norm_by_episodes(self, count: int, n: int, k: int, q: int) -> None:
-        """Let batch norm take `count` episodes at a time while it trains (0: all), of n k + q images each."""
-        norm_by_groups(self.embedding, count * (n * k + q))
-        norm_by_groups(self.relation, count * q * n)
+    def norm_by_episodes(self, spec: EpisodeSpec) -> None:
+        """Let batch norm take `norm_episodes` episodes of this shape at a time while it trains; 0: all."""
+        norm_by_groups(self.embedding, self.params.norm_episodes * spec.images)
+        norm_by_groups(self.relation, self.params.norm_episodes * spec.n_way**2 * spec.k_query)
 
     def embed(self, images: Tensor) -> Tensor:
         """Maps [m, C, h', w'] of images [m, 3, h, w]."""
@@ -96,7 +96,7 @@ class RelationNetwork(nn.Module):
 def _build_head(params: ModelParams, channels: int) -> nn.Module:
     if params.head == "bdc":
         return BrownianHead(channels)
-    head = HEADS[params.embedding](channels)
+    head = HEADS.get(params.embedding, ConvHead)(channels)
     return ResidualHead(head, channels, params.test_grids) if params.head == "residual" else head
 
 

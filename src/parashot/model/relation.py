@@ -60,11 +60,5 @@ class BottleneckHead(nn.Module):
         return in_full_precision(self.score, maps.mean(dim=(2, 3)))
 
 
-HEADS: dict[str, Callable[[int], nn.Module]] = {
-    "conv4": ConvHead,
-    "conv4_pooled": ConvHead,
-    "bottleneck": BottleneckHead,
-    "resnet12": ConvHead,
-    "resnet12_wide": ConvHead,
-}
-"""By the name of `model.embedding`; each is built for the embedding's number of channels."""
+HEADS: dict[str, Callable[[int], nn.Module]] = {"bottleneck": BottleneckHead}
+"""By the name of `model.embedding`, built for its number of channels; all others have a `ConvHead`."""

@@ -25,9 +25,6 @@ from parashot.model.precision import at_least_float32
 FIRST_TEMPERATURE = 10.0
 """Meta-Baseline, section 4.1."""
 
-MEAN_MAP = (1,)
-"""Grids of one field."""
-
 _MOMENTUM = 0.01
 """Of the running mean, per step."""
 
@@ -42,7 +39,7 @@ class ResidualHead(nn.Module):
 
     centre: Tensor
 
-    def __init__(self, head: nn.Module, channels: int, test_grids: Sequence[int] = MEAN_MAP) -> None:
+    def __init__(self, head: nn.Module, channels: int, test_grids: Sequence[int]) -> None:
         super().__init__()
         self.head = head
         self.test_grids = test_grids
@@ -59,7 +56,7 @@ class ResidualHead(nn.Module):
 
     def parts(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Cosines and the relation head's scores, [b q n, 1] each."""
-        grids = MEAN_MAP if self.training else self.test_grids
+        grids = (1,) if self.training else self.test_grids
         return cosines(pairs, grids, self.centre).view(-1, 1), self.head(pairs)
 
     def join(self, cosine: Tensor, relation: Tensor) -> Tensor:
@@ -103,18 +100,9 @@ def directions(maps: Tensor, grids: Sequence[int], centre: Tensor | None = None)
     d = C · (sum of g² over the grids). The product of two is the mean, over the grids, of the cosines between
     their averages.
     """
-    levels = []
+    maps, levels = at_least_float32(maps), []  # half precision would round away what tells classes apart
     for grid in grids:
-        averages = _averages(maps, grid)
-        averages = averages if centre is None else averages - centre[:, None]
-        levels.append(F.normalize(averages.flatten(1), dim=1) / len(grids) ** 0.5)
+        fields = maps.mean((-2, -1))[..., None] if grid == 1 else F.adaptive_avg_pool2d(maps, grid).flatten(2)
+        fields = fields if centre is None else fields - centre[:, None]
+        levels.append(F.normalize(fields.flatten(1), dim=1) / len(grids) ** 0.5)
     return torch.cat(levels, dim=1)
-
-
-def _averages(maps: Tensor, grid: int) -> Tensor:
-    """Means of maps [m, C, h, w] over the fields of a grid [m, C, g²].
-
-    Half precision would round away what tells classes apart.
-    """
-    maps = at_least_float32(maps)
-    return maps.mean((-2, -1))[..., None] if grid == 1 else F.adaptive_avg_pool2d(maps, grid).flatten(2)

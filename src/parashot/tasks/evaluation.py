@@ -40,8 +40,8 @@ _MAP_BYTES = 2 * 2**30
 """Maps kept at a time; a split whose maps need more is evaluated in groups of episodes."""
 
 _COMPARED_BYTES = {"cpu": 2**27, "cuda": 2**31}
-"""Of what is compared at once; the layers of a head take several times as much. A GPU waits for the host
-after each such part, and has work enough only in large ones."""
+"""Of what is compared at once; a head's layers take several times as much. A GPU waits for the host after
+each part, so it wants large ones."""
 
 
 @dataclass(frozen=True)
@@ -105,24 +105,22 @@ def related(
     training = network.training
     network.eval()
     done, found = 0, torch.empty(0)
-    try:
-        one_image = ready_images(network, episodes.split, episodes.rows.reshape(-1)[:1])
-        for group in _groups(episodes, network.embed(one_image).nbytes):
-            for each in _related_group(network, relate, group):
-                if done == 0:  # one block as well: small ones would stay where large ones were
-                    found = each.new_empty(len(episodes), *each.shape[1:])
-                found[done : done + len(each)] = each
-                done += len(each)
-                tell(done)
-    finally:
-        network.train(training)
+    one_image = ready_images(network, episodes.split, episodes.rows.reshape(-1)[:1])
+    for group in _groups(episodes, network.embed(one_image).nbytes):
+        for each in _related_group(network, relate, group):
+            if done == 0:  # one block as well: small ones would stay where large ones were
+                found = each.new_empty(len(episodes), *each.shape[1:])
+            found[done : done + len(each)] = each
+            done += len(each)
+            tell(done)
+    network.train(training)
     return found
 
 
 def shared_episode_accuracies(
     network: RelationNetwork, episodes: EpisodeSet, context: Context
 ) -> npt.NDArray[np.float64]:
-    """Accuracy of each episode, shared out over all ranks; every rank gets all [e]."""
+    """The same, shared out over all ranks; every rank gets all [e]."""
     mine = episode_accuracies(network, episodes[context.rank :: context.world_size])
     accuracies = np.empty(len(episodes))
     for rank, part in enumerate(from_all_ranks(mine, context)):
@@ -176,7 +174,7 @@ def ready_images(
 
 
 def _related_group(network: RelationNetwork, relate: Relate, episodes: EpisodeSet) -> Iterator[torch.Tensor]:
-    """Apply `relate` to all episodes, as many at a time as memory bears."""
+    """Results of `relate` for all episodes, of as many at a time as memory bears."""
     images, position = np.unique(episodes.rows, return_inverse=True)
     maps = _maps(network, episodes.split, images)
     places = torch.from_numpy(position.reshape(episodes.rows.shape)).to(maps.device)
@@ -198,12 +196,9 @@ def _maps(network: RelationNetwork, split: PackedSplit, rows: npt.NDArray[np.int
     """
     part = network.embed(ready_images(network, split, rows[:_IMAGES_AT_ONCE]))
     nhwc = part.is_contiguous(memory_format=torch.channels_last)
-    maps = torch.empty(
-        (len(rows), *part.shape[1:]),
-        dtype=part.dtype,
-        device=part.device,
-        memory_format=torch.channels_last if nhwc else torch.contiguous_format,
-    )
+    order = torch.channels_last if nhwc else torch.contiguous_format
+    shape = len(rows), *part.shape[1:]
+    maps = torch.empty(shape, dtype=part.dtype, device=part.device, memory_format=order)
     maps[:_IMAGES_AT_ONCE] = part
     del part
     for begin in range(_IMAGES_AT_ONCE, len(rows), _IMAGES_AT_ONCE):

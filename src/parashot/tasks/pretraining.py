@@ -57,17 +57,14 @@ class PretrainingTask(Task):
 
     @property
     def batchsz(self) -> int:
-        """Images per optimizer step."""
         return self.params.pretrain.batchsz
 
     @property
     def items(self) -> int:
-        """Images of all epochs."""
         return self.params.pretrain.epochs * self.epoch_steps * self.batchsz
 
     @cached_property
     def class_sizes(self) -> npt.NDArray[np.int64]:
-        """Images of each training class [c]."""
         return PackedSplit(self.packed, "train").class_sizes
 
     @property

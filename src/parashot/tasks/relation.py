@@ -56,12 +56,10 @@ class RelationTask(Task):
 
     @property
     def batchsz(self) -> int:
-        """Episodes per optimizer step."""
         return self.params.train.batchsz
 
     @property
     def items(self) -> int:
-        """Episodes of the training."""
         return self.params.train.episodes
 
     @property
@@ -79,19 +77,13 @@ class RelationTask(Task):
         return replace(self.with_params(seed=seed), validation_seed=validation_seed)
 
     def network(self) -> RelationNetwork:
-        """Build the network: first weights are a function of the seed, but for a pretrained embedding.
-
-        Raises `ParashotError` where `pretrained` holds no embedding of this kind.
-        """
+        """Build the network. Raises `ParashotError` where `pretrained` holds no embedding of this kind."""
         network = build_network(self.params.model, self.params.seed)
         if self.pretrained is not None:
             begin_with_embedding(network, self.pretrained)
         if self.perturbation:
             _perturb(network, self.perturbation, torch.Generator().manual_seed(self.params.seed))
-        shape = self.params.training_episode
-        network.norm_by_episodes(
-            self.params.model.norm_episodes, shape.n_way, shape.k_shot, shape.n_way * shape.k_query
-        )
+        network.norm_by_episodes(self.params.training_episode)
         if self.params.train.recompute:
             keep_less(network)
             keep_freed_memory(LARGEST_BLOCK_OF_FRUGAL)
@@ -140,7 +132,6 @@ class RelationTask(Task):
         return varied[:, : n * k].unflatten(1, (n, k)), varied[:, n * k :]
 
     def forward(self, network: nn.Module, data: tuple[Tensor, Tensor]) -> Tensor:
-        """Scores [b, q, n], before the sigmoid."""
         scores: Tensor = network(*data)
         return scores
 

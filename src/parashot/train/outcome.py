@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 
 import numpy as np
@@ -12,8 +12,8 @@ import torch
 from parashot.files import replacing_folder
 from parashot.records import Metric, Run, now_ms, write_metrics, write_result, write_rows, write_runs
 from parashot.task import Plan
+from parashot.train.checkpoint import TrainingProgress
 from parashot.train.job import Job
-from parashot.train.loop import Trace
 from parashot.train.records import EpisodeAccuracy, HistoryRow, TrainResult
 
 MODEL = "model.safetensors"
@@ -22,11 +22,10 @@ _FOLLOWED = ("loss", "train_accuracy", "step_seconds", "val_accuracy")
 """Columns of the history that MLflow shows over steps."""
 
 
-def history_rows(
-    trace: Trace, plan: Plan, validations: Mapping[int, tuple[float, float]]
-) -> list[HistoryRow]:
-    """One row per step whose loss is known; `validations`: steps done -> accuracy and its half interval."""
-    seconds, unmeasured = np.cumsum(trace.step_seconds).tolist(), (None, None)
+def history_rows(progress: TrainingProgress, plan: Plan) -> list[HistoryRow]:
+    """One row per step whose loss is known."""
+    trace, validations, unmeasured = progress.trace, progress.validations, (None, None)
+    seconds = np.cumsum(trace.step_seconds).tolist()
     steps = zip(seconds, trace.step_seconds, trace.data_seconds, trace.losses, trace.accuracies, strict=False)
     return [
         HistoryRow(done, min(done * plan.batchsz, plan.items), *step, *validations.get(done, unmeasured))
@@ -47,12 +46,12 @@ def result_metrics(result: TrainResult) -> dict[str, float]:
 
 
 def training_run(
-    job: Job, uuid: str, start_ms: int, history: Sequence[HistoryRow], result: TrainResult | None, how: str
+    job: Job, progress: TrainingProgress, plan: Plan, result: TrainResult | None, how: str
 ) -> Run:
     """The run as MLflow is told it: while it trains (`result` None), and when it is done."""
     metrics = [
-        Metric(name, value, row.step, start_ms + round(1000 * row.seconds))
-        for row in history
+        Metric(name, value, row.step, progress.start_ms + round(1000 * row.seconds))
+        for row in history_rows(progress, plan)
         for name in _FOLLOWED
         if (value := getattr(row, name)) is not None
     ]
@@ -67,20 +66,21 @@ def training_run(
         name=job.name,
         stage=job.stage,
         status="ok" if done else "running",
-        start_ms=start_ms,
+        start_ms=progress.start_ms,
         end_ms=now_ms() if done else None,
         params=dict(job.provenance.params),
         tags={**job.provenance.tags, "strategy": job.strategy, "how": how},
         metrics=tuple(metrics),
         artifacts=files if done else (),
-        uuid=uuid,
+        uuid=progress.uuid,
     )
 
 
 def write_training(
     job: Job,
+    progress: TrainingProgress,
+    plan: Plan,
     result: TrainResult,
-    history: Sequence[HistoryRow],
     val_accuracies: npt.NDArray[np.float64],
     state: Mapping[str, torch.Tensor],
     run: Run,
@@ -89,7 +89,7 @@ def write_training(
     with replacing_folder(job.out) as folder:
         write_result(folder / "result.json", result)
         write_metrics(folder / "metrics.json", result_metrics(result))
-        write_rows(folder / "history.csv", HistoryRow, history)
+        write_rows(folder / "history.csv", HistoryRow, history_rows(progress, plan))
         episodes = [EpisodeAccuracy(index, float(each)) for index, each in enumerate(val_accuracies)]
         write_rows(folder / "val_episodes.csv", EpisodeAccuracy, episodes)
         job.task.save(job.model or folder / MODEL, state)

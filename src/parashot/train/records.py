@@ -70,9 +70,7 @@ class TrainResult:
     batch_per: str = ""
     steps: int = 0
     items: int = 0  # episodes, or images in pretraining
-    seconds: float | None = (
-        0.0  # steps with their loading, without validations; None where it was taken up again
-    )
+    seconds: float | None = 0.0  # steps with loading, without validations; None where it was taken up again
     seconds_per_step: float = 0.0  # median over steps
     data_share: float = 0.0  # share of `seconds` spent waiting for batches
     val_accuracy: float | None = None  # after the last step, on `val_episodes` episodes

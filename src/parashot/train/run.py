@@ -28,8 +28,8 @@ from parashot.task import mean_and_ci95
 from parashot.train.checkpoint import Checkpoints, TrainingProgress
 from parashot.train.job import Job
 from parashot.train.loop import Trace, synchronise, train_steps
-from parashot.train.outcome import history_rows, training_run, write_training
-from parashot.train.records import HistoryRow, TrainResult
+from parashot.train.outcome import training_run, write_training
+from parashot.train.records import TrainResult
 from parashot.train.skipped import skip
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class _Training:
             state = self.strategy.state_dict()
             if self.context.is_main:
                 run = self._run(result)
-                write_training(self.job, result, self._history(), self.val_accuracies, state, run)
+                write_training(self.job, self.progress, self.plan, result, self.val_accuracies, state, run)
                 if self.job.live and self.is_shown:  # its stage may be the last one that is wanted
                     self.job.live(dataclasses.replace(run, status="unpublished"))
             self.context.wait_for_all()
@@ -213,12 +213,8 @@ class _Training:
         """Mean of the last steps, as many as lie between two validations."""
         return float(np.mean(self.progress.trace.accuracies[-self.job.validate_every :]))
 
-    def _history(self) -> list[HistoryRow]:
-        return history_rows(self.progress.trace, self.plan, self.progress.validations)
-
     def _run(self, result: TrainResult | None = None) -> Run:
-        progress = self.progress
-        return training_run(self.job, progress.uuid, progress.start_ms, self._history(), result, self._how())
+        return training_run(self.job, self.progress, self.plan, result, self._how())
 
     def _result(self, memory: tuple[int, ...]) -> TrainResult:
         placement, trace = self.context.placement, self.progress.trace

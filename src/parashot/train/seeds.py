@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,13 +21,12 @@ from parashot.records import Run, read_result, read_rows, read_runs, write_rows,
 from parashot.tasks.relation import RelationTask
 from parashot.train.job import Job
 from parashot.train.records import EpisodeAccuracy, SeedAccuracy, TrainResult
-
-Train = Callable[[Job], TrainResult | None]
+from parashot.train.run import train
 
 PERTURBATION = 1e-7
 
 
-def train_repeatedly(job: Job, train: Train, *, twin: bool, seeds: int) -> None:
+def train_repeatedly(job: Job, *, twin: bool, seeds: int) -> None:
     """Run `job`, a training of the Relation Network; if it ends well, run it again as a twin and with seeds.
 
     seeds: how many, its own and the next ones. Its folder gains twin.csv, the twin's validation episodes,
@@ -39,14 +38,13 @@ def train_repeatedly(job: Job, train: Train, *, twin: bool, seeds: int) -> None:
     others = {"twin": replace(job, task=replace(task, perturbation=PERTURBATION))} if twin else {}
     others |= {f"seed {seed}": _with_seed(job, seed) for seed in further}
     with _scratch(job) as folder:
-        _train_into(folder / "first", job, train)
+        _train_into(folder / "first", job)
         with replacing_folder(job.out) as out:
             shutil.copytree(folder / "first", out, dirs_exist_ok=True)
         if read_result(TrainResult, job.out / "result.json").status != "ok":
             return
         for name, other in others.items():
-            again = replace(other, live=None, identity=(*job.identity, name))
-            _train_into(folder / name, again, train)
+            _train_into(folder / name, replace(other, live=None, identity=(*job.identity, name)))
         if twin:
             shutil.copy(folder / "twin/val_episodes.csv", job.out / "twin.csv")
         if further:
@@ -68,7 +66,7 @@ def _scratch(job: Job) -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def _train_into(out: Path, job: Job, train: Train) -> None:
+def _train_into(out: Path, job: Job) -> None:
     """Train unless that is done."""
     if not (out / "records.jsonl").exists():
         train(replace(job, out=out))
