@@ -146,10 +146,6 @@ INITIALISERS: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
     "kaiming": lambda weight, g: nn.init.kaiming_normal_(weight, nonlinearity="relu", generator=g),
     # Glorot and Bengio, AISTATS 2010: a compromise between forward and backward variance
     "xavier": lambda weight, g: nn.init.xavier_uniform_(weight, generator=g),
-    # one standard deviation for all layers, whatever their size
-    "normal": lambda weight, g: nn.init.normal_(weight, std=0.02, generator=g),
-    # Saxe et al., ICLR 2014: filters of a layer are orthogonal to each other
-    "orthogonal": lambda weight, g: nn.init.orthogonal_(weight, generator=g),
 }
 """Weight initialisers by the name of `model.init`."""
 

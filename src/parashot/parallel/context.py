@@ -45,7 +45,7 @@ class Rendezvous:
     """How ranks find each other and communicate, and how long they wait for each other.
 
     On one host nothing of theirs listens where another machine could connect.
-    backend: auto | gloo | nccl | mpi. init_method: env:// (torchrun), tcp://HOST:PORT or file:///PATH.
+    backend: auto | gloo | nccl. init_method: env:// (torchrun), tcp://HOST:PORT or file:///PATH.
     interface: network interface to the other machines; None: the loopback on one machine, else the system's
     choice. max_restarts: how often lost processes are started again.
     """
@@ -215,10 +215,6 @@ def resolve_placement(parallel: ParallelParams) -> Placement:
         raise DeviceError("parallel.device: cuda, but torch finds no CUDA device here; set it to cpu or auto")
     cores, device_type = usable_cores(), "cuda" if gpus else "cpu"
     rendezvous = Rendezvous.from_environment(parallel.backend)
-    if parallel.backend != "auto" and not dist.is_backend_available(parallel.backend):
-        raise DeviceError(
-            f"parallel.backend: {parallel.backend}, but this torch was built without it; set it to auto"
-        )
     if parallel.backend == "nccl" and device_type == "cpu":
         raise DeviceError("parallel.backend: nccl works on GPUs, and training is on the CPU; set it to auto")
     if joined_by_torchrun():

@@ -76,7 +76,7 @@ class ParallelParams:
 
     device: Literal["auto", "cpu", "cuda"]
     replicas: Positive | Auto
-    backend: Literal["auto", "gloo", "nccl", "mpi"]
+    backend: Literal["auto", "gloo", "nccl"]
     serial: SerialParams
     dp: DpParams
     ddp: DdpParams

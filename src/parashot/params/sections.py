@@ -69,7 +69,7 @@ class ModelParams:
     shots: Literal["mean", "sum"]
     head: Literal["relation", "residual", "bdc"]
     test_grids: Distinct[Annotated[Whole, Field(ge=1, le=7)]]
-    init: Literal["kaiming", "xavier", "normal", "orthogonal"]
+    init: Literal["kaiming", "xavier"]
     norm_episodes: Annotated[Whole, Field(ge=0)]
 
 
