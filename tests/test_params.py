@@ -16,7 +16,7 @@ from tiny_data import project_tree
 
 from parashot.errors import ParamsError
 from parashot.knobs import apply, flatten, select
-from parashot.params import Params, StrategyParams, load_params
+from parashot.params import Params, load_params
 from parashot.parsing import allowed, keys, parse, parse_yaml, read_yaml
 from parashot.recipes import load_recipe
 
@@ -106,19 +106,6 @@ def test_a_replaced_section_is_checked_with_the_others() -> None:
         dataclasses.replace(params, train=dataclasses.replace(params.train, batchsz=9_999_999))
 
 
-def test_a_strategy_without_options_is_a_section_more() -> None:
-    params = parse(Params, _with({"gossip": {"enabled": False}}, "parallel"))
-    for parallel in (params.parallel, dataclasses.replace(params.parallel, replicas=2)):
-        assert parallel.strategies[-1] == "gossip" and parallel.strategies[0] == "serial"
-        assert parallel.section("gossip") == StrategyParams(False)
-        assert parallel.switched_off("gossip") == "parallel.gossip.enabled is false"
-    assert flatten(params)["parallel.gossip.enabled"] == "false"
-    with pytest.raises(ParamsError, match=r"parallel.unheard_of: missing"):
-        params.parallel.section("unheard_of")
-    more = _with({"gossip": {"enabled": False, "peers": 3}}, "parallel")
-    assert _refused(more) == "parallel.gossip.peers: unknown key; known here: enabled"
-
-
 # --- what is wrong with one value ---------------------------------------------------------------------
 
 
@@ -188,9 +175,12 @@ def test_what_a_user_is_likely_to_mistake_gets_advice() -> None:
             {"data.source": "miniimagenet", "episode.k_shot": 600},
             "episode.k_query: 1 with episode.k_shot 600 needs 601 images per class, but miniimagenet has 600",
         ),
-        ({"train.recompute": True, "train.compile": "default"}, "train.recompute: true, but a network"),
-        ({"train.accumulate": 9, "train.batchsz": 8}, "train.accumulate: 9 parts, but a step has"),
-        ({"train.accumulate": 2, "train.compile": "reduce-overhead"}, "train.accumulate: 2 parts, whose"),
+        ({"train.recompute": True, "train.compile": "default"}, "train.recompute: true, but a compiled"),
+        ({"train.accumulate": 9, "train.batchsz": 8}, "train.accumulate: 9, but train.batchsz"),
+        (
+            {"train.accumulate": 2, "train.compile": "reduce-overhead"},
+            "train.accumulate: 2, but train.compile",
+        ),
         ({"augment.flip": True, "loader.backend": "jpeg"}, "augment: varies pixels on the device, but"),
         ({"pretrain.epochs": 0, "train.pretrained_share": 0.5}, "train.pretrained_share: 0.5, but pretrain"),
         ({"model.head": "residual", "model.shots": "sum"}, "model.shots: sum, but model.head residual"),

@@ -67,8 +67,8 @@ def read_yaml(path: Path) -> object:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = one_line(error)
-        raise ParamsError(f"{path}: cannot be read ({reason}); try `git checkout {path.name}`") from error
+        advice = f"try `git checkout {path.name}`"
+        raise ParamsError(f"{path}: cannot be read ({one_line(error)}); {advice}") from error
     return parse_yaml(text, path.name)
 
 
@@ -77,11 +77,10 @@ def parse_yaml(text: str, name: str) -> object:
     try:
         return yaml.load(text, Loader=_Loader)
     except Exception as error:
-        # Beside its own errors, PyYAML lets through what Python raises over a value unfit for its tag.
-        where, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-        line = f" at line {where.line + 1}" if where else ""
-        reason = f" ({problem})" if problem else ""
-        raise ParamsError(f"{name}: not valid YAML{line}{reason}; correct it there") from error
+        # beside its own errors, PyYAML lets through what Python raises over a value unfit for its tag
+        where = getattr(error, "problem_mark", None)
+        line = f" at line {where.line + 1} ({getattr(error, 'problem', '')})" if where else ""
+        raise ParamsError(f"{name}: not valid YAML{line}; correct it there") from error
 
 
 class _Loader(yaml.SafeLoader):
@@ -105,10 +104,7 @@ _Loader.add_implicit_resolver(
 
 
 def parse(kind: type[T], value: object, key: str = "") -> T:
-    """Turn plain YAML data into a `kind`, a record such as `Params`. Raises `ParamsError`.
-
-    `key` is the place of `value` in params.yaml, for the message.
-    """
+    """Turn plain YAML data, at `key` of params.yaml, into a record such as `Params`. Raises `ParamsError`."""
     try:
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
@@ -146,10 +142,8 @@ def _message(kind: Any, found: Any, key: str, fault: ErrorDetails) -> str:
 
 
 def keys(section: Any) -> dict[str, Any]:
-    """Return the keys of a section with their types; a field with a default is no key."""
-    hints = typing.get_type_hints(section, include_extras=True)
-    needed = (each for each in dataclasses.fields(section) if each.default_factory is dataclasses.MISSING)
-    return {each.name: hints[each.name] for each in needed}
+    """Return the keys of a section with their types."""
+    return typing.get_type_hints(section, include_extras=True)
 
 
 def allowed(hint: Any) -> str:
