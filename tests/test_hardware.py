@@ -91,14 +91,14 @@ def _machine(root: Path, files: dict[str, str]) -> Path:
 def test_threads_follow_affinity_and_quota(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], threads: int
 ) -> None:
-    monkeypatch.setattr(hardware, "_affinity", lambda: set(range(8)))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
     assert hardware.usable_threads(_machine(tmp_path, files)) == threads
 
 
 def test_cores_count_siblings_once_and_memory_is_limited_by_the_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hardware, "_affinity", lambda: {0, 1, 4, 5})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 4, 5})
     siblings = "sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
     files = {siblings.format(thread): f"{thread % 4},{thread % 4 + 4}\n" for thread in range(8)}
     files |= {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": f"{512 * MIB}\n"}

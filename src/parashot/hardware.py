@@ -94,7 +94,7 @@ def _memory_bytes(process: psutil.Process) -> int:
     """Return the PSS of one process, else its RSS, else 0."""
     try:
         return int(process.memory_full_info().pss)
-    except (psutil.AccessDenied, AttributeError):  # macOS has no PSS
+    except psutil.AccessDenied:
         return int(process.memory_info().rss)
     except psutil.NoSuchProcess:
         return 0
@@ -121,20 +121,15 @@ def _cpu_model() -> str:
 
 def usable_threads(root: Path = ROOT) -> int:
     """Return the number of hardware threads this process may run on; a CPU quota is rounded down."""
-    return max(1, min([len(_affinity()), *_cpu_quotas(root)]))
+    return max(1, min([len(os.sched_getaffinity(0)), *_cpu_quotas(root)]))
 
 
 def usable_cores(root: Path = ROOT) -> int:
     """Return the number of physical cores behind the usable hardware threads."""
     topology = "sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
-    siblings = {" ".join(_words(root / topology.format(each))) or str(each) for each in _affinity()}
+    threads = os.sched_getaffinity(0)
+    siblings = {" ".join(_words(root / topology.format(each))) or str(each) for each in threads}
     return min(len(siblings), usable_threads(root))
-
-
-def _affinity() -> set[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return os.sched_getaffinity(0)
-    return set(range(os.cpu_count() or 1))
 
 
 def usable_memory_bytes(root: Path = ROOT) -> int:

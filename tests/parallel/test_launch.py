@@ -25,7 +25,6 @@ from parashot.parallel.context import (
     Rendezvous,
     choose_interface,
     cpu_replicas,
-    loopback,
     resolve_placement,
 )
 from parashot.parallel.launch import launch, launch_apart, lost_peers_named
@@ -229,7 +228,7 @@ def test_settings_that_mean_nothing_are_one_line(
 
 
 @pytest.mark.parametrize(
-    ("named", "ranks_here", "chosen"), [(None, 4, loopback()), (None, 2, None), ("eth7", 2, "eth7")]
+    ("named", "ranks_here", "chosen"), [(None, 4, "lo"), (None, 2, None), ("eth7", 2, "eth7")]
 )
 def test_ranks_of_several_hosts_speak_where_they_are_told(
     monkeypatch: pytest.MonkeyPatch, named: str | None, ranks_here: int, chosen: str | None

@@ -21,8 +21,14 @@ def check_options(options: StepOptions, device_type: str, compile_key: str = "tr
 
     compile_key: the key of params.yaml that the mode of torch.compile comes from.
     """
-    _check("train.precision", options.precision, precisions(device_type), device_type)
-    _check(compile_key, options.compile, compile_modes(device_type), device_type)
+    asked: list[tuple[str, str, Sequence[str]]] = [
+        ("train.precision", options.precision, precisions(device_type)),
+        (compile_key, options.compile, compile_modes(device_type)),
+    ]
+    for key, value, able in asked:
+        if value not in able:
+            known = " | ".join(able)
+            raise DeviceError(f"{key}: {value} is not possible on {device_type} here; it can be {known}")
 
 
 def precisions(device_type: str) -> list[Precision]:
@@ -41,10 +47,3 @@ def compile_modes(device_type: str) -> list[Compile]:
     if device_type == "cuda":
         return ["none", "default", "reduce-overhead"] if find_spec("triton") else ["none"]
     return ["none", "default"]
-
-
-def _check(key: str, value: str, able: Sequence[str], device_type: str) -> None:
-    if value not in able:
-        raise DeviceError(
-            f"{key}: {value} is not possible on {device_type} here; it can be {' | '.join(able)}"
-        )

@@ -14,7 +14,7 @@ import torch
 from torch import distributed as dist
 from torch import nn
 
-from parashot.parallel.exchange import broadcast_from_main, gradients_of, sum_in_one_message
+from parashot.parallel.exchange import broadcast_from_main, sum_in_one_message
 from parashot.parallel.strategy import ReplicaStrategy
 from parashot.task import Batch
 
@@ -42,13 +42,19 @@ class Allreduce(ReplicaStrategy):
 
     @torch.no_grad()
     def exchange(self) -> None:
-        """Sum every gradient over all ranks: each rank's loss is its share of the step's mean already."""
-        gradients = gradients_of(self.network)
+        """Sum every gradient over all ranks: each rank's loss is its share of the step's mean already.
+
+        Where backward did not reach a parameter its gradient is 0: another rank's may not be, and all ranks
+        must send the same tensors in the same order.
+        """
+        for each in self.network.parameters():
+            if each.requires_grad and each.grad is None:
+                each.grad = torch.zeros_like(each)
         if self.params.flat:
-            sum_in_one_message(gradients, self.context)
+            sum_in_one_message(self.gradients(), self.context)
             return
-        for each in gradients:
-            dist.all_reduce(each, group=self.context.group)
+        for gradient in self.gradients():
+            dist.all_reduce(gradient, group=self.context.group)
 
     @contextmanager
     def accumulating(self) -> Iterator[None]:

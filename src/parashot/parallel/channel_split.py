@@ -33,7 +33,6 @@ class ChannelSplit(ShardedStrategy):
 
     name = "channel_split"
     shares_items = False
-    scales = False  # torch.amp.GradScaler looks for infinity among this rank's gradients alone
 
     @staticmethod
     def unsupported_reason(placement: Placement, task: Task, params: Any) -> str:
@@ -100,7 +99,7 @@ class Cutter:
         """Keep a share of the output channels; `copied`: the layer's input is the same on all ranks."""
         self._cut(layer, 0, "weight", "bias")
         if copied:
-            layer.register_forward_pre_hook(lambda module, args: (self._copied(args[0]),))
+            layer.register_forward_pre_hook(lambda module, args: (_Copy.apply(args[0], self.context),))
 
     def row(self, layer: nn.Module) -> None:
         """Keep a share of the input channels; outputs are summed over the ranks."""
@@ -118,7 +117,7 @@ class Cutter:
 
     def copy_output(self, layer: nn.Module) -> None:
         """Mark what `layer` returns as used on all ranks, so that its gradients are summed."""
-        layer.register_forward_hook(lambda module, args, maps: self._copied(maps))
+        layer.register_forward_hook(lambda module, args, maps: _Copy.apply(maps, self.context))
 
     def _cut(self, layer: nn.Module, dim: int, *names: str) -> None:
         for name in names:
@@ -130,10 +129,6 @@ class Cutter:
             mine = self.own(full, value.detach()).clone()
             is_trained = isinstance(value, nn.Parameter)
             setattr(layer, name, nn.Parameter(mine, value.requires_grad) if is_trained else mine)
-
-    def _copied(self, maps: Tensor) -> Tensor:
-        copied: Tensor = _Copy.apply(maps, self.context)
-        return copied
 
     def _summed(self, layer: nn.Module, args: object, maps: Tensor) -> Tensor:
         bias = getattr(layer, "bias", None)

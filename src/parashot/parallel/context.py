@@ -5,20 +5,16 @@ With `torchrun` the only reader of RANK and its kin.
 
 from __future__ import annotations
 
-import dataclasses
-import ipaddress
 import os
 import re
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 
-import psutil
 import torch
 from torch import distributed as dist
 
@@ -29,15 +25,19 @@ from parashot.parallel.server import IMPORTED_BY_OPTIMIZERS, joined_by_torchrun
 from parashot.params import ParallelParams
 
 CONTROL_TIMEOUT = timedelta(days=7)
-"""Timeout of `Context.control`."""
 
 ALIKE = timedelta(seconds=30)
 """Time within which all ranks fail where they fail alike."""
 
 MOST_CPU_REPLICAS = 4
 
+LOOPBACK = "lo"
+
 PREFIX = "PARASHOT_"
 """Of the environment's variables that say how ranks find each other."""
+
+HIGHEST = 1e6
+"""Of seconds, eleven days, and of restarts."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Rendezvous:
     On one host nothing of theirs listens where another machine could connect.
     backend: auto | gloo | nccl. init_method: env:// (torchrun), tcp://HOST:PORT or file:///PATH.
     interface: network interface to the other machines; None: the loopback on one machine, else the system's
-    choice. max_restarts: how often lost processes are started again.
+    choice. max_restarts: of lost processes.
     """
 
     backend: str = "auto"
@@ -58,10 +58,7 @@ class Rendezvous:
 
     @classmethod
     def from_environment(cls, backend: str) -> Rendezvous:
-        """Read PARASHOT_INIT_METHOD, PARASHOT_TIMEOUT_SECONDS and PARASHOT_INTERFACE.
-
-        Raises `DeviceError` where one of them is not what it must be.
-        """
+        """Read PARASHOT_INIT_METHOD, …_TIMEOUT_SECONDS and …_INTERFACE. Raises `DeviceError`."""
         method = os.environ.get(f"{PREFIX}INIT_METHOD", cls.init_method)
         if not re.fullmatch(r"env://|tcp://[^/\s]+:\d{1,5}|file:///\S+", method):
             raise DeviceError(
@@ -79,10 +76,6 @@ class Rendezvous:
     def restarts_from_environment() -> int:
         """Read PARASHOT_MAX_RESTARTS: how often a training starts lost processes again, by default 3."""
         return int(_number("MAX_RESTARTS", 3, low=0))
-
-
-HIGHEST = 1e6
-"""Of seconds, eleven days, and of restarts."""
 
 
 def _number(name: str, default: float, low: float) -> float:
@@ -124,7 +117,7 @@ class Placement:
 
     def on_all_cores(self) -> Placement:
         """One replica with all cores, or one GPU."""
-        return dataclasses.replace(self, replicas=1, threads_per_replica=self.cores)
+        return replace(self, replicas=1, threads_per_replica=self.cores)
 
     def for_batch(self, batchsz: int) -> Placement:
         """At most as many replicas as a step has items.
@@ -133,21 +126,20 @@ class Placement:
         """
         if joined_by_torchrun():
             return self
-        return dataclasses.replace(self, replicas=min(self.replicas, batchsz))
+        return replace(self, replicas=min(self.replicas, batchsz))
 
     def with_rendezvous(self, **changes: object) -> Placement:
         """The same with some settings of the rendezvous changed."""
-        changed = dataclasses.replace(self.rendezvous, **changes)  # type: ignore[arg-type]
-        return dataclasses.replace(self, rendezvous=changed)
+        changed = replace(self.rendezvous, **changes)  # type: ignore[arg-type]
+        return replace(self, rendezvous=changed)
 
 
 @dataclass(frozen=True)
 class Context:
     """One process of a run; with a single process there is no process group.
 
-    group: the ranks that work together; None: all there are. control: all ranks over gloo, on GPUs too: there
-    a rank that takes no part in what the others measure sleeps, for days if need be; None for a lone rank and
-    in a group of some.
+    group: the ranks that work together; None: all there are. control: all ranks over gloo, where a rank that
+    takes no part in what others measure sleeps, for days if need be; None if alone and in a group of some.
     """
 
     rank: int
@@ -161,9 +153,8 @@ class Context:
     @property
     def device(self) -> torch.device:
         """Device this process trains on."""
-        if self.placement.device_type == "cuda":
-            return torch.device("cuda", self.local_rank)
-        return torch.device("cpu")
+        on_gpu = self.placement.device_type == "cuda"
+        return torch.device("cuda", self.local_rank) if on_gpu else torch.device("cpu")
 
     @property
     def is_main(self) -> bool:
@@ -239,37 +230,27 @@ def cpu_replicas(cores: int) -> int:
 def choose_interface(context: Context) -> None:
     """Let this process speak to the others on the interface that is named, or on this host's loopback."""
     one_host = context.local_world_size == context.world_size
-    interface = context.placement.rendezvous.interface or (loopback() if one_host else None)
+    interface = context.placement.rendezvous.interface or (LOOPBACK if one_host else None)
     if interface is not None:
         for library in ("GLOO", "NCCL"):  # what this host says for itself comes first
             os.environ.setdefault(f"{library}_SOCKET_IFNAME", interface)
 
 
-def loopback() -> str | None:
-    """Name of this host's loopback interface (`lo`, `lo0`), or None where there is none."""
-    for name, addresses in psutil.net_if_addrs().items():
-        for each in addresses:
-            if each.family == socket.AF_INET and ipaddress.ip_address(each.address).is_loopback:
-                return name
-    return None
-
-
 def by_file(placement: Placement, path: Path) -> Placement:
-    """Let ranks of one host find each other by a file, unless the user has named another way.
+    """Let ranks of one host find each other by a file (a store would listen to every network).
 
-    A store that listens would listen to every network.
+    Not where the user has named another way.
     """
-    if placement.rendezvous.init_method != "env://":
-        return placement
-    return placement.with_rendezvous(init_method=path.as_uri())
+    by_default = placement.rendezvous.init_method == Rendezvous.init_method
+    return placement.with_rendezvous(init_method=path.as_uri()) if by_default else placement
 
 
 @contextmanager
 def process_context(placement: Placement) -> Iterator[Context]:
-    """Yield this process's `Context`.
+    """Yield this process's `Context`; ranks of a launcher are in one process group meanwhile.
 
-    Ranks of a launcher are in one process group meanwhile. After an error the group is left as it is: the
-    process ends, and peers must not fail before the error is recorded.
+    After an error the group is left as it is: the process ends, and peers must not fail before the error is
+    recorded.
     """
     if placement.keep_memory:
         keep_freed_memory()
@@ -292,7 +273,7 @@ def process_context(placement: Placement) -> Iterator[Context]:
     )
     if placement.device_type == "cuda":
         torch.cuda.set_device(context.device)
-    yield dataclasses.replace(context, control=_join(context))
+    yield replace(context, control=_join(context))
     _leave()
 
 
@@ -334,10 +315,9 @@ def _join(context: Context) -> dist.ProcessGroup:
 
     Raises `DeviceError` where they are not found, `PeerError` where one was lost.
     """
-    rendezvous = context.placement.rendezvous
+    rendezvous, method = context.placement.rendezvous, context.placement.rendezvous.init_method
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    method = rendezvous.init_method
     if attempt != "0" and shared and method == "env://":
         raise DeviceError(f"to start ranks again torchrun needs {FRESH_STORE}=1 in its environment; set it")
     choose_interface(context)

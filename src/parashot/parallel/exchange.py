@@ -8,7 +8,7 @@ from functools import reduce
 from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch import distributed as dist
 from torch.nn import functional as F
 
@@ -56,19 +56,6 @@ def sum_in_one_message(tensors: list[Tensor], context: Context, share: float = 1
         flat.mul_(share)
     dist.all_reduce(flat, group=context.group)
     torch._foreach_copy_(tensors, views)
-
-
-def gradients_of(network: nn.Module) -> list[Tensor]:
-    """Return the gradients that a step exchanges, one for each trained parameter.
-
-    A parameter that backward did not reach has gradient 0: another rank's may not be, and all ranks must send
-    the same tensors in the same order.
-    """
-    trained = [each for each in network.parameters() if each.requires_grad]
-    for each in trained:
-        if each.grad is None:
-            each.grad = torch.zeros_like(each)
-    return [each.grad for each in trained if each.grad is not None]
 
 
 def gather_parts(part: Tensor, dim: int, size: int, context: Context) -> Tensor:

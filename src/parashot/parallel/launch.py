@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import current_thread, main_thread
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 from torch import distributed as dist
 
@@ -32,24 +32,20 @@ from parashot.parallel.context import (
 from parashot.parallel.server import IMPORTED_BY_OPTIMIZERS, joined_by_torchrun
 from parashot.progress import OneLine, end_line
 
-P = ParamSpec("P")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 _LOST = re.compile(r"gloo|nccl|timed? ?out|connection|peer|socket", re.IGNORECASE)
 """Words of torch's errors where a message did not arrive."""
 
 _OF_MESSAGES = re.compile(r"gloo|nccl|pair closure", re.IGNORECASE)
-"""Those among them that the user's own code would not use."""
+"""Those that the user's own code would not use."""
 
 
 def launch(
-    function: Callable[Concatenate[Context, P], T],
-    placement: Placement,
-    processes: int,
-    *args: P.args,
-    **kwargs: P.kwargs,
+    function: Callable[[Context, *Ts], T], placement: Placement, processes: int, *args: *Ts
 ) -> T | None:
-    """Call `function(context, *args, **kwargs)` in `processes` processes and return what rank 0 returned.
+    """Call `function(context, *args)` in `processes` processes and return what rank 0 returned.
 
     One process is this one. Under torchrun this process is a rank already: every rank calls `launch`, and all
     but the main one get None. `function` and its arguments are pickled, so `function` stands at the top of a
@@ -59,16 +55,12 @@ def launch(
     that failed first.
     """
     if processes == 1 or joined_by_torchrun():
-        return _call_here(function, placement, *args, **kwargs)
-    return launch_apart(function, placement, processes, *args, **kwargs)
+        return _call_here(function, placement, *args)
+    return launch_apart(function, placement, processes, *args)
 
 
 def launch_apart(
-    function: Callable[Concatenate[Context, P], T],
-    placement: Placement,
-    processes: int,
-    *args: P.args,
-    **kwargs: P.kwargs,
+    function: Callable[[Context, *Ts], T], placement: Placement, processes: int, *args: *Ts
 ) -> T:
     """As `launch`, but a single process is not this one either, and torchrun has started none.
 
@@ -109,8 +101,7 @@ def launch_apart(
         ranks, final = by_file(placement, folder / "ranks"), folder / "final"
         try:
             with _signals_restored():
-                call = ranks, verbosity, final, function, args, kwargs
-                outcome: T = elastic_launch(config, _rank)(*call)[0]
+                outcome: T = elastic_launch(config, _rank)(ranks, verbosity, final, function, args)[0]
                 return outcome
         except SignalException as error:  # the launcher has ended the ranks
             raise KeyboardInterrupt from error
@@ -122,12 +113,10 @@ def launch_apart(
             raise DeviceError(final.read_text(encoding="utf-8") if final.exists() else message) from error
 
 
-def _call_here(
-    function: Callable[Concatenate[Context, P], T], placement: Placement, *args: P.args, **kwargs: P.kwargs
-) -> T | None:
+def _call_here(function: Callable[[Context, *Ts], T], placement: Placement, *args: *Ts) -> T | None:
     """Call the function in this process, a rank or alone; None on a rank that is not the main one."""
     with process_context(placement) as context, lost_peers_named(context):
-        result = function(context, *args, **kwargs)
+        result = function(context, *args)
         return result if context.is_main else None
 
 
@@ -158,15 +147,13 @@ def is_of_a_peer(error: BaseException, context: Context) -> bool:
 
 @contextmanager
 def _environment_with(variables: Iterable[tuple[str, str]]) -> Iterator[None]:
-    """Set variables for what is started within it."""
-    before = dict(os.environ)
+    """Set variables, which are not set yet, for what is started within it."""
     os.environ.update(variables)
     try:
         yield
     finally:
         for name, _ in variables:
-            os.environ.pop(name, None)
-        os.environ.update(before)
+            del os.environ[name]
 
 
 @contextmanager
@@ -188,7 +175,6 @@ def _rank(
     final: Path,
     function: Callable[..., Any],
     args: tuple[Any, ...],
-    kwargs: dict[str, Any],
 ) -> Any:
     """Call the function on one rank; only the main rank's result travels back.
 
@@ -201,14 +187,14 @@ def _rank(
     if final.exists():
         raise DeviceError(final.read_text(encoding="utf-8"))
     try:
-        return _call_here(function, placement, *args, **kwargs)
+        return _call_here(function, placement, *args)
     except PeerError:
         raise
     except (Exception, SystemExit) as error:  # without one torch takes the rank for one that has succeeded
         ends = isinstance(error, SystemExit)
         said = f"a rank ends by exit({error}); raise an error instead" if ends else described(error)
         final.write_text(said, encoding="utf-8")
-        raise DeviceError(final.read_text(encoding="utf-8")) from error
+        raise DeviceError(said) from error
     finally:
         end_line()
 

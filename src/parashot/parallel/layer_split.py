@@ -28,7 +28,6 @@ class LayerSplit(ShardedStrategy):
 
     name = "layer_split"
     shares_items = False
-    scales = False  # torch.amp.GradScaler looks for infinity among this rank's gradients alone
 
     @staticmethod
     def unsupported_reason(placement: Placement, task: Task, params: Any) -> str:

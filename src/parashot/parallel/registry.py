@@ -55,8 +55,6 @@ def unsupported_reason(
     strategy = STRATEGIES[name]
     if options.compile != "none" and not strategy.compiles:
         return f"{name} cannot run a compiled network; set train.compile=none to compare it"
-    if options.precision == "fp16" and not strategy.scales:
-        return f"{name} has no gradient scaler, which fp16 needs; set train.precision=bf16"
     # those that torchrun has started may be on several machines, and have been counted
     takes_gpus = placement.device_type == "cuda" and name != "serial" and not joined_by_torchrun()
     if takes_gpus and placement.replicas > (gpus := torch.cuda.device_count()):

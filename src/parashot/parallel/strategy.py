@@ -90,7 +90,7 @@ class Strategy(ABC):
     """Whether replicas share out the items of a step; else all ranks read all of them."""
 
     exchanging = True
-    """Whether a step exchanges gradients and running statistics; false within `without_exchange`."""
+    """Whether a step exchanges gradients and running statistics."""
 
     replicas: int
     how: str
@@ -147,7 +147,7 @@ class Strategy(ABC):
         skips = self.options.skip_nonfinite
         statistics = [each.clone() for each in self.network.buffers()] if skips else []
         self.optimizer.zero_grad(set_to_none=True)
-        # as many parts on every rank, whose collectives meet: as many as the smallest share has items
+        # every rank has as many parts as the smallest share has items: their collectives meet
         ranks = self.context.world_size if self.shares_items else 1
         count = min(self.options.accumulate, max(1, batch.total // ranks))
         *parts, last = batch.to(self.context.device).parts(count)
@@ -267,7 +267,7 @@ def channels_last(network: Network) -> Network:
 
 def any_nonfinite(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return whether any of `tensors` holds NaN or infinity: bool [], one pass, no wait for the device."""
-    values = [each.coalesce().values() if each.is_sparse else each for each in tensors]
+    values = (each.coalesce().values() if each.is_sparse else each for each in tensors)
     filled = [each for each in values if each.numel()]  # a rank's share of a small parameter may be empty
     return ~torch.isfinite(get_total_norm(filled, norm_type=torch.inf))
 
