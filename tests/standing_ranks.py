@@ -11,7 +11,7 @@ import pickle
 import tempfile
 import traceback
 from collections.abc import Callable
-from multiprocessing.connection import Client, Listener, wait
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +48,14 @@ class StandingRanks:
 class _Group:
     def __init__(self, count: int) -> None:
         self._folder = tempfile.TemporaryDirectory()
-        start = fork_server(IMPORTED_BY_OPTIMIZERS, "parashot.train.run").Process
-        with Listener() as listener:
-            places = (self._folder.name, str(listener.address))
-            self._ranks = [start(target=serve, args=(rank, count, *places)) for rank in range(count)]
-            for rank in self._ranks:
-                rank.start()
-            self._connections = [listener.accept() for _ in range(count)]
+        server = fork_server(IMPORTED_BY_OPTIMIZERS, "parashot.train.run")
+        pipes = [server.Pipe() for _ in range(count)]
+        self._connections = [mine for mine, _ in pipes]
+        self._ranks = []
+        for rank, (_, theirs) in enumerate(pipes):
+            self._ranks.append(server.Process(target=serve, args=(rank, count, self._folder.name, theirs)))
+            self._ranks[-1].start()
+            theirs.close()
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         for connection in self._connections:
@@ -66,38 +67,34 @@ class _Group:
             for ready in wait(waiting):
                 waiting.remove(ready)
                 try:
-                    is_main, result, failure = pickle.loads(ready.recv_bytes())
+                    result, failure = pickle.loads(ready.recv_bytes())
                 except EOFError:
                     failure = "a rank has ended"
                 if failure:
-                    self._kill()
+                    for rank in self._ranks:
+                        rank.kill()
+                        rank.join()
                     raise AssertionError(failure)
-                first = result if is_main else first
+                first = result if ready is self._connections[0] else first
         return first
 
     def close(self) -> None:
         for connection in self._connections:
             connection.send_bytes(pickle.dumps(END))
 
-    def _kill(self) -> None:
-        for rank in self._ranks:
-            rank.kill()
-            rank.join()
 
-
-def serve(rank: int, count: int, folder: str, address: str) -> None:
+def serve(rank: int, count: int, folder: str, connection: Connection[Any, Any]) -> None:
     """Run in every rank: join the others by a file in `folder`, and answer calls until END."""
     os.environ |= dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank))
     os.environ |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(count))
     os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
     placement = by_file(Placement("cpu", count, 1, 2), Path(folder, "ranks"))
-    with process_context(placement) as context, Client(address) as connection:
+    with process_context(placement) as context, connection:
         while (call := pickle.loads(connection.recv_bytes())) != END:
             function, args = call
-            result, failure = None, ""
             try:
                 result = function(context, *args)
+                answer = (result if context.is_main else None), ""
             except Exception:  # raised again where the test runs
-                failure = traceback.format_exc()
-            mine = result if context.is_main else None
-            connection.send_bytes(pickle.dumps((context.is_main, mine, failure)))
+                answer = None, traceback.format_exc()
+            connection.send_bytes(pickle.dumps(answer))

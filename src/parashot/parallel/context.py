@@ -31,8 +31,6 @@ ALIKE = timedelta(seconds=30)
 
 MOST_CPU_REPLICAS = 4
 
-LOOPBACK = "lo"
-
 PREFIX = "PARASHOT_"
 """Of the environment's variables that say how ranks find each other."""
 
@@ -45,12 +43,11 @@ class Rendezvous:
     """How ranks find each other and communicate, and how long they wait for each other.
 
     On one host nothing of theirs listens where another machine could connect.
-    backend: auto | gloo | nccl. init_method: env:// (torchrun), tcp://HOST:PORT or file:///PATH.
-    interface: network interface to the other machines; None: the loopback on one machine, else the system's
-    choice. max_restarts: of lost processes.
+    backend: gloo | nccl. init_method: env:// (torchrun), tcp://HOST:PORT or file:///PATH. interface: to the
+    other machines; None: the loopback on one machine, else the system's choice. max_restarts: of lost ranks.
     """
 
-    backend: str = "auto"
+    backend: str = "gloo"
     init_method: str = "env://"
     timeout_seconds: float = 600.0
     interface: str | None = None
@@ -107,13 +104,6 @@ class Placement:
     rendezvous: Rendezvous = field(default_factory=Rendezvous)
     keep_memory: bool = True
     variables: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def backend(self) -> str:
-        """Backend of torch.distributed: by default the one made for the device."""
-        if self.rendezvous.backend != "auto":
-            return self.rendezvous.backend
-        return "nccl" if self.device_type == "cuda" else "gloo"
 
     def on_all_cores(self) -> Placement:
         """One replica with all cores, or one GPU."""
@@ -205,7 +195,6 @@ def resolve_placement(parallel: ParallelParams) -> Placement:
     if parallel.device == "cuda" and gpus == 0:
         raise DeviceError("parallel.device: cuda, but torch finds no CUDA device here; set it to cpu or auto")
     cores, device_type = usable_cores(), "cuda" if gpus else "cpu"
-    rendezvous = Rendezvous.from_environment(parallel.backend)
     if parallel.backend == "nccl" and device_type == "cpu":
         raise DeviceError("parallel.backend: nccl works on GPUs, and training is on the CPU; set it to auto")
     if joined_by_torchrun():
@@ -218,6 +207,8 @@ def resolve_placement(parallel: ParallelParams) -> Placement:
     else:
         fitting = gpus or cpu_replicas(cores)
         here = replicas = fitting if parallel.replicas == "auto" else parallel.replicas
+    backend = ("nccl" if gpus else "gloo") if parallel.backend == "auto" else parallel.backend
+    rendezvous = Rendezvous.from_environment(backend)
     return Placement(device_type, replicas, max(1, cores // here), cores, rendezvous)
 
 
@@ -230,8 +221,7 @@ def cpu_replicas(cores: int) -> int:
 def choose_interface(context: Context) -> None:
     """Let this process speak to the others on the interface that is named, or on this host's loopback."""
     one_host = context.local_world_size == context.world_size
-    interface = context.placement.rendezvous.interface or (LOOPBACK if one_host else None)
-    if interface is not None:
+    if interface := context.placement.rendezvous.interface or ("lo" if one_host else None):
         for library in ("GLOO", "NCCL"):  # what this host says for itself comes first
             os.environ.setdefault(f"{library}_SOCKET_IFNAME", interface)
 
@@ -315,7 +305,8 @@ def _join(context: Context) -> dist.ProcessGroup:
 
     Raises `DeviceError` where they are not found, `PeerError` where one was lost.
     """
-    rendezvous, method = context.placement.rendezvous, context.placement.rendezvous.init_method
+    rendezvous = context.placement.rendezvous
+    method = rendezvous.init_method
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     if attempt != "0" and shared and method == "env://":
@@ -328,7 +319,7 @@ def _join(context: Context) -> dist.ProcessGroup:
     begin, set_timeout = time.monotonic(), getattr(dist, "set_timeout", None)  # older torch has none
     try:
         dist.init_process_group(
-            context.placement.backend,
+            rendezvous.backend,
             init_method=method,
             timeout=rendezvous.timeout,
             rank=context.rank,

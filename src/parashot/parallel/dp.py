@@ -128,8 +128,7 @@ class CpuEngine:
     def backward(self, outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
         """Go back through each replica in its own thread. Raises what a thread raised."""
         triples = zip(self.backward_threads, outputs, gradients, strict=False)
-        calls = [thread.submit(output.backward, gradient) for thread, output, gradient in triples]
-        for call in calls:
+        for call in [thread.submit(output.backward, gradient) for thread, output, gradient in triples]:
             call.result()
 
     @record_function(f"{EXCHANGE}reduce")
@@ -150,7 +149,6 @@ class CpuEngine:
                         target.add_(value, alpha=share)
 
     def close(self) -> None:
-        """End the threads."""
         for thread in self.backward_threads:
             thread.shutdown()
 

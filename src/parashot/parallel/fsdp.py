@@ -71,12 +71,10 @@ class Fsdp(ShardedStrategy):
     def own_parts(self, whole: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         from torch.distributed.tensor import distribute_tensor
 
-        parts = {}
-        for name, mine in self.network.state_dict().items():
-            if name in whole:
-                value = whole[name].to(self.context.device)
-                shared_out = _is_shard(mine)
-                parts[name] = distribute_tensor(value, self.mesh, mine.placements) if shared_out else value
+        own, parts = self.network.state_dict(), {}
+        for name, value in whole.items():
+            mine, here = own[name], value.to(self.context.device)
+            parts[name] = distribute_tensor(here, self.mesh, mine.placements) if _is_shard(mine) else here
         return parts
 
     def gradients(self) -> list[torch.Tensor]:

@@ -10,7 +10,6 @@ gradients back. With m micro-batches and parts of equal work, the share of a ste
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
 import torch
@@ -33,7 +32,7 @@ class LayerSplit(ShardedStrategy):
     def unsupported_reason(placement: Placement, task: Task, params: Any) -> str:
         if task.layer_cut() is None:
             return "layer_split needs a network in two parts, and this one has none"
-        if (placement.device_type, placement.backend) == ("cuda", "gloo"):
+        if (placement.device_type, placement.rendezvous.backend) == ("cuda", "gloo"):
             return "gloo sends nothing that lies on a GPU; set parallel.backend=auto to compare layer_split"
         if placement.replicas == 2:
             return ""
@@ -48,13 +47,18 @@ class LayerSplit(ShardedStrategy):
         assert cut is not None  # see `unsupported_reason`
         self.cut, self.peer = cut, 1 - self.context.rank
         # a group for each direction: on NCCL, what travels one way would wait for what travels the other
-        ranks = dist.get_process_group_ranks(self.context.group or dist.group.WORLD)
-        timeout = self.context.placement.rendezvous.timeout
-        self.onward, self.back = _group(ranks, timeout), _group(ranks, timeout)
+        self.onward, self.back = self._new_group(), self._new_group()
         self._forms: dict[tuple[torch.Size, ...], tuple[torch.Size, torch.dtype]] = {}
         self._connect()
         setattr(network, cut.parts[self.peer], nn.Identity())
         return channels_last(network)
+
+    def _new_group(self) -> dist.ProcessGroup:
+        ranks = dist.get_process_group_ranks(self.context.group or dist.group.WORLD)
+        timeout = self.context.placement.rendezvous.timeout
+        group = dist.new_group(ranks, timeout=timeout, use_local_synchronization=True)
+        assert isinstance(group, dist.ProcessGroup)  # this rank is one of them
+        return group
 
     def _connect(self) -> None:
         """Send a message each way: NCCL connects at the first, which must not be in the midst of a step."""
@@ -136,12 +140,6 @@ class LayerSplit(ShardedStrategy):
     def own_parts(self, whole: Mapping[str, Tensor]) -> dict[str, Tensor]:
         mine = self.cut.parts[self.context.rank]
         return {name: value for name, value in whole.items() if name.split(".")[0] == mine}
-
-
-def _group(ranks: list[int], timeout: timedelta) -> dist.ProcessGroup:
-    group = dist.new_group(ranks, timeout=timeout, use_local_synchronization=True)
-    assert isinstance(group, dist.ProcessGroup)  # this rank is one of them
-    return group
 
 
 def _shapes(part: Batch) -> tuple[torch.Size, ...]:

@@ -39,10 +39,10 @@ class StepOptions:
 
     precision: fp32; bf16 or fp16 by autocast, fp16 with a gradient scaler; tf32 for the matrix products of a
     GPU. accumulate: parts a step is computed in, one after another. check_gradient: whether a step looks for
-    NaN and infinity in its gradient; few scripts do, and the loop looks at losses in any case.
-    skip_nonfinite: a step that finds some leaves the network as it was. compile: mode of torch.compile, or
-    `none`. dynamic: False for compiled kernels of each size of input by itself, None for what PyTorch takes.
-    channels_last: memory order of convolution weights, and so of the maps between them.
+    NaN and infinity in its gradient; the loop looks at losses in any case. skip_nonfinite: a step that finds
+    some leaves the network as it was. compile: mode of torch.compile, or `none`. dynamic: False for compiled
+    kernels of each size of input by itself, None for what PyTorch takes. channels_last: memory order of
+    convolution weights, and so of the maps between them.
     """
 
     precision: str = "fp32"
@@ -59,9 +59,7 @@ class TaskModule(nn.Module):
 
     def __init__(self, network: nn.Module, task: Task, options: StepOptions, device_type: str) -> None:
         super().__init__()
-        self.network = network
-        self.task = task
-        self.options = options
+        self.network, self.task, self.options = network, task, options
         self.device_type = device_type  # replicas of torch.nn.DataParallel have no parameters to ask
 
     def forward(self, data: Any) -> torch.Tensor:
@@ -177,10 +175,7 @@ class Strategy(ABC):
             group["lr"] = rate * group.get("scale", 1.0)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return the whole network's plain state on the CPU, under its own names.
-
-        It loads without this strategy. Every rank calls it, and gets it.
-        """
+        """Return the whole network's plain state on the CPU, under its own names. Every rank calls it."""
         whole = self.gathered(self.network.state_dict())
         return {
             # a module's extra state may be of any class
@@ -266,7 +261,7 @@ def channels_last(network: Network) -> Network:
 
 
 def any_nonfinite(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return whether any of `tensors` holds NaN or infinity: bool [], one pass, no wait for the device."""
+    """Whether any of `tensors` holds NaN or infinity: bool [], one pass, no wait for the device."""
     values = (each.coalesce().values() if each.is_sparse else each for each in tensors)
     filled = [each for each in values if each.numel()]  # a rank's share of a small parameter may be empty
     return ~torch.isfinite(get_total_norm(filled, norm_type=torch.inf))
@@ -301,7 +296,8 @@ class RankStrategy(Strategy):
 
     def __init__(self, task: Task, options: StepOptions, context: Context, params: Any) -> None:
         if not dist.is_initialized():  # DistributedDataParallel asks a lone process for a group too
-            dist.init_process_group(context.placement.backend, store=HashStore(), rank=0, world_size=1)
+            backend = context.placement.rendezvous.backend
+            dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
         super().__init__(task, options, context, params)
         self.replicas = context.world_size
         processes = "1 process" if self.replicas == 1 else f"{self.replicas} processes"
