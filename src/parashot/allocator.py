@@ -16,7 +16,6 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-import sys
 
 # names and values of glibc's malloc.h
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
@@ -42,21 +41,13 @@ def as_environment() -> dict[str, str]:
 
 
 def why_nothing_is_kept() -> str:
-    """Reason why freed memory cannot be kept here, or not be compared with the default; else empty."""
-    if not _has_mallopt():
-        return "that is for Linux with glibc"
+    """Reason why keeping freed memory cannot be compared with the default; else empty."""
     named = [each for each in os.environ if each in OTHER_ALLOCATOR or each.startswith("MALLOC_")]
     return f"{named[0]} is set, so all ways have it" if named else ""
 
 
-def _has_mallopt() -> bool:
-    return sys.platform.startswith("linux") and hasattr(ctypes.CDLL(None), "mallopt")
-
-
 def keep_freed_memory(largest_block: int = LARGEST_BLOCK) -> None:
-    """Tell glibc to keep what is freed, blocks of up to `largest_block` bytes; elsewhere do nothing."""
-    if not _has_mallopt():
-        return
+    """Tell glibc to keep what is freed, blocks of up to `largest_block` bytes."""
     mallopt = ctypes.CDLL(None).mallopt
     if not mallopt(_M_MMAP_THRESHOLD, largest_block):
         mallopt(_M_MMAP_THRESHOLD, min(largest_block, _LARGEST_BLOCK_OF_OLD))

@@ -72,10 +72,9 @@ class ChannelSplit(ShardedStrategy):
 
     def replicas_agree(self) -> bool:
         """Compare what every rank holds."""
-        replicated = {
-            name: value for name, value in self.network.named_parameters() if name not in self.cutter.cuts
-        }
-        return same_on_all_ranks(replicated.values(), self.context)
+        named = self.network.named_parameters()
+        uncut = (value for name, value in named if name not in self.cutter.cuts)
+        return same_on_all_ranks(uncut, self.context)
 
 
 class Cutter:
@@ -127,8 +126,8 @@ class Cutter:
             full = f"{self._names[layer]}.{name}"
             self.cuts[full] = (dim, value.shape[dim])
             mine = self.own(full, value.detach()).clone()
-            is_trained = isinstance(value, nn.Parameter)
-            setattr(layer, name, nn.Parameter(mine, value.requires_grad) if is_trained else mine)
+            is_parameter = isinstance(value, nn.Parameter)
+            setattr(layer, name, nn.Parameter(mine, value.requires_grad) if is_parameter else mine)
 
     def _summed(self, layer: nn.Module, args: object, maps: Tensor) -> Tensor:
         bias = getattr(layer, "bias", None)
