@@ -20,8 +20,6 @@ from parashot.questions.ways.records import EpisodeWay, WayBlock
 from parashot.tasks.relation import RelationTask
 from parashot.train.records import computed_as
 
-NO_AUGMENTATION = AugmentParams(crop=1.0, flip=False, jitter=0.0)
-
 
 def time_episode_ways(params: Params, packed: Path, ways: Sequence[EpisodeWay], stage: str) -> list[WayBlock]:
     """Time ways as `params.parallel.bench` says."""
@@ -37,6 +35,5 @@ def _training(params: Params, packed: Path, way: EpisodeWay) -> Training:
 
 def read_by(params: Params, backend: Backend, workers: int) -> Params:
     """The same params with another way of reading, and without augmentation."""
-    return replace(
-        params, augment=NO_AUGMENTATION, loader=replace(params.loader, backend=backend, workers=workers)
-    )
+    loader = replace(params.loader, backend=backend, workers=workers)
+    return replace(params, augment=AugmentParams(crop=1.0, flip=False, jitter=0.0), loader=loader)

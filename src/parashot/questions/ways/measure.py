@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, groupby
+from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from random import Random
@@ -60,7 +60,6 @@ class Training:
 Trainings = Callable[[W], Training]
 """The training of each way; pickled to every rank."""
 
-
 LEAST_STEPS, LEAST_STEPS_OF_WORKERS = 2, 3
 """Of a block; workers are started for each, and their batches come in bursts."""
 
@@ -73,6 +72,12 @@ FULL = ("out of memory", "memory is full", "can't allocate memory", "exit code -
 FAILED = "failed.csv"
 """File of ways that were left out, beside a journal of blocks."""
 
+BYTES_PER_PARAMETER = 16
+"""In fp32: the weight, its gradient, and two numbers of Adam."""
+
+ROOM = 0.5
+"""Share of the memory for networks that wait; the one that is trained needs its activations as well."""
+
 
 class WayError(DeviceError):
     """A step of a way to train has failed, on one rank or more; all ranks raise it."""
@@ -83,16 +88,17 @@ class ReadyWays(Generic[W]):
 
     Ways that differ in loading alone share one strategy object. Where memory may not hold the networks of
     all of them, or once it was full, each is built when its block begins, in the place of the one before.
+    The blocks of a round begin with the same sample, which no earlier round has read, if there are as many: a
+    data set that keeps what was read favours no way.
+
     journal: CSV file that every block is added to when it has been timed; with one, a way that fails is
     left out and written into `FAILED` beside it, but for the first of `ways`. until: when, by the
-    monotonic clock, no further way is made ready; two are in any case, the first among them.
+    monotonic clock, no further way is made ready; two are in any case, the first among them. among: all ways
+    that are compared, also in other processes. Raises `WayError`.
+
     held: strategies at most at once. step_seconds: of each way that is ready, as last timed, alike on all
     ranks. turns: number of workers of a rank where a step of the way waits for them, else 1. first_seconds:
-    until the first way was ready. Raises `WayError`.
-
-    The blocks of a round begin with the same sample, which no earlier round has read, if there are as many: a
-    data set that keeps what was read favours no way. among: all ways that are compared, also in other
-    processes.
+    until the first way was ready.
     """
 
     def __init__(
@@ -106,26 +112,23 @@ class ReadyWays(Generic[W]):
     ) -> None:
         self.context, self.journal = context, journal
         self.first, self.has_workers = ways[0].way, any(way.workers for way in ways)
-        self.untimed = max(
-            steps_before_the_clock(_in_advance(each, trainings(each))) for each in among or ways
-        )
+        in_advance = [_in_advance(each, trainings(each)) for each in among or ways]
+        self.untimed = max(map(steps_before_the_clock, in_advance))
         self.trainings = {way.way: trainings(way) for way in ways}
-        kinds = len({way.trained_as for way in ways})
         self.contexts = {count: context.first_ranks(count) for count in dict.fromkeys(map(_processes, ways))}
         self.strategies: dict[tuple[object, ...], Strategy | None] = {}
-        held = kinds if _fit_together(self.trainings[ways[0].way].task, kinds, context) else 1
+        kinds = len({way.trained_as for way in ways})
+        held = kinds if _fit_together(self.trainings[self.first].task, kinds, context) else 1
         self.held = min(from_all_ranks(held, context, patient=True))  # GPUs may differ
         self.step_seconds: dict[str, float] = {}
         self.turns: dict[str, int] = {}
         begin, self.first_seconds = monotonic(), 0.0
         for way in order_of_making_ready(ways):
-            if len(self.step_seconds) > 1 and self._over(until):
+            is_late, *_ = from_all_ranks(monotonic() > until, context, patient=True)
+            if is_late and len(self.step_seconds) > 1:
                 break
             steps = max(1, _workers_of_rank(way))  # a turn of them, whose batches may come in a burst
-            try:
-                ranks = self.timed(way, steps)
-            except WayError as error:
-                self._leave_out(way, error)
+            if not (ranks := self._timed_or_left_out(way, steps)):
                 continue
             self.step_seconds[way.way] = ranks[0].seconds / steps
             self.first_seconds = self.first_seconds or monotonic() - begin
@@ -192,10 +195,7 @@ class ReadyWays(Generic[W]):
         """Time one block; the main rank's clock counts. None where the way has failed, and is left out."""
         if way.way not in self.step_seconds:
             return None
-        try:
-            ranks = self.timed(way, steps, 1 + round_number)
-        except WayError as error:
-            self._leave_out(way, error)
+        if not (ranks := self._timed_or_left_out(way, steps, 1 + round_number)):
             return None
         waiting = fmean(each.waiting_seconds for each in ranks)
         memory = sum(each.memory_bytes for each in ranks)
@@ -205,32 +205,29 @@ class ReadyWays(Generic[W]):
             append_row(self.journal, WayBlock, found)
         return found
 
-    def _leave_out(self, way: W, error: WayError) -> None:
-        """Go on without a way, if that is possible."""
-        if self.journal is None or way.way == self.first:
-            raise error
-        self.step_seconds.pop(way.way, None)
-        if (strategy := self.strategies.pop(way.trained_as, None)) is not None:
-            strategy.close()
-        del strategy
-        self._free()
-        if self.context.is_main:
-            leave_out(way, error, self.journal)
-
-    def _over(self, until: float) -> bool:
-        """Whether the main rank's clock is past `until`."""
-        return until < math.inf and from_all_ranks(monotonic() > until, self.context, patient=True)[0]
+    def _timed_or_left_out(self, way: W, steps: int, place: int = 0) -> list[LoadedSteps]:
+        """As `timed`; empty where the way has failed, and is left out."""
+        try:
+            return self.timed(way, steps, place)
+        except WayError as error:
+            if self.journal is None or way.way == self.first:
+                raise
+            self.step_seconds.pop(way.way, None)
+            self._release([way.trained_as])
+            if self.context.is_main:
+                leave_out(way, error, self.journal)
+            return []
 
     def close(self) -> None:
         """Release all strategies, and their memory."""
-        for strategy in self.strategies.values():
-            if strategy is not None:
-                strategy.close()
-        self.strategies.clear()
-        self._free()
+        self._release([*self.strategies])
 
-    def _free(self) -> None:
-        """Free what no strategy holds any more."""
+    def _release(self, kinds: Sequence[tuple[object, ...]]) -> None:
+        strategy = None
+        for each in kinds:
+            if (strategy := self.strategies.pop(each, None)) is not None:
+                strategy.close()
+        del strategy  # else the last one stays in memory
         gc.collect()  # a network and its optimizer refer to each other
         if self.context.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -276,16 +273,7 @@ def leave_out(way: Way, error: DeviceError, journal: Path) -> None:
 
 def order_of_making_ready(ways: Sequence[W]) -> list[W]:
     """Order ways: the first of `ways`, those without workers, which are ready at once, then ever fewer."""
-    by_workers = sorted(ways, key=lambda each: -each.workers)
-    without = (each for each in ways if not each.workers)
-    return [*{each.way: each for each in (ways[0], *without, *by_workers)}.values()]
-
-
-BYTES_PER_PARAMETER = 16
-"""In fp32: the weight, its gradient, and two numbers of Adam."""
-
-ROOM = 0.5
-"""Share of the memory for networks that wait; the one that is trained needs its activations as well."""
+    return sorted(ways, key=lambda each: (each is not ways[0], each.workers > 0, -each.workers))
 
 
 def _fit_together(task: Task, networks: int, context: Context) -> bool:
@@ -311,19 +299,18 @@ def time_ways(
 ) -> list[WayBlock]:
     """Time ways as `bench` says.
 
-    Ways that want other variables of the environment have processes of their own in each launch. stage: its
-    name, for progress. journal: of `ReadyWays`; processes of other ways than the first may fail, too.
-    launches: some of those of `bench`. steps_apart: steps of every block, where each way shall have processes
-    of its own. Raises `DeviceError`.
+    Ways that want other variables of the environment have processes of their own in each launch. journal: of
+    `ReadyWays`; processes of other ways than the first may fail, too. launches: some of those of `bench`.
+    steps_apart: steps of every block, where each way shall have processes of its own. Raises `DeviceError`.
     """
-    groups, blocks = groups_of_processes(ways, apart=steps_apart > 0), list[WayBlock]()
+    groups, blocks, done = groups_of_processes(ways, apart=steps_apart > 0), list[WayBlock](), 0
     launches = range(bench.launches) if launches is None else launches
-    progress, parts = Progress(stage, len(launches) * len(groups), "part"), count(1)
+    progress = Progress(stage, len(launches) * len(groups), "part")
     for number in launches:
         for group in order_of_launch(groups, number):
             fitted, processes = for_ways(group, placement)
             try:
-                found = launch_apart(
+                blocks += launch_apart(
                     ways_rank,
                     fitted,
                     processes,
@@ -342,9 +329,8 @@ def time_ways(
                 groups.remove(group)
                 for way in group:
                     leave_out(way, error, journal)
-                found = []
-            blocks += found
-            progress(next(parts))
+            done += 1
+            progress(done)
     return blocks
 
 

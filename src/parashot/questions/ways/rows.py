@@ -7,12 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
 from parashot.questions.runs import Setting
-from parashot.questions.statistics import (
-    Interval,
-    by_round,
-    median_of_rounds,
-    paired_ratio,
-)
+from parashot.questions.statistics import Interval, by_round, median_of_rounds, paired_ratio
 from parashot.questions.ways.records import Way, WayBlock
 
 W = TypeVar("W", bound=Way)
@@ -33,11 +28,7 @@ class WayRow(Generic[W]):
 
 
 def way_rows(
-    ways: Sequence[W],
-    blocks: Sequence[WayBlock],
-    base: str,
-    confidence: float,
-    beyond: float = 0.0,
+    ways: Sequence[W], blocks: Sequence[WayBlock], base: str, confidence: float, beyond: float = 0.0
 ) -> list[WayRow[W]]:
     """Return a row for each way; every speedup is over `base`.
 
