@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,12 +19,10 @@ if TYPE_CHECKING:
     from parashot.questions.study import Study
 
 BACKEND = "jpeg"
-ABOUT = (0.75, 1.25)
-"""Workers per hardware thread that count as "about as many": the best of 2020, 50 of 40, is the upper end."""
-FEW_OF_MANY = 0.25
-"""Workers per hardware thread that count as "a few": in 2020 2 of 40."""
-FAR_MORE = 1.75
-"""Workers per hardware thread that count as "far more": in 2020 70 of 40."""
+
+ABOUT, FEW_OF_MANY, FAR_MORE = (0.75, 1.25), 0.25, 1.75
+"""Workers per hardware thread that count as "about as many", "a few" and "far more" (in 2020 50, 2 and 70 of
+40)."""
 
 
 @claim(
@@ -57,15 +56,11 @@ def optimum(study: Study) -> Finding:
 def few(study: Study) -> Finding:
     """Holds if the study's 2 workers (or the fewest measured), of many threads, are slower than none."""
     seconds, threads = _seconds(study), _threads(study)
-    fewest = 2 if 2 in seconds else min((each for each in seconds if each), default=0)
-    if 0 not in seconds or not fewest:
-        raise UntestableError("loader.bench.workers needs 0 and a few")
+    fewest = 2 if 2 in seconds else min(each for each in seconds if each)
     if fewest > FEW_OF_MANY * threads:
         reason = f"{counted(fewest, 'worker')} of {counted(threads, 'thread')} are not a few of many"
         raise UntestableError(f"{reason}: it takes {round(fewest / FEW_OF_MANY)} threads")
-    speedup = paired_ratio(seconds[0], seconds[fewest], study.confidence)
-    measured = f"{counted(fewest, 'worker')} of {counted(threads, 'thread')}: {times(speedup)}"
-    return by_side(measured, speedup, "below", "the speedup over no workers")
+    return _over_none(study, seconds, fewest)
 
 
 @claim(
@@ -77,11 +72,7 @@ def many(study: Study) -> Finding:
     most = max(seconds)
     if most < FAR_MORE * threads:
         raise UntestableError(f"loader.bench.workers has nothing from {FAR_MORE * threads:g} on")
-    if 0 not in seconds:
-        raise UntestableError("loader.bench.workers needs 0")
-    speedup = paired_ratio(seconds[0], seconds[most], study.confidence)
-    measured = f"{most} workers of {counted(threads, 'thread')}: {times(speedup)}"
-    return by_side(measured, speedup, "below", "the speedup over no workers")
+    return _over_none(study, seconds, most)
 
 
 @claim("loader-memory", "Memory grows with the workers.")
@@ -90,9 +81,8 @@ def memory(study: Study) -> Finding:
     workers, blocks = list(_seconds(study)), needed(study, "loader", study.results.loader).blocks
     jpeg = [each for each in blocks if each.backend == BACKEND]
     taken = by_round((each.workers, each.round, each.memory_bytes) for each in jpeg)
-    whole = set.intersection(*(set(taken[each]) for each in workers))
-    rounds = [[taken[each][number] for each in workers] for number in sorted(whole)]
-    slopes = np.polyfit(workers, np.transpose(rounds), 1)[0]  # of each round, by least squares
+    rounds = [[*taken[each].values()] for each in workers]
+    slopes = np.polyfit(workers, rounds, 1)[0]  # of each round, by least squares
     slope = repeated_interval(slopes, study.confidence)
     measured = f"{size(slope.value)} per worker ({size(slope.low)} to {size(slope.high)})"
     return by_side(measured, slope, "above", "the slope", 0, "0")
@@ -105,6 +95,15 @@ ddp_workers_zero = settled(
     "tests/data/test_loaders.py: ranks with workers of their own read what they read without",
     "an error that was seen",
 )
+
+
+def _over_none(study: Study, seconds: Mapping[int, Rounds], workers: int) -> Finding:
+    """Judge whether so many workers are slower than none. Raises `UntestableError`."""
+    if 0 not in seconds:
+        raise UntestableError("loader.bench.workers needs 0")
+    speedup = paired_ratio(seconds[0], seconds[workers], study.confidence)
+    measured = f"{counted(workers, 'worker')} of {counted(_threads(study), 'thread')}: {times(speedup)}"
+    return by_side(measured, speedup, "below", "the speedup over no workers")
 
 
 def _seconds(study: Study) -> dict[int, Rounds]:

@@ -4,9 +4,7 @@ In training all replicas train by DDP, each rank with its share of the workers, 
 Where there is one replica, or no DDP, one process trains on all cores or one GPU.
 
 Of loading alone a block makes a loader, takes its first batch, takes as many more as its workers had ready
-before anyone asked (they would come for free), and only then times: at least two of them, and for
-`loader.bench.seconds`. Settings of a round run in random order. Memory is that of the process tree above the
-same process without a loader.
+before anyone asked (they would come for free), and only then times. Settings of a round run in random order.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import math
 import os
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
@@ -35,7 +33,7 @@ from parashot.questions.ways.episodes import read_by, time_episode_ways
 from parashot.questions.ways.records import PLAIN_LOADER, EpisodeWay, Loading
 from parashot.questions.ways.rows import way_rows, way_settings
 from parashot.records import Provenance
-from parashot.task import Batch, Plan
+from parashot.task import Plan
 from parashot.tasks.relation import RelationTask
 from parashot.train.records import Choices
 
@@ -55,9 +53,8 @@ def bench_loaders(params: Params, packed: Path, out: Path, provenance: Provenanc
     training = time_episode_ways(params, packed, ways, "loader-bench, in training")
     blocks = time_loaders(params, packed)  # last, when no server of ranks is being started beside it
     rows = way_rows(ways, training, PLAIN_LOADER.name, CONFIDENCE)
-    in_training = way_settings(rows, training, "training-")
-    results = LoaderResults(tuple(blocks), tuple(ways), tuple(training))
-    stage.write(out, results, [*in_training, *_settings(blocks)])
+    settings = [*way_settings(rows, training, "training-"), *_settings(blocks)]
+    stage.write(out, LoaderResults(tuple(blocks), tuple(ways), tuple(training)), settings)
 
 
 # --- in training ------------------------------------------------------------------------------------------
@@ -107,17 +104,14 @@ def loadings(params: Params, ranks: int) -> Iterator[Loading]:
 def time_loaders(params: Params, packed: Path) -> list[LoaderBlock]:
     """Time loading alone: batches are read and thrown away."""
     bench = params.loader.bench
-    settings = [
-        (backend, workers) for backend in bench.backends for workers in worker_counts(params, backend)
-    ]
+    settings = [(each, workers) for each in bench.backends for workers in worker_counts(params, each)]
     torch.set_num_threads(1)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # many workers hold many pipes and batches
     idle_bytes = tree_memory_bytes(os.getpid())
     for backend in bench.backends:  # the first to read would pay for the disk
         _block(-1, params, packed, backend, 0, idle_bytes)
-    blocks = []
-    progress = Progress("loader-bench", bench.blocks, "round")
+    blocks, progress = [], Progress("loader-bench", bench.blocks, "round")
     for number in range(bench.blocks):
         order = Random(number).sample(settings, len(settings))
         blocks += [_block(number, params, packed, *setting, idle_bytes) for setting in order]
@@ -145,7 +139,9 @@ def _block(
     ready = workers * params.loader.prefetch
     fewest = max(_LEAST_BATCHES, _ROUNDS_OF_WORKERS * workers)
     begin = time.perf_counter()
-    loader = _loader(params, packed, backend, workers, 1 + ready + fewest + _MOST_BATCHES + ready)
+    enough = (1 + ready + fewest + _MOST_BATCHES + ready) * bench.batchsz
+    task = RelationTask(read_by(params, backend, workers), packed)
+    loader = task.batches(Plan(enough, bench.batchsz), _HERE)
     next(loader)
     first = time.perf_counter()
     for _ in range(ready):
@@ -169,15 +165,8 @@ def _block(
     )
 
 
-def _loader(params: Params, packed: Path, backend: Backend, workers: int, batches: int) -> Iterator[Batch]:
-    batchsz = params.loader.bench.batchsz
-    task = RelationTask(read_by(params, backend, workers), packed)
-    return task.batches(Plan(batches * batchsz, batchsz), _HERE)
-
-
-def _settings(blocks: list[LoaderBlock]) -> list[Setting]:
+def _settings(blocks: Sequence[LoaderBlock]) -> Iterator[Setting]:
     """One setting for each backend and number of workers."""
-    settings = []
     for row in loader_rows(blocks, CONFIDENCE):
         mine = [each for each in blocks if (each.backend, each.workers) == (row.backend, row.workers)]
         series = {
@@ -186,5 +175,4 @@ def _settings(blocks: list[LoaderBlock]) -> list[Setting]:
             "memory_bytes": [float(each.memory_bytes) for each in mine],
         }
         options = {"backend": row.backend, "workers": row.workers, "batchsz": mine[0].batchsz}
-        settings.append(Setting(f"{row.backend}-{row.workers}", options, row, series))
-    return settings
+        yield Setting(f"{row.backend}-{row.workers}", options, row, series)

@@ -7,13 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from parashot.questions.loader.records import LoaderBlock
-from parashot.questions.statistics import (
-    Interval,
-    Rounds,
-    by_round,
-    median_interval,
-    paired_ratio,
-)
+from parashot.questions.statistics import Interval, Rounds, by_round, median_interval, paired_ratio
 
 
 @dataclass(frozen=True)
