@@ -1,19 +1,15 @@
 """Batch sizes under DDP: the study's experiment with its limit, and what each size reaches in the same time.
 
 First each size trains the whole budget; the baseline goes first and its time is the limit: a size that runs
-over it is stopped and reported so, with its projected full time. Then short blocks of all sizes, interleaved,
-with and without the exchange of gradients, give seconds per episode with an interval and the share of time
-spent in communication.
+over it is stopped, with its projected full time. Then short blocks of all sizes, interleaved, with and
+without the exchange of gradients, give seconds per episode and the share of communication.
 
 Last, every size has the seconds of `batchsz_study.seconds`, turned into episodes by its measured seconds per
 episode under DDP. All begin with the same embedding; a seed draws the head's first weights and the episodes,
-the same for every size. The rate grows with the size (`batchsz_study.lr_scaling`) and falls to 0 over the
-steps that a size has. Running statistics are estimated anew from training episodes before validation, since a
-large batch has too few steps for them to settle. With a target (`batchsz_study.target`) a training that does
-not reach it is done again from the start with a schedule of twice the time: what is found is the time in
-which a whole training reaches the target. Sizes are compared by what they learn, and replicas are one
-algorithm with one device, so each of these trainings runs on one replica: as many at a time as there are.
-Where steps are computed in bf16, the baseline's are repeated in fp32, which shows what bf16 does to accuracy.
+the same for every size. Running statistics are estimated anew before validation, since a large batch has too
+few steps for them to settle. With a target, a training that does not reach it is done again from the start
+with a schedule of twice the time. Replicas are one algorithm with one device, so each of these trainings runs
+on one replica: as many at a time as there are. The baseline's in bf16 are repeated in fp32.
 """
 
 from __future__ import annotations
@@ -47,14 +43,7 @@ from parashot.questions.batchsz.records import (
     BatchszTraining,
     GradientSample,
 )
-from parashot.questions.batchsz.rows import (
-    BatchszRow,
-    batchsz_rows,
-    episode_seconds,
-    in_equal_time,
-    reached,
-    size_rows,
-)
+from parashot.questions.batchsz.rows import batchsz_rows, episode_seconds, in_equal_time, reached, size_rows
 from parashot.questions.runs import Setting, Stage
 from parashot.questions.statistics import CONFIDENCE
 from parashot.questions.timed import TimedStrategy, steps_of_blocks, timed_strategy
@@ -89,17 +78,11 @@ def study_batch_sizes(
     reason = params.parallel.switched_off("ddp") or unsupported_reason(
         "ddp", task, options, placement, params.parallel
     )
-    results: BatchszResults | None
-    if reason:
-        none = (0, None, None, 0, study.episodes, None, None, None)
-        runs = tuple(BatchszRun(size, "skipped", reason, *none) for size in study.sizes)
-        results = BatchszResults(runs, ())
-    else:
-        results = launch(batchsz_rank, placement, placement.replicas, task)
+    none = (0, None, None, 0, study.episodes, None, None, None)
+    skipped = BatchszResults(tuple(BatchszRun(size, "skipped", reason, *none) for size in study.sizes), ())
+    results = skipped if reason else launch(batchsz_rank, placement, placement.replicas, task)
     if results is not None:
-        rows = batchsz_rows(results, study.baseline, CONFIDENCE)
-        in_blocks = [_setting(row, results.blocks) for row in rows]
-        stage.write(out, results, [*in_blocks, *_in_equal_time(results, params)])
+        stage.write(out, results, [*_in_blocks(results, params), *_in_equal_time(results, params)])
 
 
 def batchsz_rank(context: Context, task: RelationTask) -> BatchszResults:
@@ -107,8 +90,7 @@ def batchsz_rank(context: Context, task: RelationTask) -> BatchszResults:
     study = task.params.batchsz_study
     sizes = [study.baseline, *(size for size in study.sizes if size != study.baseline)]
     groups = {size: context.first_ranks(min(size, context.world_size)) for size in sizes}
-    runs: list[BatchszRun] = []
-    limit = None
+    runs, limit = list[BatchszRun](), None
     for size, group in groups.items():
         if group is not None:
             _ready(group, task, size).seconds(1)  # no size pays for what comes first
@@ -116,10 +98,10 @@ def batchsz_rank(context: Context, task: RelationTask) -> BatchszResults:
             limit = limit or runs[-1].seconds
         limit = from_all_ranks(limit, context, patient=True)[0]
     blocks = _interleaved_blocks(context, groups, task)
-    mine = [size for size, group in groups.items() if group is not None]
-    seconds = {size: median(episode_seconds(blocks, size).values()) for size in mine} if blocks else {}
-    seconds = from_all_ranks(seconds, context, patient=True)[0]  # the main rank takes part in every size
-    trainings = train_sizes(context, task, seconds)
+    seconds = {}
+    if context.is_main:  # which takes part in every size
+        seconds = {size: median(episode_seconds(blocks, size).values()) for size in groups}
+    trainings = train_sizes(context, task, from_all_ranks(seconds, context, patient=True)[0])
     in_fp32 = train_in_fp32(context, task, trainings)
     gradients = sample_gradients(context.alone(), task) if context.is_main else []
     runs.sort(key=lambda run: run.batchsz)
@@ -172,8 +154,7 @@ def _interleaved_blocks(context: Context, groups: Groups, task: RelationTask) ->
     bench = task.params.parallel.bench
     ready = {size: None if group is None else _ready(group, task, size) for size, group in groups.items()}
     steps = steps_of_blocks(context, ready, bench)
-    blocks = []
-    progress = Progress("batchsz", bench.blocks, "round")
+    blocks, progress = [], Progress("batchsz", bench.blocks, "round")
     for number in range(bench.blocks):
         settings = [*itertools.product(groups, (True, False))]
         for size, synchronised in Random(number).sample(settings, len(settings)):  # alike on every rank
@@ -189,21 +170,21 @@ def _interleaved_blocks(context: Context, groups: Groups, task: RelationTask) ->
 
 
 def _ready(context: Context, task: RelationTask, size: int) -> TimedStrategy:
-    """Size `size` ready to be timed."""
-    params = task.params
-    options = step_options(params.train)
-    return timed_strategy("ddp", task, options, context, params.parallel, batchsz=size)
+    options = step_options(task.params.train)
+    return timed_strategy("ddp", task, options, context, task.params.parallel, batchsz=size)
 
 
-def _setting(row: BatchszRow, blocks: Sequence[BatchszBlock]) -> Setting:
-    without = episode_seconds(blocks, row.batchsz, synchronised=False)
-    series = {
-        "seconds_per_episode": [*episode_seconds(blocks, row.batchsz).values()],
-        "seconds_per_episode_without_exchange": [*without.values()],
-    }
-    options = {"batchsz": row.batchsz, "replicas": row.replicas, "episodes": row.episodes_budget}
-    name, tags = f"batchsz{row.batchsz}", {"strategy": "ddp"}
-    return Setting(name, options, row, series, row.status, row.reason, tags)
+def _in_blocks(results: BatchszResults, params: Params) -> Iterator[Setting]:
+    """The run of each size and its blocks."""
+    for row in batchsz_rows(results, params.batchsz_study.baseline, CONFIDENCE):
+        without = episode_seconds(results.blocks, row.batchsz, synchronised=False)
+        series = {
+            "seconds_per_episode": [*episode_seconds(results.blocks, row.batchsz).values()],
+            "seconds_per_episode_without_exchange": [*without.values()],
+        }
+        options = {"batchsz": row.batchsz, "replicas": row.replicas, "episodes": row.episodes_budget}
+        name, tags = f"batchsz{row.batchsz}", {"strategy": "ddp"}
+        yield Setting(name, options, row, series, row.status, row.reason, tags)
 
 
 def _in_equal_time(results: BatchszResults, params: Params) -> Iterator[Setting]:
@@ -219,9 +200,7 @@ def _in_equal_time(results: BatchszResults, params: Params) -> Iterator[Setting]
 
 
 def train_sizes(
-    context: Context,
-    task: RelationTask,
-    seconds_per_episode: Mapping[int, float],
+    context: Context, task: RelationTask, seconds_per_episode: Mapping[int, float]
 ) -> list[BatchszTraining]:
     """Train every size with every seed, shared out over the ranks. Every rank calls it, and gets all.
 
@@ -324,9 +303,7 @@ def sample_gradients(context: Context, task: RelationTask) -> list[GradientSampl
     strategy = build_strategy("serial", task, step_options(params.train), context, params.parallel)
     strategy.network.train()
     batches = [*task.batches(Plan(NOISE_EPISODES, 1), context, in_process=True)]
-    mean = _gradient(strategy, batches[0]) / len(batches)
-    for batch in batches[1:]:
-        mean += _gradient(strategy, batch) / len(batches)
+    mean = sum((_gradient(strategy, each) / len(batches) for each in batches), torch.zeros(()))
     samples = []
     for episode, batch in enumerate(batches):
         own = _gradient(strategy, batch)

@@ -33,8 +33,8 @@ from parashot.questions.statistics import (
 class BatchszRow(BatchszRun):
     """One batch size: its whole run with the study's limit, and interleaved blocks of it.
 
-    `communication_share` is 1 - (seconds per episode without the exchange) / (seconds per episode with it).
-    It can come out below 0 where the exchange is too short to be seen; it is kept as measured.
+    `communication_share` is 1 - (seconds per episode without the exchange) / (seconds per episode with it);
+    below 0 where the exchange is too short to be seen.
     """
 
     run_speedup: float | None  # of whole runs, once each: seconds of the baseline over its projected ones
@@ -95,16 +95,16 @@ def reached(trainings: Sequence[BatchszTraining]) -> dict[int, dict[int, float]]
 
 
 def times_to_target(target: float | None, trainings: Iterable[BatchszTraining]) -> dict[int, float]:
-    """Seconds of the shortest training that reaches the target: by size, the median over seeds.
+    """Seconds of the training that reaches the target, the last of its seed: by size, the median over seeds.
 
     A size of which half of the seeds lack it has none.
     """
-    times: dict[int, dict[int, float]] = {}
-    for each in trainings:
-        enough = target is not None and each.val_accuracy >= target
-        of_seeds = times.setdefault(each.batchsz, {})
-        of_seeds[each.seed] = min(of_seeds.get(each.seed, math.inf), each.seconds if enough else math.inf)
-    medians = {size: median(of_seeds.values()) for size, of_seeds in times.items()}
+
+    def seconds(last: BatchszTraining) -> float:
+        return last.seconds if target is not None and last.val_accuracy >= target else math.inf
+
+    times = by_round((each.batchsz, each.seed, seconds(each)) for each in trainings)
+    medians = {size: median(by_seed.values()) for size, by_seed in times.items()}
     return {size: found for size, found in medians.items() if math.isfinite(found)}
 
 
@@ -131,7 +131,7 @@ def noise_scale(samples: Sequence[GradientSample], confidence: float) -> Interva
     logs = np.log(without)
     error = math.sqrt((count - 1) / count * np.square(logs - logs.mean()).sum())
     half = float(stdtrit(count - 1, (1 + confidence) / 2)) * error
-    return Interval(float(whole), float(whole) * math.exp(-half), float(whole) * math.exp(half))
+    return Interval(1, math.exp(-half), math.exp(half)).scaled(float(whole))
 
 
 def _noise(small: Floats, large: Floats, count: int) -> Floats:
@@ -144,8 +144,7 @@ def _noise(small: Floats, large: Floats, count: int) -> Floats:
 def batchsz_rows(results: BatchszResults, baseline: int, confidence: float) -> list[BatchszRow]:
     """Return one row per size, in the order of the sizes; speedups are against the size `baseline`."""
     blocks, rows = results.blocks, []
-    done = [each.seconds for each in results.runs if each.batchsz == baseline and each.status == "ok"]
-    whole = done[0] if done else None
+    whole = next((each.seconds for each in results.runs if each.batchsz == baseline), None)
 
     def ratio(above: Rounds, below: Rounds) -> Interval | None:
         """Ratio over the rounds that measured both, or None where fewer than 2 did."""
