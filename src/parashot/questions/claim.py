@@ -21,7 +21,7 @@ Side = Literal["above", "below"]
 T = TypeVar("T")
 
 BY_TEST = "decided by a test, not measured here"
-"""What is said to be measured of a claim that a test decides, on all machines alike."""
+"""What is said to be measured of a claim that a test decides."""
 
 
 @dataclass(frozen=True)

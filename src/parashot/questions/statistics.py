@@ -11,11 +11,7 @@ for a while cancels out; its mean, with an interval by Student's t.
 
 Where rounds were measured in several launches of the processes, each of which is a little faster or slower,
 the launches are what repeats: each counts by the median of its rounds, which one disturbed round does not
-move.
-
-Many settings: each against the fastest, with intervals that hold together (`Ranking`).
-
-How often these intervals cover: `python -m benchmarks coverage`.
+move. How often these intervals cover: `python -m benchmarks coverage`.
 """
 
 from __future__ import annotations
@@ -36,14 +32,13 @@ Values = Sequence[float] | Floats
 Draws = NDArray[np.intp]
 """Indices of rounds."""
 
-ENOUGH_LAUNCHES = 5
-"""With as many launches, Student's t over them is about as narrow as over rounds."""
-
 Rounds = Mapping[Any, float]
 """Measurements of one setting, by round (or episode, or seed), or by launch and round."""
 
 T = TypeVar("T")
 
+ENOUGH_LAUNCHES = 5
+"""With as many launches, Student's t over them is about as narrow as over rounds."""
 
 CONFIDENCE = 0.95
 """Of intervals, where params do not say another."""
@@ -154,12 +149,9 @@ def paired_ratio(numerator: Rounds, denominator: Rounds, confidence: float) -> I
     of_launch = _by_launch(sorted(numerator.keys() & denominator.keys()), logs)
     if len(of_launch) >= ENOUGH_LAUNCHES:
         logs = np.array([np.median(each) for each in of_launch])
-    level = (1 + confidence) / 2
-    mean, error = _mean_and_error(logs, 2, "rounds")
-    half = float(stdtrit(len(logs) - 1, level)) * error
+    mean, half = _mean_and_half_width(logs, confidence)
     if 1 < len(of_launch) < min(ENOUGH_LAUNCHES, len(logs)):
-        _, error = _mean_and_error([each.mean() for each in of_launch], 2, "launches")
-        half = max(half, float(stdtrit(len(of_launch) - 1, level)) * error)
+        half = max(half, _mean_and_half_width([each.mean() for each in of_launch], confidence)[1])
     return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
 
@@ -167,13 +159,12 @@ def paired_ratio(numerator: Rounds, denominator: Rounds, confidence: float) -> I
 class Ranking(Generic[T]):
     """Settings against the best of the others: how many times as long each takes, or how much it lacks.
 
-    The best may be picked among them (Hsu, Multiple Comparisons, 1996, chapter 4, with Bonferroni in place of
-    equal variances): each setting is compared with every other, at the confidence that holds for all
-    comparisons with one; whichever is shown to be worse than another is no contender. The truly best stays a
-    contender at that confidence, and with it all upper bounds hold together: the greatest over the
-    contenders is one against the best. What is behind any other is at least as far behind the best, so the
-    greatest lower bound over all others is one too, for each setting by itself: of several that are equal,
-    one is more often shown to be slower, though not by the margin that choices allow for.
+    Hsu, Multiple Comparisons, 1996, chapter 4, with Bonferroni in place of equal variances: each setting is
+    compared with every other, at the confidence that holds for all comparisons with one; whichever is shown
+    to be worse than another is no contender. The truly best stays a contender at that confidence, and with it
+    all upper bounds hold together: the greatest over the contenders is one against the best. What is behind
+    any other is at least as far behind the best, so the greatest lower bound over all others is one too, for
+    each setting by itself.
 
     behind: ratio to the best of the others, or difference. better: of each setting, those shown to be better
     than it. even: value of `behind` of what is equal, 1 or 0. margin: a setting that is at most so much over
@@ -188,7 +179,7 @@ class Ranking(Generic[T]):
     @property
     def contenders(self) -> list[T]:
         """Settings not shown to be worse than another."""
-        return _unbeaten(self.better)
+        return [each for each, those in self.better.items() if not those]
 
     @property
     def best(self) -> T:
@@ -208,19 +199,18 @@ class Ranking(Generic[T]):
     @classmethod
     def by_time(cls, seconds: Mapping[T, Rounds], confidence: float, margin: float) -> Ranking[T]:
         """Rank settings by their seconds, by round, the fastest first; margin: share of its time."""
-        each = together(confidence, len(seconds) - 1)
-        return cls._ranked(seconds, lambda own, other: paired_ratio(own, other, each), 1, margin)
+        level = together(confidence, len(seconds) - 1)
+        return cls._ranked(seconds, lambda own, other: paired_ratio(own, other, level), 1, margin)
 
     @classmethod
     def by_accuracy(cls, reached: Mapping[T, Rounds], confidence: float, margin: float) -> Ranking[T]:
         """Rank settings by the accuracies of their trainings, by seed; margin: difference of accuracies."""
-        each = together(confidence, len(reached) - 1)
-        return cls._ranked(
-            reached,
-            lambda own, other: repeated_interval(differences(other, own), each),
-            0,
-            margin,
-        )
+        level = together(confidence, len(reached) - 1)
+
+        def lack(own: Rounds, other: Rounds) -> Interval:
+            return repeated_interval(differences(other, own), level)
+
+        return cls._ranked(reached, lack, 0, margin)
 
     @classmethod
     def _ranked(
@@ -230,28 +220,19 @@ class Ranking(Generic[T]):
         even: float,
         margin: float,
     ) -> Ranking[T]:
+        behind, better = dict[T, Interval](), dict[T, list[T]]()
         pairs = {
             each: {other: compare(own, settings[other]) for other in settings if other != each}
             for each, own in settings.items()
         }
-        better = {
-            each: [other for other, pair in pairs[each].items() if pair.low > even] for each in settings
-        }
-        behind = {each: _behind(pairs[each], _unbeaten(better), even) for each in settings}
+        for each, others in pairs.items():
+            better[each] = [other for other, pair in others.items() if pair.low > even]
+        for each, others in pairs.items():
+            against = [pair for other, pair in others.items() if not better[other]] or [*others.values()]
+            value = max((pair.value for pair in others.values()), default=even)
+            low = max((pair.low for pair in others.values()), default=even)
+            behind[each] = Interval(value, low, max([value, *(pair.high for pair in against)]))
         return cls(behind, better, even, margin)
-
-
-def _unbeaten(better: Mapping[T, Sequence[T]]) -> list[T]:
-    return [each for each, those in better.items() if not those]
-
-
-def _behind(pairs: Mapping[T, Interval], contenders: Sequence[T], even: float) -> Interval:
-    """Bounds against the best of the others, from the comparisons with each of them."""
-    if not pairs:
-        return Interval(even, even, even)
-    against = [pairs[each] for each in pairs if each in contenders] or [*pairs.values()]
-    value, low = (max(getattr(each, bound) for each in pairs.values()) for bound in ("value", "low"))
-    return Interval(value, low, max(value, *(each.high for each in against)))
 
 
 def paired(first: Rounds, second: Rounds) -> tuple[Floats, Floats]:
@@ -270,8 +251,7 @@ def draw_rounds(rounds: int) -> Draws:
     """Indices of resampled rounds [resamples, rounds], the same in every call."""
     if rounds < 2:
         raise RecordError("at least 2 timed blocks of every setting are needed; run `dvc repro -f`")
-    generator = np.random.default_rng(0)
-    return generator.integers(rounds, size=(RESAMPLES, rounds))
+    return np.random.default_rng(0).integers(rounds, size=(RESAMPLES, rounds))
 
 
 def drawn_interval(value: float, draws: Floats, rounds: int, confidence: float) -> Interval:
@@ -288,14 +268,13 @@ def drawn_interval(value: float, draws: Floats, rounds: int, confidence: float) 
 
 def mean_interval(values: Values, confidence: float) -> Interval:
     """Mean of many values with its normal interval."""
-    mean, error = _mean_and_error(values, 2, "values")
+    mean, error = _mean_and_error(values, 2)
     return Interval.around(mean, float(ndtri((1 + confidence) / 2)) * error)
 
 
 def repeated_interval(values: Values, confidence: float) -> Interval:
     """Mean of a few repetitions, at least 3, with its interval by Student's t."""
-    mean, error = _mean_and_error(values, 3, "repetitions")
-    return Interval.around(mean, float(stdtrit(len(values) - 1, (1 + confidence) / 2)) * error)
+    return Interval.around(*_mean_and_half_width(values, confidence, 3))
 
 
 def equivalence(
@@ -314,9 +293,15 @@ def equivalence(
     return "different" if two_sided.low > margin or two_sided.high < -margin else "undecided"
 
 
-def _mean_and_error(values: Values, least: int, noun: str) -> tuple[float, float]:
+def _mean_and_half_width(values: Values, confidence: float, least: int = 2) -> tuple[float, float]:
+    """Mean of at least `least` values, and half the width of its interval by Student's t."""
+    mean, error = _mean_and_error(values, least)
+    return mean, float(stdtrit(len(values) - 1, (1 + confidence) / 2)) * error
+
+
+def _mean_and_error(values: Values, least: int) -> tuple[float, float]:
     """Mean and standard error of at least `least` values."""
     data = np.asarray(values, dtype=np.float64)
     if len(data) < least:
-        raise ValueError(f"at least {least} {noun} are needed")
+        raise ValueError(f"at least {least} values are needed")
     return float(data.mean()), float(data.std(ddof=1)) / math.sqrt(len(data))
