@@ -17,10 +17,11 @@ import math
 import time
 import typing
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
-from typing import Any, Literal, TypeVar, dataclass_transform
+from typing import Any, Literal, TextIO, TypeVar, dataclass_transform
 
 import pydantic.dataclasses
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -122,45 +123,33 @@ def write_result(path: Path, result: Any) -> None:
 
 def read_result(kind: type[T], path: Path) -> T:
     """Read one record. Raises `RecordError`."""
-    return _build(kind, read_json(path), path)
+    with _reading(path, kind):
+        return TypeAdapter(kind).validate_python(json.loads(path.read_text(encoding="utf-8")))
 
 
 def write_rows(path: Path, kind: type[T], rows: Iterable[T]) -> None:
     """Write records as CSV with a header; floats keep their full precision, None is an empty cell."""
-    names = _names(kind)
     with replacing_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(names)
-        writer.writerows([getattr(row, name) for name in names] for row in rows)
+        _write_rows(file, kind, rows)
 
 
 def append_row(path: Path, kind: type[T], row: T) -> None:
     """Add one record to a CSV file, which begins with it; what is there stays whatever ends this process."""
-    names = _names(kind)
     with path.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if file.tell() == 0:
-            writer.writerow(names)
-        writer.writerow([getattr(row, name) for name in names])
+        _write_rows(file, kind, [row])
 
 
 def read_rows(kind: type[T], path: Path) -> list[T]:
     """Read records from CSV. Raises `RecordError`."""
-    try:
+    with _reading(path, kind):
         with path.open(newline="", encoding="utf-8") as file:
             header, *rows = csv.reader(file)
-        trees = [dict(zip(header, row, strict=True)) for row in rows]
-    except (OSError, ValueError, csv.Error) as error:
-        raise RecordError(f"{path}: cannot be read ({one_line(error)}); {_remedy(path)}") from error
-    if header != _names(kind):
-        raise RecordError(f"{path}: not a {kind.__name__} (its columns are {header}); {_remedy(path)}")
-    hints = typing.get_type_hints(kind)
-    optional = {name for name in header if type(None) in typing.get_args(hints[name])}
-
-    def value(name: str, text: str) -> str | None:
-        return None if name in optional and not text else text
-
-    return [_build(kind, {name: value(name, text) for name, text in tree.items()}, path) for tree in trees]
+        if header != _names(kind):
+            raise RecordError(f"{path}: not a {kind.__name__} (its columns are {header}); {_remedy(path)}")
+        hints, build = typing.get_type_hints(kind), TypeAdapter(kind).validate_python
+        empty = {name: None if type(None) in typing.get_args(hints[name]) else "" for name in header}
+        trees = (zip(header, row, strict=True) for row in rows)
+        return [build({name: text or empty[name] for name, text in tree}) for tree in trees]
 
 
 def write_metrics(path: Path, metrics: Mapping[str, Any]) -> None:
@@ -176,12 +165,15 @@ def write_runs(path: Path, runs: Sequence[Run]) -> None:
 
 def read_runs(path: Path) -> list[Run]:
     """Read records.jsonl. Raises `RecordError`."""
-    return [_build(Run, _parsed(line, path), path) for line in _text(path).splitlines()]
+    with _reading(path, Run):
+        build, lines = TypeAdapter(Run).validate_python, path.read_text(encoding="utf-8").splitlines()
+        return [build(json.loads(line)) for line in lines]
 
 
 def read_json(path: Path) -> Any:
     """Read any JSON result. Raises `RecordError`."""
-    return _parsed(_text(path), path)
+    with _reading(path):
+        return json.loads(path.read_text(encoding="utf-8"))
 
 
 def holds(tree: object, values: Any) -> bool:
@@ -189,25 +181,26 @@ def holds(tree: object, values: Any) -> bool:
     return bool(tree == json.loads(json.dumps(dataclasses.asdict(values))))
 
 
-def _text(path: Path) -> str:
+@contextmanager
+def _reading(path: Path, kind: type[Any] = object) -> Iterator[None]:
+    """Within it, an error of what `path` holds, records of `kind`, becomes a `RecordError`."""
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{path}: cannot be read ({one_line(error)}); {_remedy(path)}") from error
-
-
-def _parsed(text: str, path: Path) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"{path}: cannot be read ({one_line(error)}); {_remedy(path)}") from error
-
-
-def _build(kind: type[T], tree: Any, path: Path) -> T:
-    try:
-        return TypeAdapter(kind).validate_python(tree)
+        yield
     except ValidationError as error:
         raise RecordError(f"{path}: not a {kind.__name__} ({first_fault(error)}); {_remedy(path)}") from error
+    except (OSError, ValueError, RecursionError, csv.Error) as error:
+        raise RecordError(f"{path}: cannot be read ({one_line(error)}); {_remedy(path)}") from error
+
+
+def _remedy(path: Path) -> str:
+    return f"run `dvc repro` to make {path.parent.as_posix()} again"
+
+
+def _write_rows(file: TextIO, kind: type[Any], rows: Iterable[Any]) -> None:
+    writer = csv.DictWriter(file, _names(kind), lineterminator="\n")
+    if file.tell() == 0:
+        writer.writeheader()
+    writer.writerows(map(vars, rows))
 
 
 def _write_json(path: Path, tree: Mapping[str, Any]) -> None:
@@ -215,16 +208,12 @@ def _write_json(path: Path, tree: Mapping[str, Any]) -> None:
 
 
 def _plain(tree: Any) -> Any:
-    """Replace NaN and infinity, unknown to JSON, by "nan" and "inf", which `_build` reads as numbers."""
+    """Replace NaN and infinity, unknown to JSON, by "nan" and "inf", which pydantic reads as numbers."""
     if isinstance(tree, Mapping):
         return {key: _plain(value) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
         return [_plain(value) for value in tree]
     return str(tree) if isinstance(tree, float) and not math.isfinite(tree) else tree
-
-
-def _remedy(path: Path) -> str:
-    return f"run `dvc repro` to make {path.parent.as_posix()} again"
 
 
 def _names(kind: type[Any]) -> list[str]:

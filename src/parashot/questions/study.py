@@ -8,19 +8,9 @@ from typing import TypeVar
 
 from parashot.params import Params
 from parashot.parsing import Value
-from parashot.questions.accuracy.rows import (
-    AccuracyComparison,
-    compare_precisions,
-    comparisons,
-)
+from parashot.questions.accuracy.rows import AccuracyComparison, compare_precisions, comparisons
 from parashot.questions.advice import Advice
-from parashot.questions.batchsz.rows import (
-    BatchszRow,
-    SizeRow,
-    batchsz_rows,
-    noise_scale,
-    size_rows,
-)
+from parashot.questions.batchsz.rows import BatchszRow, SizeRow, batchsz_rows, noise_scale, size_rows
 from parashot.questions.claim import Claim, UntestableError
 from parashot.questions.gain.claims import ALL_OF_IT
 from parashot.questions.gain.records import USUAL
@@ -106,7 +96,7 @@ class Study:
 
     @property
     def confidence(self) -> float:
-        """Settings of all intervals."""
+        """Of all intervals."""
         return self.params.claims.confidence
 
     def rank(self, seconds: Mapping[T, Rounds]) -> Ranking[T]:
@@ -152,7 +142,6 @@ def analyse(results: StudyResults, params: Params) -> Study:
     results = without_other_sizes(results, knobs.baseline)
     tune, loader, bench = results.tune, results.loader, results.strategies
     sizes, gain, baseline = results.batchsz, results.gain, knobs.baseline
-    loading = tuple(way_rows(loader.ways, loader.training, PLAIN_LOADER.name, confidence)) if loader else ()
     predictor = Predictor.of(bench, confidence) if bench and bench.cost_steps else None
     checked = tuple(checked_rows(predictor, bench)) if predictor and bench else ()
     strategies = {row.variant: row for row in strategy_rows(bench, results.training, confidence)}
@@ -161,7 +150,9 @@ def analyse(results: StudyResults, params: Params) -> Study:
     study = Study(
         params=params,
         results=results,
-        loading=loading,
+        loading=tuple(way_rows(loader.ways, loader.training, PLAIN_LOADER.name, confidence))
+        if loader
+        else (),
         loader=tuple(loader_rows(loader.blocks, confidence)) if loader else (),
         strategies=strategies,
         gain=tuple(way_rows(gain.ways, gain.blocks, USUAL, confidence)) if gain else (),
