@@ -96,7 +96,7 @@ COLUMNS = "launch,round,variant,steps,seconds\n"
 RUN = dataclasses.asdict(Run("ddp", "train", "ok", 0, 1))
 
 
-@pytest.mark.parametrize("read", [ROWS, RESULT, read_runs], ids=["rows", "result", "runs"])
+@pytest.mark.parametrize("read", [ROWS, RESULT], ids=["rows", "result"])
 @pytest.mark.parametrize("content", [None, b"\xff\xfe", b'{\x00"\n', b"[" * 100_000])
 def test_unreadable_files(read: Callable[[Path], object], content: bytes | None, tmp_path: Path) -> None:
     if content is not None:

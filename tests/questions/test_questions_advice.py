@@ -72,15 +72,13 @@ def test_the_simplest_of_what_is_as_good_as_the_fastest(equal: tuple[str, ...], 
 
 
 def test_one_process_stays_unless_another_strategy_is_shown_to_be_faster() -> None:
-    """Where nothing is decided. Of those that are faster, the simplest within the margin is named."""
+    """Where nothing is decided; `Choice` is tested with the statistics."""
     steps = {"serial": 0.4, "serial-all-cores": 0.2, "dp": 0.19, "ddp": 0.198}
     found = strategy(steps, own=0.1)
     assert (found.choice, found.decided) == ("serial-all-cores", False)
     assert found.buys.startswith("nothing was shown")
     found = strategy({**steps, "dp": 0.13, "ddp": 0.131}, own=0.04)
     assert (found.choice, found.decided) == ("ddp", False) and "dp may be as good" in found.sure
-    found = strategy({**steps, "dp": 0.13, "ddp": 0.138}, own=0.04)
-    assert (found.choice, found.decided) == ("dp", False) and "ddp may be as good" in found.sure
 
 
 def test_a_strategy_that_seeds_show_to_be_less_accurate_is_left_out() -> None:
