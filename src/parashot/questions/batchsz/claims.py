@@ -56,7 +56,7 @@ def comm_share(study: Study) -> Finding:
         raise UntestableError("no two sizes were timed on the same two or more replicas")
 
     def rest(size: int) -> dict[int, float]:
-        without, whole = (episode_seconds(blocks, size, synchronised=each) for each in (False, True))
+        whole, without = episode_seconds(blocks, size), episode_seconds(blocks, size, synchronised=False)
         return {each: without[each] / whole[each] for each in without.keys() & whole.keys()}
 
     smallest, largest = min(shares), max(shares)
@@ -72,19 +72,18 @@ def _row(study: Study, size: int | None) -> BatchszRow:
     if size is None:
         raise UntestableError("batchsz_study.sizes has no such size beside the baseline")
     row = study.batchsz[size]
-    for each in (row, study.batchsz.get(row.baseline)):
-        if each is not None and each.status == "skipped":
-            raise UntestableError(f"batchsz {each.batchsz} was skipped: {each.reason}")
+    if row.status == "skipped":
+        raise UntestableError(f"batchsz {size} was skipped: {row.reason}")
     return row
 
 
 def _judge(row: BatchszRow, holds: Side) -> Finding:
     if row.speedup is None:
         raise UntestableError(f"batchsz {row.batchsz} and the baseline share fewer than 2 rounds")
-    run = f"its run took {seconds(row.seconds or 0)}"
+    took, projected = seconds(row.seconds or 0), seconds(row.projected_seconds or 0)
+    run = f"its run took {took}"
     if row.status == "stopped":
-        projected = seconds(row.projected_seconds or 0)
-        run = f"its run was stopped after {seconds(row.seconds or 0)}, projected {projected}"
+        run = f"its run was stopped after {took}, projected {projected}"
     measured = f"batchsz {row.batchsz}: {times(row.speedup)} of batchsz {row.baseline} in blocks; {run}"
     found = by_side(measured, row.speedup, holds, "its speedup")
     if row.baseline == BASELINE and row.batchsz in (SMALL, LARGE):

@@ -175,7 +175,6 @@ def _ready(context: Context, task: RelationTask, size: int) -> TimedStrategy:
 
 
 def _in_blocks(results: BatchszResults, params: Params) -> Iterator[Setting]:
-    """The run of each size and its blocks."""
     for row in batchsz_rows(results, params.batchsz_study.baseline, CONFIDENCE):
         without = episode_seconds(results.blocks, row.batchsz, synchronised=False)
         series = {
@@ -313,7 +312,6 @@ def sample_gradients(context: Context, task: RelationTask) -> list[GradientSampl
 
 
 def _gradient(strategy: Strategy, batch: Batch) -> Tensor:
-    """Gradient of one episode as one vector."""
     strategy.optimizer.zero_grad(set_to_none=True)
     strategy.forward_backward(batch.to(strategy.context.device))
     return torch.cat([each.flatten() for each in strategy.gradients()]).double()
