@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from statistics import median
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -53,6 +53,8 @@ from parashot.tasks.relation import RelationTask
 from parashot.train.loop import Trace, train_steps
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 STATISTICS_EPISODES = 60
 """Episodes from which running statistics are estimated."""
@@ -94,7 +96,8 @@ def batchsz_rank(context: Context, task: RelationTask) -> BatchszResults:
     for size, group in groups.items():
         if group is not None:
             _ready(group, task, size).seconds(1)  # no size pays for what comes first
-            runs.append(_train(group, _sized(task, size, max(size, study.episodes)), limit))
+            train = task.params.train.of_size(size, max(size, study.episodes))
+            runs.append(_train(group, task.with_params(train=train), limit))
             limit = limit or runs[-1].seconds
         limit = from_all_ranks(limit, context, patient=True)[0]
     blocks = _interleaved_blocks(context, groups, task)
@@ -201,20 +204,18 @@ def _in_equal_time(results: BatchszResults, params: Params) -> Iterator[Setting]
 def train_sizes(
     context: Context, task: RelationTask, seconds_per_episode: Mapping[int, float]
 ) -> list[BatchszTraining]:
-    """Train every size with every seed, shared out over the ranks. Every rank calls it, and gets all.
+    """Train every size with every seed. Every rank calls it, and gets all.
 
     By size and seed; trainings that went on towards the target follow in the order of their time.
     """
-    study = task.params.batchsz_study
-    seeds = range(task.params.seed, task.params.seed + study.seeds)
-    trainings = list(itertools.product(seeds, seconds_per_episode.items()))
-    alone = _beside_others(context)
-    mine = [
-        training
-        for seed, (size, seconds) in trainings[context.rank :: context.world_size]
-        for training in _towards_target(alone, task.with_seed(seed), size, seconds)
-    ]
-    return _of_all_ranks(mine, context)
+    first, study = task.params.seed, task.params.batchsz_study
+    jobs = [*itertools.product(range(first, first + study.seeds), seconds_per_episode.items())]
+
+    def train(alone: Context, job: tuple[int, tuple[int, float]]) -> Iterator[BatchszTraining]:
+        seed, (size, seconds) = job
+        return _towards_target(alone, task.with_seed(seed), size, seconds)
+
+    return _shared_out(jobs, context, train)
 
 
 def train_in_fp32(
@@ -229,20 +230,19 @@ def train_in_fp32(
         return []
     full = task.with_params(train=replace(params.train, precision="fp32"))
     again = [each for each in in_equal_time(trainings) if each.batchsz == params.batchsz_study.baseline]
-    alone = _beside_others(context)
-    mine = [
-        _train_steps(alone, full.with_seed(each.seed), each.batchsz, each.seconds, each.steps)
-        for each in again[context.rank :: context.world_size]
-    ]
-    return _of_all_ranks(mine, context)
+
+    def train(alone: Context, job: BatchszTraining) -> Iterator[BatchszTraining]:
+        yield _train_steps(alone, full.with_seed(job.seed), job.batchsz, job.seconds, job.steps)
+
+    return _shared_out(again, context, train)
 
 
-def _beside_others(context: Context) -> Context:
-    """This rank alone, which shares the machine's loader workers with the others."""
-    return replace(context.alone(), local_world_size=context.local_world_size)
-
-
-def _of_all_ranks(mine: list[BatchszTraining], context: Context) -> list[BatchszTraining]:
+def _shared_out(
+    jobs: Sequence[T], context: Context, train: Callable[[Context, T], Iterator[BatchszTraining]]
+) -> list[BatchszTraining]:
+    """Trainings of all jobs, each on one rank."""
+    alone = replace(context.alone(), local_world_size=context.local_world_size)  # beside the other ranks
+    mine = [each for job in jobs[context.rank :: context.world_size] for each in train(alone, job)]
     everyone = [each for ranks in from_all_ranks(mine, context, patient=True) for each in ranks]
     return sorted(everyone, key=lambda each: (each.batchsz, each.seed, each.seconds))
 
@@ -267,7 +267,8 @@ def _train_steps(
 ) -> BatchszTraining:
     """Train so many steps, which take about `seconds` under DDP, and validate."""
     study = task.params.batchsz_study
-    own = _sized(task, size, steps * size, lr_scaling=study.lr_scaling, schedule="cosine")
+    train = task.params.train.of_size(size, steps * size, lr_scaling=study.lr_scaling, schedule="cosine")
+    own = task.with_params(train=train)
     strategy = build_strategy("serial", own, step_options(own.params.train), context, own.params.parallel)
     plan = Plan(own.items, size)
     train_steps(strategy, own.batches(plan, context), plan, name=f"batchsz {size}")
@@ -285,11 +286,6 @@ def _train_steps(
         learning_rate=own.full_learning_rate,
         val_accuracy=float(accuracies.mean()),
     )
-
-
-def _sized(task: RelationTask, size: int, episodes: int, **more: Any) -> RelationTask:
-    """The task with so many episodes, `size` in a step, and more settings of its training."""
-    return task.with_params(train=task.params.train.of_size(size, episodes, **more))
 
 
 def sample_gradients(context: Context, task: RelationTask) -> list[GradientSample]:

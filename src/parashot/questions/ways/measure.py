@@ -112,7 +112,7 @@ class ReadyWays(Generic[W]):
     ) -> None:
         self.context, self.journal = context, journal
         self.first, self.has_workers = ways[0].way, any(way.workers for way in ways)
-        in_advance = [_in_advance(each, trainings(each)) for each in among or ways]
+        in_advance = [trainings(each).prefetch * _workers_of_rank(each) for each in among or ways]
         self.untimed = max(map(steps_before_the_clock, in_advance))
         self.trainings = {way.way: trainings(way) for way in ways}
         self.contexts = {count: context.first_ranks(count) for count in dict.fromkeys(map(_processes, ways))}
@@ -182,7 +182,7 @@ class ReadyWays(Generic[W]):
                 training.task,
                 steps,
                 threads=threads,
-                in_advance=_in_advance(way, training),
+                in_advance=training.prefetch * _workers_of_rank(way),
                 first=self.untimed + place * (self.untimed + MOST_STEPS),
             )
             return timed, ""
@@ -361,11 +361,6 @@ def for_ways(ways: Sequence[Way], placement: Placement) -> tuple[Placement, int]
 
 def _processes(way: Way) -> int:
     return STRATEGIES[way.strategy].processes(way.replicas)
-
-
-def _in_advance(way: Way, training: Training) -> int:
-    """Batches that a rank's workers have ready before anyone asks."""
-    return training.prefetch * _workers_of_rank(way)
 
 
 def _workers_of_rank(way: Way) -> int:
