@@ -99,10 +99,8 @@ def test_skipped_strategies_keep_their_reason_and_no_numbers_but_those_of_a_trai
 
 
 def batchsz_blocks(size: int, seconds: list[float], synchronised: bool = True) -> list[records.BatchszBlock]:
-    return [
-        records.BatchszBlock(number, size, synchronised, 60, 60 // size, each)
-        for number, each in enumerate(seconds)
-    ]
+    of_size = (size, synchronised, 60, 60 // size)
+    return [records.BatchszBlock(number, *of_size, each) for number, each in enumerate(seconds)]
 
 
 def test_batchsz_rows_by_hand() -> None:

@@ -9,7 +9,7 @@ episode under DDP. All begin with the same embedding; a seed draws the head's fi
 the same for every size. Running statistics are estimated anew before validation, since a large batch has too
 few steps for them to settle. With a target, a training that does not reach it is done again from the start
 with a schedule of twice the time. Replicas are one algorithm with one device, so each of these trainings runs
-on one replica: as many at a time as there are. The baseline's in bf16 are repeated in fp32.
+on one replica: as many at a time as there are. Those of the baseline in bf16 are repeated in fp32.
 """
 
 from __future__ import annotations
