@@ -34,7 +34,7 @@ def main() -> int:
         print("error: no chromium on the path" if report.exists() else "error: no report; run `dvc repro`")
         return 1
     PICTURES.mkdir(exist_ok=True)
-    with sync_playwright() as player, mlflow_ui() as address:
+    with sync_playwright() as player, mlflow_ui(ROOT) as address:
         chromium = player.chromium.launch(executable_path=browser, args=["--no-sandbox"])
         page = chromium.new_page(viewport={"width": 1280, "height": 860})
         page.goto(report.as_uri())
@@ -57,12 +57,12 @@ def show_runs(page: Page, address: str) -> None:
 
 
 @contextmanager
-def mlflow_ui() -> Iterator[str]:
-    """Yield the address of an `mlflow ui` over the store of this checkout, on a port that it finds itself."""
+def mlflow_ui(root: Path) -> Iterator[str]:
+    """Yield the address of an `mlflow ui` over the store in `root`, on a port that it finds itself."""
     command = [sys.executable, "-m", "mlflow", "ui", "--port", "0", "--workers", "1"]
     environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # five processes more
     with NamedTemporaryFile("w+") as log:
-        server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+        server = subprocess.Popen(command, cwd=root, env=environment, stdout=log, stderr=log)
         try:
             while not (found := re.search(r"running on (http://\S+)", Path(log.name).read_text())):
                 if server.poll() is not None:

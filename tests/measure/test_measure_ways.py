@@ -211,9 +211,8 @@ def test_a_block_has_whole_turns_of_workers_that_a_step_waits_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three workers deliver three batches at once, then nothing until they have read the next three."""
-    slow = {
-        "x = torch.sin": "time.sleep(0.03); x = torch.sin"
-    }  # much longer than a step, on a busy machine too
+    # much longer than a step, on a busy machine too
+    slow = {"x = torch.sin": "time.sleep(0.03); x = torch.sin"}
     task = OwnTask(edited(tmp_path, "turns", slow, "import time"), batchsz=6, samples=10)
     plain = plain_way(task, alone().placement)
     ways = [plain, replace(plain, way="three", workers=3)]
