@@ -16,7 +16,7 @@ from tiny_data import project_tree
 
 from parashot.errors import ParamsError
 from parashot.knobs import apply, flatten, select
-from parashot.params import Params, load_params
+from parashot.params import Params, StrategyParams, load_params
 from parashot.parsing import allowed, keys, parse, parse_yaml, read_yaml
 from parashot.recipes import load_recipe
 
@@ -104,6 +104,17 @@ def test_a_replaced_section_is_checked_with_the_others() -> None:
     params = parse(Params, TREE)
     with pytest.raises(ParamsError, match=r"train.batchsz: 9999999, but"):
         dataclasses.replace(params, train=dataclasses.replace(params.train, batchsz=9_999_999))
+
+
+def test_a_strategy_without_options_is_a_section_more() -> None:
+    params = parse(Params, _with({"gossip": {"enabled": False}}, "parallel"))
+    for parallel in (params.parallel, dataclasses.replace(params.parallel, replicas=2)):
+        assert parallel.strategies[-1] == "gossip" and parallel.strategies[0] == "serial"
+        assert parallel.section("gossip") == parallel.section("unheard_of") == StrategyParams(False)
+        assert parallel.switched_off("gossip") == "parallel.gossip.enabled is false"
+    assert flatten(params)["parallel.gossip.enabled"] == "false"
+    more = _with({"gossip": {"enabled": False, "peers": 3}}, "parallel")
+    assert _refused(more) == "parallel.gossip.peers: unknown key; known here: enabled"
 
 
 # --- what is wrong with one value ---------------------------------------------------------------------

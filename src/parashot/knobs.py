@@ -22,9 +22,11 @@ def select(params: Params, knobs: Sequence[str]) -> dict[str, str]:
 
 def flatten(section: Any, prefix: str = "") -> dict[str, str]:
     """Return a section of the tree as {"dotted.key": "value"}, as tracking wants its parameters."""
+    values = {each.name: getattr(section, each.name) for each in fields(section)}
+    values |= values.pop("further", {})
     result: dict[str, str] = {}
-    for each in fields(section):
-        key, value = f"{prefix}{each.name}", getattr(section, each.name)
+    for name, value in values.items():
+        key = f"{prefix}{name}"
         result |= flatten(value, f"{key}.") if is_dataclass(value) else {key: in_yaml(value)}
     return result
 

@@ -7,11 +7,11 @@ not fit together.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from parashot.errors import ParamsError
 from parashot.parsing import Distinct, Number, Switch, Text, Whole, parse, read_yaml
@@ -203,7 +203,10 @@ class StrategyBenchParams:
 
 @record
 class ParallelParams:
-    """Devices, replicas, and a section for each strategy."""
+    """Devices, replicas, and a section for each strategy.
+
+    Any further section is that of a strategy without options, so a new one of these needs no change here.
+    """
 
     device: Literal["auto", "cpu", "cuda"]
     replicas: Positive | Auto
@@ -216,16 +219,31 @@ class ParallelParams:
     layer_split: LayerSplitParams
     channel_split: StrategyParams
     bench: StrategyBenchParams
+    further: dict[str, StrategyParams] = field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_further(cls, tree: Any) -> Any:
+        """Move the sections of YAML that are no fields into `further`."""
+        if not isinstance(tree, dict):
+            return tree
+        known = {each.name for each in fields(cls)}
+        further = {
+            name: parse(StrategyParams, each, f"parallel.{name}")
+            for name, each in tree.items()
+            if isinstance(name, str) and name not in known and isinstance(each, dict)
+        }
+        return {**{name: each for name, each in tree.items() if name not in further}, "further": further}
 
     @property
     def strategies(self) -> tuple[str, ...]:
         """Names of all strategies, switched on or not."""
         names = (each.name for each in fields(self))
-        return tuple(name for name in names if isinstance(getattr(self, name), StrategyParams))
+        return (*(each for each in names if isinstance(getattr(self, each), StrategyParams)), *self.further)
 
     def section(self, strategy: str) -> StrategyParams:
-        """Return the section of a strategy."""
-        section: StrategyParams = getattr(self, strategy)
+        """Return the section of a strategy; one that has none is switched off."""
+        section: StrategyParams = self.further.get(strategy) or getattr(self, strategy, StrategyParams(False))
         return section
 
     def switched_off(self, strategy: str) -> str:

@@ -142,6 +142,7 @@ def analyse(results: StudyResults, params: Params) -> Study:
     results = without_other_sizes(results, knobs.baseline)
     tune, loader, bench = results.tune, results.loader, results.strategies
     sizes, gain, baseline = results.batchsz, results.gain, knobs.baseline
+    loading = tuple(way_rows(loader.ways, loader.training, PLAIN_LOADER.name, confidence)) if loader else ()
     predictor = Predictor.of(bench, confidence) if bench and bench.cost_steps else None
     checked = tuple(checked_rows(predictor, bench)) if predictor and bench else ()
     strategies = {row.variant: row for row in strategy_rows(bench, results.training, confidence)}
@@ -150,9 +151,7 @@ def analyse(results: StudyResults, params: Params) -> Study:
     study = Study(
         params=params,
         results=results,
-        loading=tuple(way_rows(loader.ways, loader.training, PLAIN_LOADER.name, confidence))
-        if loader
-        else (),
+        loading=loading,
         loader=tuple(loader_rows(loader.blocks, confidence)) if loader else (),
         strategies=strategies,
         gain=tuple(way_rows(gain.ways, gain.blocks, USUAL, confidence)) if gain else (),
