@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from parashot.errors import ParamsError
-from parashot.parsing import Distinct, Number, Switch, Text, Whole, parse, read_yaml
+from parashot.parsing import Distinct, Number, Switch, Text, Whole, keys, parse, read_yaml
 from parashot.records import record
 
 SPLIT_CLASSES = {"train": 64, "val": 16, "test": 20}
@@ -227,7 +227,7 @@ class ParallelParams:
         """Move the sections of YAML that are no fields into `further`."""
         if not isinstance(tree, dict):
             return tree
-        known = {each.name for each in fields(cls)}
+        known = keys(cls)
         further = {
             name: parse(StrategyParams, each, f"parallel.{name}")
             for name, each in tree.items()

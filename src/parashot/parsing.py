@@ -142,8 +142,10 @@ def _message(kind: Any, found: Any, key: str, fault: ErrorDetails) -> str:
 
 
 def keys(section: Any) -> dict[str, Any]:
-    """Return the keys of a section with their types."""
-    return typing.get_type_hints(section, include_extras=True)
+    """Return the keys of a section with their types; a field with a default is no key."""
+    hints = typing.get_type_hints(section, include_extras=True)
+    needed = (each for each in dataclasses.fields(section) if each.default_factory is dataclasses.MISSING)
+    return {each.name: hints[each.name] for each in needed}
 
 
 def allowed(hint: Any) -> str:
