@@ -243,7 +243,8 @@ class ParallelParams:
 
     def section(self, strategy: str) -> StrategyParams:
         """Return the section of a strategy; one that has none is switched off."""
-        section: StrategyParams = self.further.get(strategy) or getattr(self, strategy, StrategyParams(False))
+        off = StrategyParams(False)
+        section: StrategyParams = getattr(self, strategy, self.further.get(strategy, off))
         return section
 
     def switched_off(self, strategy: str) -> str:

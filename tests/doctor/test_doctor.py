@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,11 +17,11 @@ from tiny_data import project_tree, tiny_params, tiny_tree
 
 from parashot.cli import main
 from parashot.doctor import checkout, machine
-from parashot.doctor.forecast import Pace, measure_pace, study_bytes, training_seconds
+from parashot.doctor.room import study_bytes
 from parashot.hardware import inspect_hardware
 from parashot.knobs import write_settings
-from parashot.parallel.context import Placement, resolve_placement
-from parashot.params import Params, load_params
+from parashot.parallel.context import Placement
+from parashot.params import Params
 from parashot.parsing import Value, parse
 from parashot.recipes import load_recipe
 
@@ -32,18 +30,8 @@ Shown = pytest.CaptureFixture[str]
 ROOT = Path(__file__).parents[2]
 HARDWARE = inspect_hardware()
 
-TWO_CARDS = """        GPU0    GPU1    CPU Affinity    NUMA Affinity
-GPU0     X      {link}    0-15    0
-GPU1    {link}     X      0-15    0
-
-Legend:
-  SYS  = Connection traversing PCIe
-"""
-
 COPIES = "DVC version: 3.67\nCache types: copy\n"
 NOWHERE = tiny_params({"data.source": "miniimagenet", "data.archive": "not/there"})
-PACE = Pace(0.01, 0.02, replicas=2)
-
 BAD: dict[str, tuple[Callable[[Path], machine.Check], str, str]] = {
     "one core": (lambda _: machine.cores(replace(HARDWARE, cores=1, gpus=()), 8), "warning", "2 or more"),
     "little memory": (lambda _: machine.memory(4), "warning", "train.recompute=true"),
@@ -67,13 +55,6 @@ def test_what_is_wrong_has_its_fix(case: str, tmp_path: Path) -> None:
     assert words in f"{found.found} {found.means} {found.fix}"
 
 
-def test_topology_is_read_pair_by_pair() -> None:
-    (near,), (far,) = (machine.links(TWO_CARDS.format(link=link).strip()) for link in ("NV12", "SYS"))
-    assert near.found.startswith("NV12") and "near" in near.means
-    assert far.found.startswith("SYS") and "cross" in far.means
-    assert machine.links("") == machine.links("GPU0     X      0-15\n") == []
-
-
 def test_a_git_identity_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
         monkeypatch.setenv(name, os.devnull)
@@ -84,59 +65,11 @@ def test_a_git_identity_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert checkout.git(tmp_path).verdict == "ok"
 
 
-def test_a_store_of_another_place_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    assert checkout.store(tmp_path, "parashot").verdict == "ok"
-    with sqlite3.connect(tmp_path / "mlflow.db") as connection:
-        connection.execute("create table experiments (name text, artifact_location text)")
-        connection.execute(
-            "insert into experiments values ('parashot', ?)", [(tmp_path / "mlruns/parashot").as_uri()]
-        )
-    connection.close()
-    assert checkout.store(tmp_path, "parashot").verdict == "ok"
-    moved = tmp_path.with_name(f"{tmp_path.name}-moved")
-    shutil.copytree(tmp_path, moved)
-    assert "another place" in checkout.store(moved, "parashot").found
-    (moved / "mlflow.db").write_bytes(b"not a database, long enough to be taken for one" * 50)
-    assert checkout.store(moved, "parashot").verdict == "warning"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://elsewhere:5000")
-    named = checkout.store(moved, "parashot")
-    assert named.verdict == "ok" and "http://elsewhere:5000" in named.found
-
-
 def of_recipe(name: str) -> Params:
     return parse(Params, project_tree(load_recipe(name).settings))
 
 
-def test_a_forecast_counts_what_stages_do() -> None:
-    params = load_params(ROOT / "params.yaml")
-    quick = training_seconds(params, PACE)
-    assert sum(training_seconds(of_recipe("study"), PACE).values()) > 3 * sum(quick.values())
-
-    def changed(section: str, **values: object) -> dict[str, float]:
-        new = replace(getattr(params, section), **values)
-        return training_seconds(replace(params, **{section: new}), PACE)
-
-    twice = changed("train", episodes=2 * params.train.episodes)["trainings"]
-    off = changed("parallel", dp=replace(params.parallel.dp, enabled=False))["trainings"]
-    assert off < quick["trainings"] < twice
-    assert changed("warmup_study", enabled=True)["warmup"] > 60 and "warmup" not in quick
-    images = 2 * 64 * params.data.synthetic.images_per_class
-    of_an_episode = params.episode.n_way * (params.episode.k_shot + params.episode.k_query)
-    seconds = images * 0.01 / of_an_episode / 2
-    assert changed("pretrain", epochs=2)["pretrain"] == pytest.approx(seconds)
-    small = changed("pretrain", epochs=2, small_share=1.0, small_size=16)
-    assert small["pretrain"] == pytest.approx(seconds * (16 / params.model.image_size) ** 2)
-    assert changed("seeds_study", enabled=True, seeds=4)["trainings"] == 4 * quick["trainings"]
-
-
-def test_pace_and_room_are_of_this_machine_and_these_params(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    params = tiny_params()
-    pace = measure_pace(params, resolve_placement(params.parallel))
-    assert pace.replicas == 2
-    assert min(pace.training_episode, pace.test_episode) > 0
+def test_the_room_that_a_study_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine/cats").mkdir(parents=True)
     (tmp_path / "mine/cats/1.jpg").write_bytes(b"x" * 1000)
     # no picture, though P1 begins one
@@ -154,15 +87,13 @@ def test_pace_and_room_are_of_this_machine_and_these_params(
     with monkeypatch.context() as patch:
         patch.setattr(Image, "MAX_IMAGE_PIXELS", 100)  # Pillow refuses to open what has twice as many
         assert study_bytes(mine, tmp_path) == 2 * raw + 4 * 3 * mine.data.pack_size**2
-    assert study_bytes(of_recipe("miniimagenet"), tmp_path) > 1e9 > study_bytes(params, tmp_path)
+    assert study_bytes(of_recipe("miniimagenet"), tmp_path) > 1e9 > study_bytes(tiny_params(), tmp_path)
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(tiny_tree()))
     monkeypatch.chdir(tmp_path)
-    # to measure it takes seconds
-    monkeypatch.setattr("parashot.doctor.forecast.measure_pace", lambda params, placement: PACE)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     return tmp_path
 
@@ -171,7 +102,6 @@ def test_the_command_lists_and_ends_with_1_where_a_study_would_stop(here: Path, 
     assert main(["doctor"]) == 1  # a bare folder is no git repository
     printed = capsys.readouterr()
     assert "PROBLEM git" in printed.out and "fix: clone the project with git" in printed.out
-    assert "The trainings of params.yaml take about" in printed.out
     assert printed.err == "error: a study would stop here: git; see the fix beside each\n"
     subprocess.run(["git", "init", "--quiet", here], check=True)
     assert main(["doctor", "--json"]) == 0
@@ -182,7 +112,6 @@ def test_the_command_lists_and_ends_with_1_where_a_study_would_stop(here: Path, 
     assert all(each["verdict"] == "ok" or each["fix"] for each in checks.values())
     assert {each["verdict"] for each in checks.values()} <= {"ok", "warning"}
     assert HARDWARE.cpu_model in checks["cores"]["found"]
-    assert tree["forecast_seconds"]["trainings"] > 0
 
 
 def test_elsewhere_the_machine_alone_is_checked(
@@ -209,5 +138,5 @@ def test_params_that_cannot_run_here_are_a_problem_among_others(here: Path, caps
     assert main(["doctor"]) == 1
     printed = capsys.readouterr()
     assert "PROBLEM params" in printed.out and "no CUDA device" in printed.out
-    assert "ok      cores" in printed.out and "takes about" not in printed.out
+    assert "ok      cores" in printed.out
     assert printed.err.startswith("error: a study would stop here: git, params")

@@ -15,7 +15,6 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-import torch
 from own_file import advised, blocks, own_trainings, results, way, write_own
 from small_tasks import alone
 
@@ -27,7 +26,7 @@ from parashot.params import ParallelParams
 from parashot.questions.own import measure
 from parashot.questions.own.candidates import candidates, refined, refinements
 from parashot.questions.own.checks import Checked
-from parashot.questions.own.closer import measure_sizes, parts_rank, start_seconds
+from parashot.questions.own.closer import measure_sizes, parts_rank
 from parashot.questions.own.measure import Measurement, OwnTrainings, measure_own, own_parallel
 from parashot.questions.own.records import DEFAULTS, PLAIN, OwnWay, SizeRow
 from parashot.questions.own.search import Found, better_half, simplest_of_the_best
@@ -35,7 +34,6 @@ from parashot.questions.timed import steps_of_block
 from parashot.questions.ways.records import SkippedWay, WayBlock
 from parashot.records import append_row, read_rows
 from parashot.report.own import write_own_report
-from parashot.task import Batch
 from parashot.tasks.own import OwnTask, own_task
 
 
@@ -177,13 +175,6 @@ def test_a_step_has_its_parts_and_a_batch_grows_as_far_as_there_are_samples(
     none: list[SizeRow] = []
     late = measure_sizes(trainings, three, 10, alone().placement, time.monotonic(), none)
     assert none == [] and "no time" in late
-
-
-def test_the_start_of_workers_is_what_a_second_pass_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Mock(perf_counter=Mock(side_effect=[0.0, 5.0, 6.0, 8.0]))
-    monkeypatch.setattr("parashot.questions.own.closer.time", clock)
-    batches: Any = [Batch(torch.zeros(1), 1)]
-    assert start_seconds(batches, 2) == 3.0
 
 
 def test_a_default_that_cannot_train_this_network_is_one_line(

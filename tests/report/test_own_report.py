@@ -38,7 +38,7 @@ def page_of_own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = replace(
         results(seconds),
         skipped=(SkippedWay("dp", "torch.nn.DataParallel spreads a batch over GPUs only"),),
-        parts=(StepParts("ddp-2-bf16", 0.3, 0.5, 0.05, 0.1, 0.05, 1.9),),
+        parts=(StepParts("ddp-2-bf16", 0.3, 0.5, 0.05, 0.1, 0.05),),
         sizes=(SizeRow(6, 0.08, 2**30, 3.0), SizeRow(12, 0.15, 2**31, 4.0)),
         no_larger="the data set has 150 samples",
         samples=150,
@@ -61,8 +61,6 @@ def test_the_page_answers_and_has_no_barriers(
     assert page.locator(".answer").inner_text().startswith("Use ddp on 2 replicas, 2 workers, bf16: 2.5")
     assert page.locator("[role=note]").count() == 3
     assert page.locator("section[aria-labelledby=parts] tbody tr").count() == 1
-    workers = page.locator("section[aria-labelledby=parts]").inner_text()
-    assert "Workers start in 1.90 s" in workers and "a pass of 2.00 s 95% longer" in workers
     assert page.locator("section[aria-labelledby=sizes] tbody tr").count() == 2
     assert (watched.complaints, barriers(page)) == ([], [])
     assert [each for each in watched.requests if not each.startswith("data:")] == [page.url]

@@ -208,9 +208,9 @@ def _clean(parser: argparse.ArgumentParser) -> None:
 
 COMMANDS: Mapping[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] = {
     "doctor": (
-        "check this machine and this checkout, and estimate the duration of trainings",
-        "Check cores, memory, GPUs, PyTorch, DVC, git and MLflow, and time a few steps to estimate how long "
-        "the trainings of params.yaml take here. Exit status 1 if something would stop a study.",
+        "check this machine and this checkout",
+        "Check cores, memory, GPUs, PyTorch, DVC, git, MLflow and the disk. Exit status 1 if something would "
+        "stop a study.",
         _json,
     ),
     "recipe": (

@@ -11,40 +11,37 @@ import torch
 
 from parashot.cli import PARAMS
 from parashot.cli.shared import is_study
-from parashot.doctor import forecast
 from parashot.doctor.checkout import checkout_checks
 from parashot.doctor.machine import Check, machine_checks, replicas
+from parashot.doctor.room import study_bytes
 from parashot.errors import DeviceError
 from parashot.parallel.abilities import check_options
 from parashot.parallel.context import resolve_placement
 from parashot.parallel.registry import pretraining_options, step_options
 from parashot.params import Params, load_params
-from parashot.questions.text import seconds
 
 
 def run(command: argparse.Namespace) -> None:
-    """Print a line for each check, one for the fix of what is not ok, and how long trainings take.
+    """Print a line for each check, and one for the fix of what is not ok.
 
     Outside of a study's folder only the machine is checked.
     """
-    checks, parts = machine_checks(), dict[str, float]()
+    checks = machine_checks()
     if is_study():
-        of_study, parts = _of_study(load_params(PARAMS))
-        checks += of_study
+        checks += _of_study(load_params(PARAMS))
     else:
         checks.append(Check("study", "none in this folder", "only the machine was checked"))
     if command.json:
-        tree = {"checks": [asdict(each) for each in checks], "forecast_seconds": parts}
-        print(json.dumps(tree, indent=2, ensure_ascii=False))
+        print(json.dumps({"checks": [asdict(each) for each in checks]}, indent=2, ensure_ascii=False))
     else:
-        _print(checks, parts)
+        _print(checks)
     if problems := [each.topic for each in checks if each.verdict == "problem"]:
         raise DeviceError(f"a study would stop here: {', '.join(problems)}; see the fix beside each")
 
 
-def _of_study(params: Params) -> tuple[list[Check], dict[str, float]]:
+def _of_study(params: Params) -> list[Check]:
     root = Path.cwd()
-    checks = checkout_checks(root, params, forecast.study_bytes(params, root))
+    checks = checkout_checks(root, params, study_bytes(params, root))
     try:
         placement = resolve_placement(params.parallel)
         check_options(step_options(params.train), placement.device_type)
@@ -52,20 +49,14 @@ def _of_study(params: Params) -> tuple[list[Check], dict[str, float]]:
             check_options(pretraining_options(params), placement.device_type, "pretrain.compile")
     except DeviceError as error:
         fix = "change it in params.yaml"
-        return [*checks, Check("params", str(error), "trainings would stop", "problem", fix)], {}
-    checks.append(replicas(placement, torch.cuda.device_count()))
-    return checks, forecast.training_seconds(params, forecast.measure_pace(params, placement))
+        return [*checks, Check("params", str(error), "trainings would stop", "problem", fix)]
+    return [*checks, replicas(placement, torch.cuda.device_count())]
 
 
-def _print(checks: list[Check], parts: dict[str, float]) -> None:
+def _print(checks: list[Check]) -> None:
     width = max(len(each.topic) for each in checks)
     for each in checks:
         mark = "ok" if each.verdict == "ok" else each.verdict.upper()
         print(f"{mark:<8}{each.topic:<{width}}  {each.found}: {each.means}")
         if each.verdict != "ok":
             print(f"{'':<8}{'':<{width}}  fix: {each.fix}")
-    if parts:
-        said = ", ".join(f"{name} {seconds(each)}" for name, each in parts.items() if each >= 1)
-        whole = seconds(sum(parts.values()))
-        print(f"\nThe trainings of params.yaml take about {whole} here ({said}).")
-        print("Measuring times takes some minutes more; what DVC has in its cache is not done again.")

@@ -32,7 +32,6 @@ from parashot.report.own import (
     lines_to_copy,
     own_runs,
     parts_rows,
-    said_of_workers,
     write_own_report,
 )
 from parashot.tracking import Store, StudyRun, mlflow_is_installed, publish
@@ -114,8 +113,7 @@ def _text(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> str:
     skipped = (f"{each.what} is left out: {each.reason}" for each in results.skipped)
     tried = f"batches larger than {results.sizes[-1].batchsz}" if results.sizes else "larger batches"
     larger = [f"{tried} were not tried: {results.no_larger}"] if results.no_larger else []
-    workers = filter(None, [said_of_workers(results, advice)])
-    noted = "".join(f"Note: {each}\n" for each in (*results.warnings, *workers, *larger, *skipped))
+    noted = "".join(f"Note: {each}\n" for each in (*results.warnings, *larger, *skipped))
     ways = f"{len(results.ways)} ways were tried; the page: {REPORT}/index.html\n"
     lines = "".join(f"    {each}\n" for each in lines_to_copy(results, advice, hardware))
     tables = [

@@ -1,4 +1,4 @@
-"""A check, and those of what this machine has for training: cores, memory, GPUs and their links."""
+"""A check, and those of what this machine has for training: cores, memory, GPUs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Literal
 import torch
 from torch import distributed as dist
 
-from parashot.command import output
 from parashot.hardware import has_nvidia_driver, inspect_hardware
 from parashot.parallel.abilities import compile_modes, precisions
 from parashot.parallel.context import Placement, cpu_replicas
@@ -44,7 +43,6 @@ def machine_checks() -> list[Check]:
         cores(hardware, os.cpu_count() or 1),
         memory(hardware.memory_gib),
         gpus(hardware.gpus, has_nvidia_driver()),
-        *links(output(Path.cwd(), "nvidia-smi", "topo", "-m")),
         *abilities(device),
         exchange("nccl" if hardware.gpus else "gloo"),
         shared_memory(Path("/dev/shm")),
@@ -100,17 +98,6 @@ def gpus(names: tuple[str, ...], driver: bool) -> Check:
         )
         return Check("GPUs", found, "training runs on the CPU", "warning", fix)
     return Check("GPUs", f"none ({build})", "training runs on the CPU, DataParallel as built for it")
-
-
-def links(topology: str) -> list[Check]:
-    """Check how GPUs reach each other, by what `nvidia-smi topo -m` prints."""
-    lines = (line.split() for line in topology.splitlines() if line.startswith("GPU"))
-    rows = [words for words in lines if "X" in words]  # the header has none
-    pairs = {rows[one][1 + other] for one in range(len(rows)) for other in range(one + 1, len(rows))}
-    if not pairs:
-        return []
-    means = "gradients of some pairs cross between CPUs" if "SYS" in pairs else "gradients stay near the GPUs"
-    return [Check("GPU links", f"{listed(sorted(pairs))} (nvidia-smi topo -m)", means)]
 
 
 def abilities(device: str) -> list[Check]:

@@ -116,7 +116,6 @@ def as_json(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> dict[
             {**asdict(each), "samples_per_second": each.samples_per_second} for each in results.sizes
         ],
         "no_larger": results.no_larger,
-        "loader_start_seconds": {each.way: each.start_seconds for each in results.parts},
         "tried": len(results.ways),
         "skipped": {each.what: each.reason for each in results.skipped},
         "hardware": asdict(hardware),
@@ -142,7 +141,6 @@ def _page(file: Path, results: OwnResults, advice: OwnAdvice, hardware: Hardware
         to_copy=lines_to_copy(results, advice, hardware),
         launches=len({each.launch for each in results.finals}),
         margin=MARGIN,
-        workers=said_of_workers(results, advice),
         svg=svg,
         text=text,
     )
@@ -168,20 +166,6 @@ def parts_rows(results: OwnResults, advice: OwnAdvice) -> list[PartsRow]:
         shares = {name: getattr(parts, name) * (1 - waiting) for name in COMPUTED}
         rows.append(PartsRow(timed[parts.way].way, {"data": waiting, **shares}))
     return rows
-
-
-def said_of_workers(results: OwnResults, advice: OwnAdvice) -> str:
-    """What `persistent_workers` saves; empty where the way has no workers, or was not looked at."""
-    way = advice.row.way
-    seconds = [each.start_seconds for each in results.parts if each.way == way.way]
-    if not way.workers or not seconds or not results.samples:
-        return ""
-    pass_seconds = results.samples / way.batchsz * advice.row.seconds_per_step.value
-    return (
-        f"Workers start in {text.seconds(seconds[0])}. Without persistent_workers=True they start anew in "
-        f"every pass over the data set, which makes a pass of {text.seconds(pass_seconds)} "
-        f"{text.percent(seconds[0] / pass_seconds, 0)} longer"
-    )
 
 
 def lines_to_copy(results: OwnResults, advice: OwnAdvice, hardware: Hardware) -> list[str]:

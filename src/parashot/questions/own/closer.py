@@ -17,12 +17,9 @@ from statistics import fmean
 import torch
 from torch import nn
 from torch.profiler import record_function
-from torch.utils.data import DataLoader, Dataset
 
-from parashot.data.loaders import starting_workers, workers_of_rank
 from parashot.errors import ParashotError
 from parashot.hardware import usable_memory_bytes
-from parashot.lifetime import usual_start_method
 from parashot.parallel.context import Context, Placement
 from parashot.parallel.exchange import from_all_ranks
 from parashot.parallel.launch import launch_apart
@@ -31,8 +28,6 @@ from parashot.questions.own.records import OwnWay, SizeRow, StepParts
 from parashot.questions.strategies.shares import Event, gpus_of, profiled_events, timeline
 from parashot.questions.timed import TimedStrategy
 from parashot.questions.ways.measure import FULL, ReadyWays, Trainings, for_ways, in_whole_turns
-from parashot.task import Batch
-from parashot.tasks.own import OwnTask
 
 ROOM = 0.85
 """Share of the memory that a batch may take: what is free is in pieces, and other things need some."""
@@ -52,44 +47,15 @@ def parts_rank(context: Context, trainings: Trainings[OwnWay], ways: Sequence[Ow
         if strategy is not None:
             task = ready.trainings[way.way].task
             plan = strategy.plan(task.batchsz, task.batchsz, strategy.context)
-            own_workers = workers_of_rank(way.workers, context.local_rank, context.local_world_size)
-            assert isinstance(task, OwnTask)
-            starting = start_seconds(task.steps(plan), own_workers) if own_workers else 0.0
             (batch,) = task.ready_batches(plan, 1, strategy.context)
             timed = TimedStrategy(strategy, batch, way.threads_per_replica)
             with _forward_annotated(strategy.model):
-                found.append(parts_of(way.way, profiled_events(timed), starting))
+                found.append(parts_of(way.way, profiled_events(timed)))
     ready.close()
     return found
 
 
-def start_seconds(steps: Dataset[Batch], workers: int) -> float:
-    """Seconds by which the first batch of a loader comes later than that of a pass whose workers run already.
-
-    Workers start as those of a script do, by the platform's default.
-    """
-    taken = []
-    with starting_workers():
-        loader = DataLoader(
-            steps,
-            batch_size=None,
-            sampler=[0] * workers,
-            num_workers=workers,
-            persistent_workers=True,
-            multiprocessing_context=usual_start_method(),
-        )
-    for _ in range(2):
-        begin = time.perf_counter()
-        with starting_workers():
-            batches = iter(loader)
-        next(batches)
-        taken.append(time.perf_counter() - begin)
-        for _ in batches:  # of the other workers, so that all of them have started
-            pass
-    return max(0.0, taken[0] - taken[1])
-
-
-def parts_of(way: str, events: Sequence[Event], start_seconds: float) -> StepParts:
+def parts_of(way: str, events: Sequence[Event]) -> StepParts:
     """Shares of the steps among `events`, the mean over steps and the GPUs of the process.
 
     What is computed after the forward pass and before the optimizer's step counts as backward. What moves
@@ -112,7 +78,7 @@ def parts_of(way: str, events: Sequence[Event], start_seconds: float) -> StepPar
         }
         for name, pieces in parts.items():
             found.setdefault(name, []).extend(seen.share(pieces, step) for step in seen.steps)
-    return StepParts(way, start_seconds=start_seconds, **{name: fmean(each) for name, each in found.items()})
+    return StepParts(way, **{name: fmean(each) for name, each in found.items()})
 
 
 @contextmanager

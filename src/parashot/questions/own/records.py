@@ -101,7 +101,6 @@ class StepParts:
     optimizer: float
     exchange: float  # what is waited for; fully_shard's gathering of weights is within
     idle: float  # a device without work
-    start_seconds: float  # of its workers, before the first batch of a pass
 
 
 @record
