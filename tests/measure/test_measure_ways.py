@@ -103,6 +103,22 @@ WAYS = tuple(
 BENCH = StrategyBenchParams(blocks=7, launches=1, seconds=0.03)
 
 
+def test_of_ways_that_share_a_strategy_a_later_launch_makes_one_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ways = (WAYS[0], replace(WAYS[0], way="workers", workers=2))
+    before = [
+        WayBlock(0, number, way.way, 4, 0.4, 0.3 * way.workers / 2, 0) for number, way in enumerate(ways)
+    ]
+    trained = batches_trained(monkeypatch)
+    ready = measure.ReadyWays(alone(), vectors, ways, before=before)
+    assert len(trained) == 2  # one before the clock, and one that is timed
+    assert (ready.step_seconds["workers"], ready.turns) == (0.1, {"serial": 1, "workers": 2})
+    block = ready.block(ways[1], 3, 1, 2)
+    assert block is not None and (block.launch, block.way, block.steps) == (1, "workers", 3)
+    ready.close()
+
+
 def held_while_timed(context: Context, fit: bool) -> tuple[list[int], set[str]]:
     """How many networks are held after each block, and what was timed."""
     with pytest.MonkeyPatch.context() as patch:

@@ -94,7 +94,8 @@ class ReadyWays(Generic[W]):
     journal: CSV file that every block is added to when it has been timed; with one, a way that fails is
     left out and written into `FAILED` beside it, but for the first of `ways`. until: when, by the
     monotonic clock, no further way is made ready; two are in any case, the first among them. among: all ways
-    that are compared, also in other processes. Raises `WayError`.
+    that are compared, also in other processes. before: blocks of earlier launches; of ways that share a
+    strategy, only the first is made ready where these have the others. Raises `WayError`.
 
     held: strategies at most at once. step_seconds: of each way that is ready, as last timed, alike on all
     ranks. turns: number of workers of a rank where a step of the way waits for them, else 1. first_seconds:
@@ -109,6 +110,7 @@ class ReadyWays(Generic[W]):
         journal: Path | None = None,
         until: float = math.inf,
         among: Sequence[W] = (),
+        before: Sequence[WayBlock] = (),
     ) -> None:
         self.context, self.journal = context, journal
         self.first, self.has_workers = ways[0].way, any(way.workers for way in ways)
@@ -122,17 +124,21 @@ class ReadyWays(Generic[W]):
         self.held = min(from_all_ranks(held, context, patient=True))  # GPUs may differ
         self.step_seconds: dict[str, float] = {}
         self.turns: dict[str, int] = {}
+        latest = {each.way: each for each in before}
         begin, self.first_seconds = monotonic(), 0.0
         for way in order_of_making_ready(ways):
             is_late, *_ = from_all_ranks(monotonic() > until, context, patient=True)
             if is_late and len(self.step_seconds) > 1:
                 break
             steps = max(1, _workers_of_rank(way))  # a turn of them, whose batches may come in a burst
-            if not (ranks := self._timed_or_left_out(way, steps)):
+            if way.trained_as in self.strategies and way.way in latest:
+                seconds, waits = latest[way.way].seconds / latest[way.way].steps, _waits(latest[way.way])
+            elif ranks := self._timed_or_left_out(way, steps):
+                seconds, waits = ranks[0].seconds / steps, any(map(_waits, ranks))
+            else:
                 continue
-            self.step_seconds[way.way] = ranks[0].seconds / steps
+            self.step_seconds[way.way] = seconds
             self.first_seconds = self.first_seconds or monotonic() - begin
-            waits = any(each.waiting_seconds > WAITS * each.seconds for each in ranks)
             self.turns[way.way] = steps if waits else 1
 
     def steps_of_block(self, ways: Sequence[W], bench: StrategyBenchParams) -> int:
@@ -247,11 +253,14 @@ def steps_in_common(ways: Sequence[Way], blocks: Iterable[WayBlock], bench: Stra
     """Steps of a block of each of `ways`, some of which were timed before in `blocks`, in any process."""
     latest = {each.way: each for each in blocks}
     seen = [(way, latest[way.way]) for way in ways if way.way in latest]
-    turns = (
-        max(1, _workers_of_rank(way)) for way, each in seen if each.waiting_seconds > WAITS * each.seconds
-    )
+    turns = (max(1, _workers_of_rank(way)) for way, each in seen if _waits(each))
     fastest = min((each.seconds / each.steps for _, each in seen), default=bench.seconds)
     return _steps(fastest, max(turns, default=1), any(way.workers for way in ways), bench)
+
+
+def _waits(timed: LoadedSteps | WayBlock) -> bool:
+    """Whether its workers limited it."""
+    return timed.waiting_seconds > WAITS * timed.seconds
 
 
 def _steps(fastest: float, turn: int, has_workers: bool, bench: StrategyBenchParams) -> int:
@@ -321,6 +330,7 @@ def time_ways(
                     stage,
                     journal,
                     tuple(ways),
+                    tuple(blocks),
                     steps_apart,
                 )
             except DeviceError as error:
@@ -377,10 +387,14 @@ def ways_rank(
     stage: str,
     journal: Path | None = None,
     among: tuple[W, ...] = (),
+    before: tuple[WayBlock, ...] = (),
     steps: int = 0,
 ) -> list[WayBlock]:
-    """Time the rounds of launch `number` on one rank. among: of `ReadyWays`. steps: of a block, if not 0."""
-    ready = ReadyWays(context, trainings, ways, journal, among=among)
+    """Time the rounds of launch `number` on one rank.
+
+    among, before: of `ReadyWays`. steps: of a block, if not 0.
+    """
+    ready = ReadyWays(context, trainings, ways, journal, among=among, before=before)
     blocks, rounds = [], rounds_of_launch(bench.blocks, number, bench.launches)
     for done, round_number in enumerate(rounds):
         # as many steps of every way, and the same order on every rank
