@@ -147,7 +147,15 @@ def first_step(context: Context, task: OwnTask, parallel: ParallelParams) -> Fir
     has_batch_norm = any(isinstance(each, _BatchNorm) for each in strategy.network.modules())
     strategy.close()
     gc.collect()
+    keeps_graph = any(mark() is not None for mark in marks)
+    warnings = _warnings(unused, can_be_wrapped, keeps_graph, same_in_workers)
+    return FirstStep(unused, has_batch_norm, warnings)
 
+
+def _warnings(
+    unused: Sequence[str], can_be_wrapped: bool, keeps_graph: bool, same_in_workers: bool
+) -> list[str]:
+    """What the first steps show, in words."""
     warnings = []
     if unused:
         warnings.append(
@@ -159,7 +167,7 @@ def first_step(context: Context, task: OwnTask, parallel: ParallelParams) -> Fir
             "loss() uses parts of network besides calling it, or instead: DistributedDataParallel and "
             "DataParallel hide them, so put the loss into the forward of a module, as was timed here"
         )
-    if any(mark() is not None for mark in marks):
+    if keeps_graph:
         warnings.append(
             "the graph of a step is kept after it, so that memory grows in every step: "
             "use loss.item() or detach() for what is kept"
@@ -169,7 +177,7 @@ def first_step(context: Context, task: OwnTask, parallel: ParallelParams) -> Fir
             "samples are random in the same way in every worker, for a generator is copied into each; "
             "draw from torch, numpy.random or random, which PyTorch seeds, or seed it in worker_init_fn"
         )
-    return FirstStep(unused, has_batch_norm, warnings)
+    return warnings
 
 
 class _Wrapped(nn.Module):
