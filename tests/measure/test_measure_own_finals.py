@@ -35,7 +35,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool, list[str]
     called: list[tuple[int, bool, list[str]]] = []
 
     def noted(function: object, placement: Placement, *args: Any) -> list[WayBlock]:
-        _, _, ways, _, number, _, journal, among, _ = args
+        _, _, ways, _, number, _, journal, among, *_ = args
         assert {each.way for each in ways} <= {each.way for each in among}
         called.append((number, bool(placement.variables), [each.way for each in ways]))
         if journal and placement.variables and number == 1:
