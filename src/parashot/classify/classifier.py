@@ -44,8 +44,10 @@ class Classifier:
         where the network sums.
         """
         counts = {label: len(images) for label, images in shots.items()}
-        if len(counts) < 2 or not all(counts.values()):
-            raise DataError(f"{counts}: give one or more examples of each of 2 or more classes")
+        if len(counts) < 2:
+            raise DataError(f"{len(counts)} class: give examples of 2 or more classes")
+        if empty := [label for label, count in counts.items() if not count]:
+            raise DataError(f"{', '.join(empty)}: no example; give one or more examples of each class")
         if network.params.shots == "sum" and len(set(counts.values())) > 1:
             raise DataError(f"{counts}: this network sums a class's examples; give equally many of each")
         self.classes = tuple(shots)

@@ -152,9 +152,14 @@ def _predict(parser: argparse.ArgumentParser) -> None:
 
 
 def _sweep(parser: argparse.ArgumentParser) -> None:
-    said = "a knob and its values, written as for `dvc exp run -S`; may be repeated"
-    words = "KEY=VALUE[,VALUE…]"
-    parser.add_argument("-S", dest="choices", metavar=words, action="append", default=[], help=said)
+    parser.add_argument(
+        "-S",
+        dest="choices",
+        metavar="KEY=VALUE[,VALUE…]",
+        action="append",
+        default=[],
+        help="a knob and its values, written as for `dvc exp run -S`; may be repeated",
+    )
     parser.add_argument("--recipe", metavar="NAME", help="recipe whose knobs replace those of params.yaml")
     parser.add_argument("--strategy", metavar="NAME", default="serial", help="strategy of every run (serial)")
     parser.add_argument("--address", metavar="HOST:PORT", help="a running Ray cluster; default: this machine")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import distributed as dist
@@ -118,10 +119,9 @@ class Placement:
             return self
         return replace(self, replicas=min(self.replicas, batchsz))
 
-    def with_rendezvous(self, **changes: object) -> Placement:
+    def with_rendezvous(self, **changes: Any) -> Placement:
         """The same with some settings of the rendezvous changed."""
-        changed = replace(self.rendezvous, **changes)  # type: ignore[arg-type]
-        return replace(self, rendezvous=changed)
+        return replace(self, rendezvous=replace(self.rendezvous, **changes))
 
 
 @dataclass(frozen=True)

@@ -80,10 +80,16 @@ def _loader(study: Study) -> Drawing | None:
         for place, (workers, speedup) in zip(places, rows.items(), strict=True):
             rounds = round_ratios(seconds[0], seconds[workers])
             measured(axes, "y", speedup, place, rounds, place + 0.11, colour, marker)
-    theirs: dict[str, Any] = {"linestyle": "--", "linewidth": 1.2, "marker": "x", "markersize": 5}
-    places = [each / HARDWARE_THREADS for each in TABLE_2]
-    label = f"the study ({HARDWARE_THREADS} threads)"
-    axes.plot(places, list(TABLE_2.values()), color=LIGHT["muted"], label=label, **theirs)
+    axes.plot(
+        [each / HARDWARE_THREADS for each in TABLE_2],
+        list(TABLE_2.values()),
+        color=LIGHT["muted"],
+        linestyle="--",
+        marker="x",
+        markersize=5,
+        linewidth=1.2,
+        label=f"the study ({HARDWARE_THREADS} threads)",
+    )
     axes.axhline(1, color=LIGHT["muted"], linewidth=1)
     axes.set_yscale("log")
     ratio_axis(axes.yaxis, *axes.get_ylim())
@@ -212,11 +218,17 @@ def _validated(training: Training) -> list[HistoryRow]:
 
 def _curve(axes: Axes, name: str, rows: list[HistoryRow], look: tuple[str, str], begun: float) -> None:
     colour, marker = look
-    seconds = [begun + row.seconds for row in rows]
-    accuracies = [100 * (row.val_accuracy or 0) for row in rows]
-    halves = [100 * (row.val_accuracy_ci95 or 0) for row in rows]
-    style: dict[str, Any] = {"markersize": 5, "capsize": 3, "linewidth": 1.4}
-    axes.errorbar(seconds, accuracies, halves, color=LIGHT[colour], marker=marker, label=name, **style)
+    axes.errorbar(
+        [begun + row.seconds for row in rows],
+        [100 * (row.val_accuracy or 0) for row in rows],
+        [100 * (row.val_accuracy_ci95 or 0) for row in rows],
+        color=LIGHT[colour],
+        marker=marker,
+        markersize=5,
+        capsize=3,
+        linewidth=1.4,
+        label=name,
+    )
 
 
 def _finish_accuracy(study: Study, figure: Figure, axes: Axes, x: str) -> None:
