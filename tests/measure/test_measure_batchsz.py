@@ -144,8 +144,9 @@ def test_what_lacks_the_target_is_trained_again_in_twice_the_time(
     tiny_packed: Path, target: float, times: list[int]
 ) -> None:
     """On 11 episodes of 3 queries no network is right in all."""
-    own = params({"batchsz_study.target": target, "batchsz_study.seconds": 0.5})
-    trained = measure.train_sizes(alone(), RelationTask(own, tiny_packed), {2: 0.25})
+    settings: dict[str, Value] = {"batchsz_study.target": target, "batchsz_study.seconds": 0.5}
+    own = params({**settings, "train.precision": "fp32"})
+    trained, _ = measure.train_sizes(alone(), RelationTask(own, tiny_packed), {2: 0.25})
     seeds = range(own.seed, own.seed + own.batchsz_study.seeds)
     assert [(each.seed, each.seconds) for each in trained] == [
         (seed, 0.5 * time) for seed in seeds for time in times
@@ -160,10 +161,11 @@ def test_the_baseline_is_repeated_in_fp32_step_for_step(tiny_packed: Path) -> No
     half, full = (
         RelationTask(params({**changes, "train.precision": each}), tiny_packed) for each in ("bf16", "fp32")
     )
-    in_full = measure.train_sizes(alone(), full, {2: 0.25, BASELINE: 0.1})
-    repeated = measure.train_in_fp32(alone(), half, in_full)
+    (_, repeated), (in_full, none) = (
+        measure.train_sizes(alone(), each, {2: 0.25, BASELINE: 0.1}) for each in (half, full)
+    )
     assert repeated == [each for each in in_full if each.batchsz == BASELINE]
-    assert measure.train_in_fp32(alone(), full, in_full) == []
+    assert none == []
 
 
 def test_without_ddp_every_size_is_skipped_with_the_reason(tiny_packed: Path, tmp_path: Path) -> None:

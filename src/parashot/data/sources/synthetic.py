@@ -10,6 +10,8 @@ further figures of no class, noise. So neither single pixels nor colours tell th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +19,8 @@ from numpy.typing import NDArray
 
 from parashot.data.images import Pixels, encode_jpeg
 from parashot.data.raw import ImageStream, RawImage, Splits
+from parashot.hardware import usable_cores
+from parashot.lifetime import end_with_maker, fork_server
 from parashot.params import SPLIT_CLASSES, SyntheticParams
 
 Floats = NDArray[np.float32]
@@ -85,12 +89,24 @@ def draw_image(looks: Looks, seed: int, index: int, number: int, size: int) -> P
 
 
 def _images(params: SyntheticParams, seed: int) -> Iterator[RawImage]:
+    """Draw classes in as many processes as there are cores, and yield them in order."""
+    draw = partial(_images_of_class, params, seed)
+    with ProcessPoolExecutor(usable_cores(), fork_server(), end_with_maker) as processes:
+        for images in processes.map(draw, range(CLASSES)):
+            yield from images
+
+
+def _images_of_class(params: SyntheticParams, seed: int, index: int) -> list[RawImage]:
     looks = draw_looks(np.random.default_rng((seed, _LOOKS)), CLASSES)
     digits = len(str(params.images_per_class - 1))
-    for index in range(CLASSES):
-        for number in range(params.images_per_class):
-            pixels = draw_image(looks, seed, index, number, params.image_size)
-            yield RawImage(_label(index), f"{number:0{digits}d}.jpg", encode_jpeg(pixels))
+    return [
+        RawImage(
+            _label(index),
+            f"{number:0{digits}d}.jpg",
+            encode_jpeg(draw_image(looks, seed, index, number, params.image_size)),
+        )
+        for number in range(params.images_per_class)
+    ]
 
 
 def _label(index: int) -> str:

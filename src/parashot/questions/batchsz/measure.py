@@ -9,20 +9,20 @@ episode under DDP. All begin with the same embedding; a seed draws the head's fi
 the same for every size. Running statistics are estimated anew before validation, since a large batch has too
 few steps for them to settle. With a target, a training that does not reach it is done again from the start
 with a schedule of twice the time. Replicas are one algorithm with one device, so each of these trainings runs
-on one replica: as many at a time as there are. Those of the baseline in bf16 are repeated in fp32.
+on one replica: as many at a time as there are. Those of the baseline in bf16 are repeated in fp32, step for
+step.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from statistics import median
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -43,7 +43,7 @@ from parashot.questions.batchsz.records import (
     BatchszTraining,
     GradientSample,
 )
-from parashot.questions.batchsz.rows import batchsz_rows, episode_seconds, in_equal_time, reached, size_rows
+from parashot.questions.batchsz.rows import batchsz_rows, episode_seconds, reached, size_rows
 from parashot.questions.runs import Setting, Stage
 from parashot.questions.statistics import CONFIDENCE
 from parashot.questions.timed import TimedStrategy, steps_of_blocks, timed_strategy
@@ -53,8 +53,6 @@ from parashot.tasks.relation import RelationTask
 from parashot.train.loop import Trace, train_steps
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 STATISTICS_EPISODES = 60
 """Episodes from which running statistics are estimated."""
@@ -104,8 +102,7 @@ def batchsz_rank(context: Context, task: RelationTask) -> BatchszResults:
     seconds = {}
     if context.is_main:  # which takes part in every size
         seconds = {size: median(episode_seconds(blocks, size).values()) for size in groups}
-    trainings = train_sizes(context, task, from_all_ranks(seconds, context, patient=True)[0])
-    in_fp32 = train_in_fp32(context, task, trainings)
+    trainings, in_fp32 = train_sizes(context, task, from_all_ranks(seconds, context, patient=True)[0])
     gradients = sample_gradients(context.alone(), task) if context.is_main else []
     runs.sort(key=lambda run: run.batchsz)
     return BatchszResults(tuple(runs), tuple(blocks), tuple(trainings), tuple(in_fp32), tuple(gradients))
@@ -203,48 +200,30 @@ def _in_equal_time(results: BatchszResults, params: Params) -> Iterator[Setting]
 
 def train_sizes(
     context: Context, task: RelationTask, seconds_per_episode: Mapping[int, float]
-) -> list[BatchszTraining]:
-    """Train every size with every seed. Every rank calls it, and gets all.
+) -> tuple[list[BatchszTraining], list[BatchszTraining]]:
+    """Train every size with every seed, and the baseline in fp32 as well; none of these if all are in fp32.
 
-    By size and seed; trainings that went on towards the target follow in the order of their time.
+    Every rank calls it, and gets all. By size and seed; trainings that went on towards the target follow in
+    the order of their time.
     """
-    first, study = task.params.seed, task.params.batchsz_study
-    jobs = [*itertools.product(range(first, first + study.seeds), seconds_per_episode.items())]
-
-    def train(alone: Context, job: tuple[int, tuple[int, float]]) -> Iterator[BatchszTraining]:
-        seed, (size, seconds) = job
-        return _towards_target(alone, task.with_seed(seed), size, seconds)
-
-    return _shared_out(jobs, context, train)
-
-
-def train_in_fp32(
-    context: Context, task: RelationTask, trainings: Sequence[BatchszTraining]
-) -> list[BatchszTraining]:
-    """Repeat the baseline's trainings in fp32, step for step; none where they are in fp32 themselves.
-
-    Every rank calls it, and gets all.
-    """
-    params = task.params
-    if params.train.precision == "fp32":
-        return []
-    full = task.with_params(train=replace(params.train, precision="fp32"))
-    again = [each for each in in_equal_time(trainings) if each.batchsz == params.batchsz_study.baseline]
-
-    def train(alone: Context, job: BatchszTraining) -> Iterator[BatchszTraining]:
-        yield _train_steps(alone, full.with_seed(job.seed), job.batchsz, job.seconds, job.steps)
-
-    return _shared_out(again, context, train)
-
-
-def _shared_out(
-    jobs: Sequence[T], context: Context, train: Callable[[Context, T], Iterator[BatchszTraining]]
-) -> list[BatchszTraining]:
-    """Trainings of all jobs, each on one rank."""
+    params, study = task.params, task.params.batchsz_study
+    seeds = range(params.seed, params.seed + study.seeds)
+    jobs = [(task.with_seed(seed), size) for seed in seeds for size in seconds_per_episode]
+    if params.train.precision != "fp32":
+        full = task.with_params(
+            train=replace(params.train, precision="fp32"), batchsz_study=replace(study, target=None)
+        )
+        jobs += [(full.with_seed(seed), study.baseline) for seed in seeds]
     alone = replace(context.alone(), local_world_size=context.local_world_size)  # beside the other ranks
-    mine = [each for job in jobs[context.rank :: context.world_size] for each in train(alone, job)]
-    everyone = [each for ranks in from_all_ranks(mine, context, patient=True) for each in ranks]
-    return sorted(everyone, key=lambda each: (each.batchsz, each.seed, each.seconds))
+    mine = [
+        (own.params.train.precision, each)
+        for own, size in jobs[context.rank :: context.world_size]
+        for each in _towards_target(alone, own, size, seconds_per_episode[size])
+    ]
+    every = [each for ranks in from_all_ranks(mine, context, patient=True) for each in ranks]
+    every.sort(key=lambda each: (each[1].batchsz, each[1].seed, each[1].seconds))
+    trainings = [each for precision, each in every if precision == params.train.precision]
+    return trainings, [each for precision, each in every if precision != params.train.precision]
 
 
 def _towards_target(
