@@ -35,7 +35,7 @@ study: $(VENV)/.study            ## run the whole study; BASELINE=yes commits wh
 	@echo "report: reports/index.html    runs: $(BIN)/mlflow ui"
 
 test: setup            ## run the tests: about 5 minutes on 2 cores
-	$(RUN) $(BIN)/python -m pytest -q -n 4 --no-loadscope-reorder --durations 12 --durations-min 5 -m "not slow"
+	$(RUN) $(BIN)/python -m pytest -q -n 3 --no-loadscope-reorder --durations 12 --durations-min 5 -m "not slow"
 
 test-all: setup            ## run the slow tests as well (kills, hosts, sweeps, studies)
 	$(RUN) $(BIN)/python -m pytest -q -n 4 --no-loadscope-reorder --durations 12 --durations-min 5

@@ -27,7 +27,7 @@ settings.register_profile("parashot", deadline=None, derandomize=True)  # the sa
 settings.load_profile("parashot")
 
 WITH_RANKS = ("tests/measure/", "tests/parallel/", "tests/train/")
-"""Folders whose tests call standing ranks, the same for all of a folder."""
+"""Folders whose tests call standing ranks, the same for all."""
 
 STUDY_AND_KILLS = ("tests/pipeline/test_study.py", "tests/pipeline/test_kills.py")
 """Files whose tests go before others where cores are few; kills do not wait for ever for trainings to end."""
@@ -60,13 +60,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give one worker all tests of a file, or of a folder whose files share ranks."""
+    """Give one worker all tests of a file, or of all files that share ranks."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            folder = next(filter(nodeid.startswith, WITH_RANKS), None)
-            return folder or nodeid.split("::", 1)[0]
+            return "ranks" if nodeid.startswith(WITH_RANKS) else nodeid.split("::", 1)[0]
 
     return ByFile(config, log)
 

@@ -64,7 +64,8 @@ def _advise(command: argparse.Namespace) -> None:
     if study.settings:
         print(f"\nset by  dvc exp run {' '.join(arguments(study.settings))}")
     if command.apply:
-        print(f"written into {command.apply}; `dvc repro` follows it")
+        done = f"written into {command.apply}; `dvc repro` follows it"
+        print(done if study.settings else f"{command.apply} stays as it is: there is nothing to set")
     for note in notes:
         print(f"\nNote: {note}")
 
