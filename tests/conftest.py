@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 settings.register_profile("parashot", deadline=None, derandomize=True)  # the same examples in every run
 settings.load_profile("parashot")
 
-WITH_RANKS = ("tests/measure/", "tests/parallel/", "tests/train/")
-"""Folders whose tests call standing ranks, the same for all."""
+WITH_RANKS = ("tests/measure/", "tests/parallel/", "tests/train/", "tests/tasks/test_own_file.py")
+"""Where tests call standing ranks, the same for all."""
 
 STUDY_AND_KILLS = ("tests/pipeline/test_study.py", "tests/pipeline/test_kills.py")
 """Files whose tests go before others where cores are few; kills do not wait for ever for trainings to end."""
