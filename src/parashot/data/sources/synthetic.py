@@ -9,9 +9,11 @@ further figures of no class, noise. So neither single pixels nor colours tell th
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +22,7 @@ from numpy.typing import NDArray
 from parashot.data.images import Pixels, encode_jpeg
 from parashot.data.raw import ImageStream, RawImage, Splits
 from parashot.hardware import usable_cores
-from parashot.lifetime import end_with_maker, fork_server
+from parashot.lifetime import end_with_maker
 from parashot.params import SPLIT_CLASSES, SyntheticParams
 
 Floats = NDArray[np.float32]
@@ -91,9 +93,14 @@ def draw_image(looks: Looks, seed: int, index: int, number: int, size: int) -> P
 def _images(params: SyntheticParams, seed: int) -> Iterator[RawImage]:
     """Draw classes in as many processes as there are cores, and yield them in order."""
     draw = partial(_images_of_class, params, seed)
-    with ProcessPoolExecutor(usable_cores(), fork_server(), end_with_maker) as processes:
+    with ProcessPoolExecutor(usable_cores(), get_context("spawn"), _begin_process) as processes:
         for images in processes.map(draw, range(CLASSES)):
             yield from images
+
+
+def _begin_process() -> None:
+    end_with_maker()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the maker as well
 
 
 def _images_of_class(params: SyntheticParams, seed: int, index: int) -> list[RawImage]:
