@@ -37,6 +37,7 @@ TEXTURES = 5
 
 _LOOKS, _SPLIT, _IMAGE = range(3)  # first word of each random stream's key, after the seed
 _DISTRACTORS = 3
+_MOST_PROCESSES = 8
 _SWING = 0.42
 _FREQUENCY = (1.2, 2.6)
 
@@ -91,9 +92,9 @@ def draw_image(looks: Looks, seed: int, index: int, number: int, size: int) -> P
 
 
 def _images(params: SyntheticParams, seed: int) -> Iterator[RawImage]:
-    """Draw classes in as many processes as there are cores, and yield them in order."""
-    draw = partial(_images_of_class, params, seed)
-    with ProcessPoolExecutor(usable_cores(), get_context("spawn"), _begin_process) as processes:
+    """Draw classes in a few processes, and yield them in order."""
+    draw, count = partial(_images_of_class, params, seed), min(usable_cores(), _MOST_PROCESSES)
+    with ProcessPoolExecutor(count, get_context("spawn"), _begin_process) as processes:
         for images in processes.map(draw, range(CLASSES)):
             yield from images
 
