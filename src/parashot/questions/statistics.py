@@ -19,6 +19,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
+from statistics import median
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
@@ -127,7 +129,7 @@ def median_of_rounds(rounds: Rounds, confidence: float) -> Interval:
     values = np.array([*rounds.values()])
     of_launch = _by_launch([*rounds], values)
     if len(of_launch) >= ENOUGH_LAUNCHES:
-        values = np.array([np.median(each) for each in of_launch])
+        values = np.array([median(each) for each in of_launch])
     return median_interval(values, confidence)
 
 
@@ -148,7 +150,7 @@ def paired_ratio(numerator: Rounds, denominator: Rounds, confidence: float) -> I
     logs = np.log(above / below)
     of_launch = _by_launch(sorted(numerator.keys() & denominator.keys()), logs)
     if len(of_launch) >= ENOUGH_LAUNCHES:
-        logs = np.array([np.median(each) for each in of_launch])
+        logs = np.array([median(each) for each in of_launch])
     mean, half = _mean_and_half_width(logs, confidence)
     if 1 < len(of_launch) < min(ENOUGH_LAUNCHES, len(logs)):
         half = max(half, _mean_and_half_width([each.mean() for each in of_launch], confidence)[1])
@@ -247,8 +249,9 @@ def differences(first: Rounds, second: Rounds) -> Floats:
     return mine - others
 
 
+@cache
 def draw_rounds(rounds: int) -> Draws:
-    """Indices of resampled rounds [resamples, rounds], the same in every call."""
+    """Indices of resampled rounds [resamples, rounds], the same in every call, to be read only."""
     if rounds < 2:
         raise RecordError("at least 2 timed blocks of every setting are needed; run `dvc repro -f`")
     return np.random.default_rng(0).integers(rounds, size=(RESAMPLES, rounds))
