@@ -164,9 +164,11 @@ def write_runs(path: Path, runs: Sequence[Run]) -> None:
 
 
 def read_runs(path: Path) -> list[Run]:
-    """Read records.jsonl. Raises `RecordError`."""
+    """Read records.jsonl, which has a run at least. Raises `RecordError`."""
     with _reading(path, Run):
         build, lines = TypeAdapter(Run).validate_python, path.read_text(encoding="utf-8").splitlines()
+        if not lines:
+            raise ValueError("it is empty")
         return [build(json.loads(line)) for line in lines]
 
 

@@ -96,8 +96,7 @@ def chosen_weights(named: Path | None) -> Path:
     if chosen.exists():
         folder = Path("results/train", read_result(EvaluateResult, chosen).strategy)
         model = folder / "model.safetensors"  # not there while another training is under way
-        runs = read_runs(folder / "records.jsonl") if model.exists() else []
-        if runs and runs[0].params["data.source"] != "synthetic":
+        if model.exists() and read_runs(folder / "records.jsonl")[0].params["data.source"] != "synthetic":
             tell(f"network: {model}, which stage evaluate of this folder chose")
             return model
     tell("network: the one that comes with parashot, best-conv4, trained on miniImageNet")
