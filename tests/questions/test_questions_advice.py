@@ -43,42 +43,34 @@ def test_the_fastest_strategy() -> None:
     over_one_process, over_one_replica = found.buys.split(";")
     assert "1.1" in over_one_process and "one process on all cores" in over_one_process
     assert "2.1" in over_one_replica and "serial" in over_one_replica
-    assert found.settings == {"parallel.ddp.enabled": True, "parallel.dp.enabled": False}
     all_cores = strategy({**build.STEPS, "serial-all-cores": 0.15})
-    assert all_cores.choice == "serial-all-cores" and all_cores.buys.startswith("nothing was shown")
     assert all_cores.settings["parallel.replicas"] == 1
-    slower = strategy({"serial": 0.1, "dp": 0.2, "ddp": 0.2})
-    assert (slower.choice, slower.buys) == ("serial", "nothing was shown to be more than 5% faster")
-    few_threads = strategy({"serial": 0.2, "serial-all-cores": 0.3, "dp": 0.3, "ddp": 0.3})
-    assert few_threads.choice == "serial-all-cores", "no setting gives one process the threads of a replica"
-    tied = strategy({"serial": 0.2, "serial-all-cores": 0.2}, own=0.1)
-    assert (tied.choice, tied.decided) == ("serial-all-cores", True) and "two or more" in tied.sure
 
 
 @pytest.mark.parametrize(
-    ("equal", "choice"),
+    ("seconds", "own", "choice", "decided", "words"),
     [
-        (("serial", "serial-all-cores", "dp", "ddp"), "serial-all-cores"),
-        (("serial-all-cores", "dp", "ddp"), "serial-all-cores"),
-        (("dp", "ddp"), "ddp"),
+        ((0.4, 0.2, 0.199, 0.2), 0.01, "serial-all-cores", True, "nothing was shown"),
+        ((0.2, 0.2, 0.199, 0.2), 0.01, "serial-all-cores", True, ""),
+        ((0.4, 0.4, 0.199, 0.2), 0.01, "ddp", True, "2.0"),
+        ((0.4, 0.4, 0.2, 0.2), 0.1, "ddp", False, "undecided"),
+        # one process stays unless another strategy is shown to be faster
+        ((0.1, None, 0.2, 0.2), 0.01, "serial", True, "nothing was shown to be more than 5% faster"),
+        ((0.4, 0.2, 0.19, 0.198), 0.1, "serial-all-cores", False, "nothing was shown"),
+        ((0.4, 0.2, 0.13, 0.131), 0.04, "ddp", False, "dp may be as good"),
+        # no setting gives one process the threads of a replica
+        ((0.2, 0.3, 0.3, 0.3), 0.01, "serial-all-cores", True, "nothing was shown"),
+        ((0.2, 0.2, None, None), 0.1, "serial-all-cores", True, "no strategy was timed on two or more"),
     ],
 )
-def test_the_simplest_of_what_is_as_good_as_the_fastest(equal: tuple[str, ...], choice: str) -> None:
-    steps = {name: 0.2 if name in equal else 0.4 for name in build.STEPS}
-    found = strategy({**steps, "dp": 0.199})
-    assert found.choice == choice and found.decided
-    noisy = strategy(steps, own=0.1)
-    assert not noisy.decided and "undecided" in noisy.sure and "more blocks" in noisy.changes
-
-
-def test_one_process_stays_unless_another_strategy_is_shown_to_be_faster() -> None:
-    """Where nothing is decided; `Choice` is tested with the statistics."""
-    steps = {"serial": 0.4, "serial-all-cores": 0.2, "dp": 0.19, "ddp": 0.198}
-    found = strategy(steps, own=0.1)
-    assert (found.choice, found.decided) == ("serial-all-cores", False)
-    assert found.buys.startswith("nothing was shown")
-    found = strategy({**steps, "dp": 0.13, "ddp": 0.131}, own=0.04)
-    assert (found.choice, found.decided) == ("ddp", False) and "dp may be as good" in found.sure
+def test_the_simplest_strategy_of_those_that_are_as_good_as_the_fastest(
+    seconds: tuple[float | None, ...], own: float, choice: str, decided: bool, words: str
+) -> None:
+    """`Choice` itself is tested with the statistics."""
+    timed = {name: each for name, each in zip(build.STEPS, seconds, strict=True) if each is not None}
+    found = strategy(timed, own)
+    assert (found.choice, found.decided) == (choice, decided)
+    assert words in f"{found.buys}; {found.sure}" and bool(found.changes) is not decided
 
 
 def test_a_strategy_that_seeds_show_to_be_less_accurate_is_left_out() -> None:
@@ -182,7 +174,6 @@ def test_the_way_of_loading_with_which_a_step_is_fastest() -> None:
     """Whatever loading alone says: there, jpeg is 25 times as slow as packed."""
     found = advice("loader")
     assert (found.choice, found.decided) == ("packed with no workers", True)
-    assert found.settings == {"loader.backend": "packed", "loader.workers": 0}
     assert "1.3" in found.buys and "jpeg with no workers" in found.buys
     assert "waits 2.5%" in found.sure
     assert "jpeg with 2 workers" in found.changes and "1.1" in found.changes
@@ -197,7 +188,6 @@ def test_the_way_of_loading_with_which_a_step_is_fastest() -> None:
     [
         ({("jpeg", 0): 0.201, ("packed", 0): 0.2, ("resident", 0): 0.199}, "jpeg with no workers"),
         ({("jpeg", 0): 0.3, ("packed", 2): 0.2, ("resident", 0): 0.201}, "resident with no workers"),
-        ({("jpeg", 0): 0.3, ("jpeg", 2): 0.201, ("jpeg", 4): 0.2}, "jpeg with 2 workers"),
     ],
 )
 def test_the_simplest_of_the_ways_of_loading_that_are_as_good(
@@ -289,7 +279,6 @@ def test_a_step_is_computed_as_it_was_chosen() -> None:
     found = advice("computing")
     assert (found.choice, found.decided) == ("bf16 with pairing split", True)
     assert "2.6" in found.buys and "fp32 with pairing concat" in found.buys
-    assert found.settings == {"train.precision": "bf16", "model.pairing": "split", "train.compile": "none"}
     plain = build.tune_results({("concat", "fp32"): 0.3, ("concat", "bf16"): 0.3})
     plain = replace(plain, choices=Choices("concat", "fp32", "none"))
     found_plain = advice("computing", build.study(tune=plain))
