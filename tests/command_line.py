@@ -13,10 +13,10 @@ class Commands:
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys, self.said = capsys, ""
 
-    def __call__(self, *words: object) -> str:
-        """Return what a command prints that succeeds."""
-        status, out = self._run(words)
-        assert status == 0, self.said
+    def __call__(self, *words: object, status: int = 0) -> str:
+        """Return what a command prints that succeeds, or ends with `status`."""
+        found, out = self._run(words)
+        assert found == status, self.said
         return out
 
     def refused(self, *words: object, status: int = 1) -> str:

@@ -9,15 +9,16 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from browser import WIDTHS, barriers, needs_browser, opened
 from coloured import picture
+from command_line import Commands
 from PIL import Image
 
-from parashot.cli import main
 from parashot.cli.shared import SHIPPED
 from parashot.questions.accuracy.records import EvaluateResult
 from parashot.records import Run, write_result, write_runs
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.usefixtures("one_core")
-Shown = pytest.CaptureFixture[str]
+Classify = Callable[..., str]
 COLOURS = {"blue sky": (40, 60, 230), "grass": (30, 200, 40), "<b>fire</b>": (240, 40, 20)}
 
 
@@ -61,33 +62,30 @@ def images(tmp_path: Path) -> Path:
     return folder
 
 
-def run(shots: Path, images: Path, *words: object) -> int:
-    given = ("classify", "--shots", shots, "--images", images, *words)
-    return main([str(each) for each in given])
+@pytest.fixture
+def classify(shots: Path, command: Commands) -> Classify:
+    """`classify(images, *words)` calls the command with these shots."""
+    return partial(command, "classify", "--shots", shots, "--images")
 
 
 def test_a_table_of_every_picture_and_a_sheet_that_stands_alone(
-    shots: Path, images: Path, tmp_path: Path, capsys: Shown
+    images: Path, tmp_path: Path, classify: Classify, command: Commands
 ) -> None:
     sheet = tmp_path / "sheet.html"
-    assert run(shots, images, "--weights", SHIPPED, "--html", sheet) == 0
-    printed = capsys.readouterr()
-    lines = printed.out.splitlines()
+    lines = classify(images, "--weights", SHIPPED, "--html", sheet).splitlines()
     assert lines[0].split()[:2] == ["picture", "class"] and len(lines) == 1 + 4 * len(COLOURS)
-    right = re.search(r"(\d+) of 12 pictures whose folder is called like a class", printed.err)
+    right = re.search(r"(\d+) of 12 pictures whose folder is called like a class", command.said)
     assert right and int(right[1]) >= 10  # it never saw them, but colours are easy
-    assert f"sheet: {sheet}" in printed.err
+    assert f"sheet: {sheet}" in command.said
     page = sheet.read_text(encoding="utf-8")
     assert page.count("<img") == page.count("data:image/jpeg;base64,") == 12 + 5
     assert not re.search(r'(?:src|href)="(?!data:)', page)
 
 
-def test_json_and_csv_say_the_same(shots: Path, images: Path, capsys: Shown) -> None:
+def test_json_and_csv_say_the_same(images: Path, classify: Classify) -> None:
     some = (images / "grass", images / "blue sky/0.jpg", "--weights", SHIPPED)
-    assert run(shots, *some, "--json") == 0
-    tree = json.loads(capsys.readouterr().out)
-    assert run(shots, *some, "--csv") == 0
-    rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
+    tree = json.loads(classify(*some, "--json"))
+    rows = list(csv.reader(io.StringIO(classify(*some, "--csv"))))
     assert rows[0] == ["picture", "class", *tree["classes"]] and len(rows) == 1 + 5
     for row, each in zip(rows[1:], tree["pictures"], strict=True):
         assert row[:2] == [each["picture"], each["class"]]
@@ -96,56 +94,52 @@ def test_json_and_csv_say_the_same(shots: Path, images: Path, capsys: Shown) -> 
         assert all(0 <= score <= 1 for score in each["scores"].values())
 
 
-def test_pictures_of_none_of_the_classes_are_rejected(shots: Path, images: Path, capsys: Shown) -> None:
+def test_pictures_of_none_of_the_classes_are_rejected(images: Path, classify: Classify) -> None:
     some = (images / "grass", "--weights", SHIPPED)
-    assert run(shots, *some, "--reject", 0.0, "--json") == 0
-    kept = json.loads(capsys.readouterr().out)["pictures"]
+    kept = json.loads(classify(*some, "--reject", 0.0, "--json"))["pictures"]
     best = sorted(max(each["scores"].values()) for each in kept)
-    assert run(shots, *some, "--reject", (best[0] + best[1]) / 2, "--json") == 0
-    tree = json.loads(capsys.readouterr().out)
+    tree = json.loads(classify(*some, "--reject", (best[0] + best[1]) / 2, "--json"))
     assert tree["score"] == "probability"
     found = {max(each["scores"].values()): each["class"] for each in tree["pictures"]}
     assert found[best[0]] is None and None not in [found[each] for each in best[1:]]
-    assert run(shots, *some, "--reject", 1) == 0
-    assert capsys.readouterr().out.count("none of these") == 4
-    assert run(shots, *some, "--reject", 1, "--csv") == 0
-    assert [row.split(",")[1] for row in capsys.readouterr().out.splitlines()[1:]] == [""] * 4
+    assert classify(*some, "--reject", 1).count("none of these") == 4
+    rows = classify(*some, "--reject", 1, "--csv").splitlines()[1:]
+    assert [row.split(",")[1] for row in rows] == [""] * 4
 
 
-def test_many_classes_show_the_best_two(shots: Path, images: Path, capsys: Shown) -> None:
+def test_many_classes_show_the_best_two(shots: Path, images: Path, classify: Classify) -> None:
     for number in range(9):
         shutil.copytree(shots / "grass", shots / f"meadow {number}")
-    assert run(shots, images / "grass/0.jpg") == 0
-    header, row = capsys.readouterr().out.splitlines()
+    header, row = classify(images / "grass/0.jpg").splitlines()
     assert header.split("  ")[-1].strip() == "probability" and "next best" in header
     assert re.findall(r"\d\.\d{3}", row) == sorted(re.findall(r"\d\.\d{3}", row), reverse=True)
 
 
 @needs_browser
-def test_a_sheet_is_for_everyone(shots: Path, images: Path, tmp_path: Path, browser: Browser) -> None:
+def test_a_sheet_is_for_everyone(images: Path, tmp_path: Path, classify: Classify, browser: Browser) -> None:
     sheet = tmp_path / "sheet.html"
-    assert run(shots, images, "--html", sheet) == 0
+    classify(images, "--html", sheet)
     for width, scheme in zip(WIDTHS, ("light", "dark"), strict=True):
         assert barriers(opened(browser, sheet, width, scheme)[0]) == []
 
 
-def test_what_cannot_be_read_is_told_and_the_rest_is_done(shots: Path, images: Path, capsys: Shown) -> None:
+def test_what_cannot_be_read_is_told_and_the_rest_is_done(
+    images: Path, classify: Classify, command: Commands
+) -> None:
     (images / "grass/broken.jpg").write_bytes((images / "grass/0.jpg").read_bytes()[:300])
     (images / "grass/empty.png").write_bytes(b"")
-    assert run(shots, images / "grass", "--json") == 1
-    printed = capsys.readouterr()
-    assert len(json.loads(printed.out)["pictures"]) == 4
-    errors = [line for line in printed.err.splitlines() if line.startswith("error: ")]
+    assert len(json.loads(classify(images / "grass", "--json", status=1))["pictures"]) == 4
+    errors = [line for line in command.said.splitlines() if line.startswith("error: ")]
     assert len(errors) == 3 and "broken.jpg" in errors[0] and "empty.png: the file is empty" in errors[1]
     assert errors[2].startswith("error: 2 of 6 pictures could not be read")
 
 
 def test_without_weights_the_network_is_shipped_or_was_trained_here_on_photographs(
-    shots: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Shown
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, classify: Classify, command: Commands
 ) -> None:
     def assert_taken(network: str) -> None:
-        assert run(shots, images / "grass") == 0
-        assert capsys.readouterr().err.startswith(f"network: {network}")
+        classify(images / "grass")
+        assert command.said.startswith(f"network: {network}")
 
     monkeypatch.chdir(tmp_path)
     assert_taken("the one that comes with parashot")
@@ -186,10 +180,8 @@ BROKEN: dict[str, tuple[str, Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_bad_input_is_one_line(case: str, shots: Path, images: Path, capsys: Shown) -> None:
+def test_bad_input_is_one_line(case: str, images: Path, classify: Classify, command: Commands) -> None:
     place, spoil, line = BROKEN[case]
-    spoil(shots.with_name(place))
-    assert run(shots, images) == 1
-    printed = capsys.readouterr()
-    assert printed.err.splitlines()[-1].startswith("error: ") and line in printed.err
-    assert printed.out.count("\n") <= 1  # at most the header of the table
+    spoil(images.with_name(place))
+    assert classify(images, status=1).count("\n") <= 1  # at most the header of the table
+    assert command.said.splitlines()[-1].startswith("error: ") and line in command.said

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from command_line import Commands
 from PIL import Image
 from tiny_data import project_tree, tiny_params, tiny_tree
 
-from parashot.cli import main
 from parashot.doctor import checkout, machine
 from parashot.doctor.room import study_bytes
 from parashot.hardware import inspect_hardware
@@ -26,7 +26,6 @@ from parashot.parsing import Value, parse
 from parashot.recipes import load_recipe
 
 pytestmark = pytest.mark.usefixtures("one_core")
-Shown = pytest.CaptureFixture[str]
 ROOT = Path(__file__).parents[2]
 HARDWARE = inspect_hardware()
 
@@ -98,15 +97,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_command_lists_and_ends_with_1_where_a_study_would_stop(here: Path, capsys: Shown) -> None:
-    assert main(["doctor"]) == 1  # a bare folder is no git repository
-    printed = capsys.readouterr()
-    assert "PROBLEM git" in printed.out and "fix: clone the project with git" in printed.out
-    assert printed.err == "error: a study would stop here: git; see the fix beside each\n"
+def test_the_command_lists_and_ends_with_1_where_a_study_would_stop(here: Path, command: Commands) -> None:
+    printed = command("doctor", status=1)  # a bare folder is no git repository
+    assert "PROBLEM git" in printed and "fix: clone the project with git" in printed
+    assert command.said == "error: a study would stop here: git; see the fix beside each\n"
     subprocess.run(["git", "init", "--quiet", here], check=True)
-    assert main(["doctor", "--json"]) == 0
-    tree = json.loads(capsys.readouterr().out)
-    checks = {each["topic"]: each for each in tree["checks"]}
+    checks = {each["topic"]: each for each in json.loads(command("doctor", "--json"))["checks"]}
     assert {"cores", "memory", "GPUs", "precision", "exchange", "shared memory", "git"} <= checks.keys()
     assert all(each["found"] and each["means"] for each in checks.values())
     assert all(each["verdict"] == "ok" or each["fix"] for each in checks.values())
@@ -115,28 +111,25 @@ def test_the_command_lists_and_ends_with_1_where_a_study_would_stop(here: Path, 
 
 
 def test_elsewhere_the_machine_alone_is_checked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Shown
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Commands
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "params.yaml").write_text("lr: 0.1\n")  # of another project
-    assert main(["doctor"]) == 0
-    printed = capsys.readouterr().out
+    printed = command("doctor")
     assert "ok      cores" in printed and "only the machine was checked" in printed
 
 
 @pytest.mark.skipif(bool(HARDWARE.gpus), reason="there is a CUDA device here")
-def test_params_that_cannot_run_here_are_a_problem_among_others(here: Path, capsys: Shown) -> None:
+def test_params_that_cannot_run_here_are_a_problem_among_others(here: Path, command: Commands) -> None:
     """Nor can a pretraining that cannot be compiled here."""
     settings: dict[str, Value] = {"pretrain.epochs": 1, "pretrain.compile": "reduce-overhead"}
     write_settings(here / "params.yaml", settings)
-    assert main(["doctor"]) == 1
-    assert "pretrain.compile: reduce-overhead is not possible on cpu here" in capsys.readouterr().out
+    refusal = "pretrain.compile: reduce-overhead is not possible on cpu here"
+    assert refusal in command("doctor", status=1)
     write_settings(here / "params.yaml", {**settings, "pretrain.epochs": 0})
-    main(["doctor"])
-    assert "pretrain.compile" not in capsys.readouterr().out
+    assert "pretrain.compile" not in command("doctor", status=1)
     write_settings(here / "params.yaml", {"parallel.device": "cuda"})
-    assert main(["doctor"]) == 1
-    printed = capsys.readouterr()
-    assert "PROBLEM params" in printed.out and "no CUDA device" in printed.out
-    assert "ok      cores" in printed.out
-    assert printed.err.startswith("error: a study would stop here: git, params")
+    printed = command("doctor", status=1)
+    assert "PROBLEM params" in printed and "no CUDA device" in printed
+    assert "ok      cores" in printed
+    assert command.said.startswith("error: a study would stop here: git, params")

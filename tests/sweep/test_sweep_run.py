@@ -18,7 +18,6 @@ import pytest
 from command_line import Commands
 from tiny_data import SEED, dotted, tiny_tree
 
-from parashot.cli import main
 from parashot.errors import DataError, DeviceError, ParamsError, UsageError
 from parashot.parsing import Value
 from parashot.records import read_result, read_runs
@@ -264,14 +263,10 @@ def test_the_command(checkout: Path, command: Commands, this_process: list[Nodes
 
 
 @pytest.mark.usefixtures("checkout")
-def test_a_failed_run_is_the_commands_failure(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_run_is_the_commands_failure(command: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     failing({1: DataError("a bad image")}, monkeypatch)
-    assert main(["sweep", "-S", "seed=0,1"]) == 1
-    printed = capsys.readouterr()
-    assert "a bad image" in printed.out
-    assert printed.err.splitlines()[-1] == "error: 1 of 2 runs failed; the same command tries them again"
+    assert "a bad image" in command("sweep", "-S", "seed=0,1", status=1)
+    assert command.said.splitlines()[-1] == "error: 1 of 2 runs failed; the same command tries them again"
 
 
 def test_what_the_user_can_mend_is_one_line(
