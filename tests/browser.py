@@ -21,6 +21,24 @@ needs_browser = pytest.mark.skipif(
 )
 WIDTHS = (390, 1440)
 """Pixels of a phone's screen, and of a wide one."""
+HOSTILE_NAMES = {
+    "a script": "<script>alert(1)</script>",
+    "a picture": '"><img src=x onerror=alert(1)>',
+    "a handler": "' onmouseover='alert(1)",
+    "ends of elements": "</td></table></svg></style></title>",
+    "an entity": "&lt;b&gt;&#x202e;",
+    "a link": "[x](javascript:alert(1))",
+    "cells": "a|b|c",
+    "code": "``x``\\",
+    "mathematics": r"$\frac{1}{0}$ $",
+    "a formula": '=HYPERLINK("http://x","y")',
+    "a tab and a formula": "\t=1",
+    "a newline": "a\nb\r\nc\u2028\u2029",
+    "an escape of terminals": "\x1b[2J\x1b]0;title\x07\x9b31m",
+    "right to left": "\u202egpj.exe\u2066\u200f",
+    "NUL and half a character": "a\0b\x7f\udcff",
+}
+"""What a path, or the name of a class, may hold."""
 
 
 def opened(browser: Browser, path: Path, width: int, scheme: Any = "light") -> tuple[Page, Watched]:

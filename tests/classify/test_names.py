@@ -8,26 +8,14 @@ import json
 from pathlib import Path
 
 import pytest
-from browser import Elements
+from browser import HOSTILE_NAMES, Elements
 from coloured import picture
 
 from parashot.classify.predictions import Prediction, as_csv, as_json, as_table, sheet
 from parashot.data.images import encode_jpeg
 from parashot.plain import printable
 
-NAMES = {
-    "a script": "<script>alert(1)</script>",
-    "a picture": '"><img src=x onerror=alert(1)>',
-    "an entity": "&lt;b&gt;&#x202e;",
-    "a newline": "a\nb\r\nc\u2028\u2029",
-    "an escape of terminals": "\x1b[2J\x1b]0;title\x07\x9b31m",
-    "right to left": "\u202egpj.exe\u2066\u200f",
-    "NUL and half a character": "a\0b\x7f\udcff",
-    "a formula": '=HYPERLINK("http://x","y")',
-    "a tab and a formula": "\t=1",
-}
-
-each_name = pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+each_name = pytest.mark.parametrize("name", HOSTILE_NAMES.values(), ids=HOSTILE_NAMES)
 
 
 def _predictions(name: str) -> list[Prediction]:
