@@ -85,6 +85,13 @@ def tiny_packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The test's own folder, as the one that a user is in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def command(capsys: pytest.CaptureFixture[str]) -> Commands:
     """`command(*words)` calls `parashot` in this process and returns what it prints."""
     from command_line import Commands

@@ -23,27 +23,23 @@ from parashot.records import write_result
 
 
 @pytest.fixture
-def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def study(here: Path) -> Path:
     """A folder with half a study: the loader and the way of a step, and two figures."""
     loading = {("jpeg", 0): 0.3, ("jpeg", 2): 0.2, ("packed", 0): 0.1, ("packed", 2): 0.12}
     loader = build.loader_results({"packed": {0: 0.2, 2: 0.1}}, own=0.0, loading=loading)
     tune = build.tune_results({("split", "fp32"): 0.3, ("split", "bf16"): 0.1}, own=0.0)
-    write_study(tmp_path, StudyResults(hardware=inspect_hardware(), tune=tune, loader=loader))
-    (tmp_path / "reports/figures").mkdir(parents=True)
+    write_study(here, StudyResults(hardware=inspect_hardware(), tune=tune, loader=loader))
+    (here / "reports/figures").mkdir(parents=True)
     for name in ("overview", "batchsz"):
-        (tmp_path / f"reports/figures/{name}.png").write_bytes(b"a picture")
-    (tmp_path / "reports/index.html").write_text("the report")
-    shutil.copyfile(Path(__file__).parents[1] / "params.yaml", tmp_path / "params.yaml")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+        (here / f"reports/figures/{name}.png").write_bytes(b"a picture")
+    (here / "reports/index.html").write_text("the report")
+    shutil.copyfile(Path(__file__).parents[1] / "params.yaml", here / "params.yaml")
+    return here
 
 
 @pytest.mark.parametrize("name", ["summary", "predict", "sweep", "clean"])
-def test_a_folder_of_no_study_is_the_wrong_one(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Commands
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert command.refused(name, status=2).startswith(f"{tmp_path}: no study here")
+def test_a_folder_of_no_study_is_the_wrong_one(name: str, here: Path, command: Commands) -> None:
+    assert command.refused(name, status=2).startswith(f"{here}: no study here")
 
 
 def test_nothing_measured_is_one_line(study: Path, command: Commands) -> None:
@@ -152,11 +148,10 @@ def test_what_holds_something_else_is_left_alone(study: Path, command: Commands)
 
 
 @pytest.fixture
-def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def timed(here: Path) -> Path:
     """Steps of two replicas, and their messages. Returns their folder."""
-    folder = tmp_path / "results/strategies"
+    folder = here / "results/strategies"
     write_folder(folder, build.strategy_results(own=0.0))
-    monkeypatch.chdir(tmp_path)
     return folder
 
 
@@ -207,28 +202,27 @@ OF_MLFLOW = {"mlflow.db", "mlflow.db-wal", "mlruns/parashot/1/artifacts/a.txt"}
 
 
 def test_nothing_goes_without_yes_then_one_kind_and_then_all_and_elsewhere_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Commands
+    here: Path, monkeypatch: pytest.MonkeyPatch, command: Commands
 ) -> None:
     """In a folder with all that a study leaves, and in a project of the user's own."""
 
     def there() -> set[str]:
-        return {each.relative_to(tmp_path).as_posix() for each in tmp_path.rglob("*") if each.is_file()}
+        return {each.relative_to(here).as_posix() for each in here.rglob("*") if each.is_file()}
 
     before = KEPT | OF_MLFLOW | {".scratch/abc/step_100.pt"}
     for name in before:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("batchsz_study: {}")
-    monkeypatch.chdir(tmp_path)
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_text("batchsz_study: {}")
     listed = command("clean")
     assert "would remove .scratch\n" in listed and "mlflow" not in listed
     command("clean", "mlflow")
     found = json.loads(command("clean", "checkpoints", "--json"))
     assert found == {"removed": False, "files": [".scratch"]}
     command.refused("clean", "everything", "--yes", status=2)
-    (tmp_path / "params.yaml").write_text("training: {}")  # of another project
+    (here / "params.yaml").write_text("training: {}")  # of another project
     assert "no study here" in command.refused("clean", "--yes", status=2)
     assert there() == before
-    (tmp_path / "params.yaml").write_text("batchsz_study: {}")
+    (here / "params.yaml").write_text("batchsz_study: {}")
     command("clean", "--yes", "checkpoints", "checkpoints")
     assert there() == KEPT | OF_MLFLOW
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///own.db")  # whose files are in mlruns too

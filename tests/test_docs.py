@@ -7,7 +7,6 @@ import shlex
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
 import yaml
 
 import parashot
@@ -33,13 +32,10 @@ def commands(page: Path) -> list[list[str]]:
     return [shlex.split(each) for each in found]
 
 
-def test_examples_of_the_package_run(
-    tiny_packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/packed").symlink_to(tiny_packed)
-    (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text())
-    monkeypatch.chdir(tmp_path)
+def test_examples_of_the_package_run(tiny_packed: Path, here: Path) -> None:
+    (here / "data").mkdir()
+    (here / "data/packed").symlink_to(tiny_packed)
+    (here / "params.yaml").write_text((ROOT / "params.yaml").read_text())
     text, space = (ROOT / "docs/api.md").read_text(encoding="utf-8"), dict[str, object]()
     for block in PYTHON.findall(text):
         exec(block, space)

@@ -234,16 +234,13 @@ def test_numbers_are_read_as_dvc_reads_them() -> None:
         ("- a\n- b\n", "['a', 'b'] found, a section with keys is needed"),
     ],
 )
-def test_a_file_that_is_no_tree_of_params(
-    text: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    file = tmp_path / "params.yaml"
+def test_a_file_that_is_no_tree_of_params(text: str, says: str, here: Path) -> None:
+    file = here / "params.yaml"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(ParamsError) as raised:
         load_params(file)
     assert str(raised.value).startswith(f"params.yaml: {says}")
-    assert str(raised.value).isprintable() and list(tmp_path.iterdir()) == [file]
+    assert str(raised.value).isprintable() and list(here.iterdir()) == [file]
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:

@@ -135,23 +135,22 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_done(
 
 
 def test_without_weights_the_network_is_shipped_or_was_trained_here_on_photographs(
-    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, classify: Classify, command: Commands
+    images: Path, here: Path, classify: Classify, command: Commands
 ) -> None:
     def assert_taken(network: str) -> None:
         classify(images / "grass")
         assert command.said.startswith(f"network: {network}")
 
-    monkeypatch.chdir(tmp_path)
     assert_taken("the one that comes with parashot")
     chosen = EvaluateResult("dp", "validation", 5, 1, 15, 100, 0.5, 0.01)
-    write_result(tmp_path / "results/evaluate/result.json", chosen)
-    (tmp_path / "results/train/dp").mkdir(parents=True)
-    shutil.copyfile(SHIPPED, tmp_path / "results/train/dp/model.safetensors")
+    write_result(here / "results/evaluate/result.json", chosen)
+    (here / "results/train/dp").mkdir(parents=True)
+    shutil.copyfile(SHIPPED, here / "results/train/dp/model.safetensors")
     for source, network in (("synthetic", "the one that comes with"), ("miniimagenet", "results/train/dp/")):
         training = Run("train-dp", "train-dp", "ok", 1, 2, {"data.source": source})
-        write_runs(tmp_path / "results/train/dp/records.jsonl", [training])
+        write_runs(here / "results/train/dp/records.jsonl", [training])
         assert_taken(network)
-    (tmp_path / "results/train/dp/model.safetensors").unlink()  # as while it is trained again
+    (here / "results/train/dp/model.safetensors").unlink()  # as while it is trained again
     assert_taken("the one that comes with")
 
 

@@ -90,18 +90,17 @@ def test_the_room_that_a_study_needs(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(tiny_tree()))
-    monkeypatch.chdir(tmp_path)
+def study(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (here / "params.yaml").write_text(yaml.safe_dump(tiny_tree()))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    return tmp_path
+    return here
 
 
-def test_the_command_lists_and_ends_with_1_where_a_study_would_stop(here: Path, command: Commands) -> None:
+def test_the_command_lists_and_ends_with_1_where_a_study_would_stop(study: Path, command: Commands) -> None:
     printed = command("doctor", status=1)  # a bare folder is no git repository
     assert "PROBLEM git" in printed and "fix: clone the project with git" in printed
     assert command.said == "error: a study would stop here: git; see the fix beside each\n"
-    subprocess.run(["git", "init", "--quiet", here], check=True)
+    subprocess.run(["git", "init", "--quiet", study], check=True)
     checks = {each["topic"]: each for each in json.loads(command("doctor", "--json"))["checks"]}
     assert {"cores", "memory", "GPUs", "precision", "exchange", "shared memory", "git"} <= checks.keys()
     assert all(each["found"] and each["means"] for each in checks.values())
@@ -110,25 +109,22 @@ def test_the_command_lists_and_ends_with_1_where_a_study_would_stop(here: Path, 
     assert HARDWARE.cpu_model in checks["cores"]["found"]
 
 
-def test_elsewhere_the_machine_alone_is_checked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Commands
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "params.yaml").write_text("lr: 0.1\n")  # of another project
+def test_elsewhere_the_machine_alone_is_checked(here: Path, command: Commands) -> None:
+    (here / "params.yaml").write_text("lr: 0.1\n")  # of another project
     printed = command("doctor")
     assert "ok      cores" in printed and "only the machine was checked" in printed
 
 
 @pytest.mark.skipif(bool(HARDWARE.gpus), reason="there is a CUDA device here")
-def test_params_that_cannot_run_here_are_a_problem_among_others(here: Path, command: Commands) -> None:
+def test_params_that_cannot_run_here_are_a_problem_among_others(study: Path, command: Commands) -> None:
     """Nor can a pretraining that cannot be compiled here."""
     settings: dict[str, Value] = {"pretrain.epochs": 1, "pretrain.compile": "reduce-overhead"}
-    write_settings(here / "params.yaml", settings)
+    write_settings(study / "params.yaml", settings)
     refusal = "pretrain.compile: reduce-overhead is not possible on cpu here"
     assert refusal in command("doctor", status=1)
-    write_settings(here / "params.yaml", {**settings, "pretrain.epochs": 0})
+    write_settings(study / "params.yaml", {**settings, "pretrain.epochs": 0})
     assert "pretrain.compile" not in command("doctor", status=1)
-    write_settings(here / "params.yaml", {"parallel.device": "cuda"})
+    write_settings(study / "params.yaml", {"parallel.device": "cuda"})
     printed = command("doctor", status=1)
     assert "PROBLEM params" in printed and "no CUDA device" in printed
     assert "ok      cores" in printed

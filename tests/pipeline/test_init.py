@@ -38,11 +38,10 @@ PARAMS = "lr: 0.1  # of Adam\nsizes: [1,\n  2]"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(here: Path) -> Path:
     """The folder one is in, with a file to measure."""
-    monkeypatch.chdir(tmp_path)
-    write_own(tmp_path, "own_train")
-    return tmp_path
+    write_own(here, "own_train")
+    return here
 
 
 @pytest.fixture

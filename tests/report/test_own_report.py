@@ -185,10 +185,10 @@ def test_the_finalists_are_runs_below_one_with_the_recommendation(
     assert len(checkout.points("own.py: ddp-2", "seconds_per_step_block")) == 8
 
 
+@pytest.mark.usefixtures("here")
 def test_a_store_that_fails_is_one_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", refusing_address())
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     told(results({way(PLAIN): 0.2, way("ddp-2", replicas=2): 0.1}))

@@ -231,15 +231,12 @@ def test_no_ray_and_no_cluster(
 
 
 @pytest.fixture
-def checkout(
-    tiny_packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, this_process: list[Nodes]
-) -> Path:
+def checkout(tiny_packed: Path, here: Path, this_process: list[Nodes]) -> Path:
     """A folder as the command sees it: params.yaml and the packed data."""
-    (tmp_path / "params.yaml").write_text(json.dumps(TREE))  # JSON is YAML
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/packed").symlink_to(tiny_packed)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    (here / "params.yaml").write_text(json.dumps(TREE))  # JSON is YAML
+    (here / "data").mkdir()
+    (here / "data/packed").symlink_to(tiny_packed)
+    return here
 
 
 def test_the_command(checkout: Path, command: Commands, this_process: list[Nodes]) -> None:
