@@ -111,9 +111,6 @@ def test_help_and_wrong_usage(
     assert exit_.value.code == status
     printed = capsys.readouterr()
     assert said in (printed.err if status else printed.out)
-
-
-def test_help_lists_every_command() -> None:
     assert {name for names in GROUPS.values() for name in names} == COMMANDS.keys()
 
 

@@ -229,7 +229,6 @@ def test_numbers_are_read_as_dvc_reads_them() -> None:
         ("train: [1, 2\nseed: 0\n", "not valid YAML at line 2 ("),
         ("a: !!python/object/apply:os.system [touch ran]\n", "not valid YAML at line 1 ("),
         ("a: !!bool maybe\n", "not valid YAML; correct it there"),
-        ("a: \x01\n", "not valid YAML; correct it there"),
         ("train:\n  batchsz: 1\n  episodes: 3\n  batchsz: 1\n", "not valid YAML at line 4 (the key"),
         ("- a\n- b\n", "['a', 'b'] found, a section with keys is needed"),
     ],

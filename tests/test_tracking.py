@@ -102,7 +102,6 @@ def test_a_store_of_the_users_own(checkout: Checkout, empty_database: Path, tmp_
         ("file:mlruns", "file://{root}/mlruns"),
         ("file:///srv/mlruns", "file:///srv/mlruns"),
         ("http://server:5000", "http://server:5000"),
-        ("postgresql://user:word@server/mlflow", "postgresql://user:word@server/mlflow"),
         ("databricks", "databricks"),
     ],
 )
