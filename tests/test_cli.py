@@ -29,9 +29,6 @@ from parashot.recipes import DEFAULT, load_recipe, recipe_names
 PARAMS = Path(__file__).parents[1] / "params.yaml"
 
 
-# --- the command ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("fail", "line"),
     [
@@ -112,9 +109,6 @@ def test_help_and_wrong_usage(
     printed = capsys.readouterr()
     assert said in (printed.err if status else printed.out)
     assert {name for names in GROUPS.values() for name in names} == COMMANDS.keys()
-
-
-# --- recipes ----------------------------------------------------------------------------------------
 
 
 def test_recipes_are_listed_with_a_line_each(command: Commands) -> None:

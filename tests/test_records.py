@@ -48,9 +48,6 @@ def _refused(read: Callable[[Path], object], path: Path) -> str:
     return message
 
 
-# --- round trips --------------------------------------------------------------------------------------
-
-
 @settings(max_examples=50)
 @given(text=TEXT, number=st.floats(allow_nan=False), count=st.integers(-(2**63), 2**63))
 def test_texts_and_numbers_come_back(text: str, number: float, count: int, folder: Path) -> None:
@@ -86,9 +83,6 @@ def test_metrics_are_strict_json_of_what_is_known(tmp_path: Path) -> None:
     found = json.loads(file.read_text(), parse_constant=Mock(side_effect=AssertionError))
     assert found == {"a": 0.1, "c": 3, "d": "nan", "e": "text"}
     assert file.read_text().index('"a"') < file.read_text().index('"c"')
-
-
-# --- files that are not what they should be -----------------------------------------------------------
 
 
 ROWS, RESULT = partial(read_rows, StrategyBlock), partial(read_result, EvaluateResult)

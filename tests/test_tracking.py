@@ -272,9 +272,6 @@ def test_who_is_gone(checkout: Checkout) -> None:
     assert {found[process].info.status for process in expected} == {"RUNNING"}
 
 
-# --- failures half-way ----------------------------------------------------------------------------
-
-
 def test_what_was_cut_off_is_completed(checkout: Checkout) -> None:
     run = a_run("ddp", artifacts=("history.csv", "table.csv"))
     folder = checkout.record("train", a_run("dp"), run)
@@ -340,9 +337,6 @@ def test_a_long_list_of_runs_is_cut_where_mlflow_would_cut_it() -> None:
     note = _note(StudyRun("study"), experiment, runs, "uuid-study")
     assert 7000 < len(note) < 8000
     assert all(line.endswith("| train | ok |") for line in note.splitlines()[2:])
-
-
-# --- the model ------------------------------------------------------------------------------------
 
 
 def test_the_model_is_there_once_and_predicts(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:

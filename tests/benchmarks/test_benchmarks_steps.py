@@ -113,9 +113,6 @@ def test_ghost_norm_is_judged_by_its_ratio_and_over_trainings() -> None:
     assert (difference.value, difference.low) == pytest.approx((2, 2 - half), abs=1e-3)
 
 
-# --- the model of cost ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("ddp", "status"), [(0.22, 0), (0.26, 1), (0.15, 1)])
 def test_the_command_fails_where_a_prediction_is_off(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ddp: float, status: int
@@ -125,9 +122,6 @@ def test_the_command_fails_where_a_prediction_is_off(
     assert main(["predict", "--quick", "--to", str(tmp_path / "predict.json")]) == status
     rows = json.loads((tmp_path / "predict.json").read_text())["tables"][0]["rows"]
     assert [row["verdict"] for row in rows].count("off") == status
-
-
-# --- accuracy -------------------------------------------------------------------------------------------
 
 
 def test_ways_are_paired_by_seed_and_episode(
@@ -152,9 +146,6 @@ def test_a_training_gives_the_accuracy_of_each_validation_episode(tiny_packed: P
     params = workload.params_with({**norm._COMMON, **settings, **shape})
     accuracies = norm.val_accuracies(params, tiny_packed)
     assert len(accuracies) == 4 and all(0 <= each <= 1 for each in accuracies)
-
-
-# --- whole commands -------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

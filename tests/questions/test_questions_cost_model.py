@@ -45,9 +45,6 @@ def test_a_fit_is_never_below_nothing() -> None:
     assert intercept == 0 and slope > 0
 
 
-# --- a study ------------------------------------------------------------------------------------------
-
-
 def test_planted_numbers_come_back_from_noiseless_blocks() -> None:
     """All settings of a round are slowed alike: the fit is of the median round."""
     found, slow = predictor(), np.median(build.slow_rounds())

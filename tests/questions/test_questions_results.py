@@ -68,9 +68,6 @@ def test_missing_parts_are_one_line_or_left_out(root: Path) -> None:
     assert export(analyse(results, build.params()))["missing"] == results.missing
 
 
-# --- the export -------------------------------------------------------------------------------------------
-
-
 def test_an_export_is_plain_json_and_complete_and_metrics_are_flat_and_few() -> None:
     study = analyse(build.study(), build.params())
     tree, found = export(study), metrics(study)
