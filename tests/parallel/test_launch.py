@@ -75,6 +75,8 @@ def lose_a_peer_once(context: Context, folder: Path, how: str) -> tuple[int, boo
     if attempts(folder, context) == 1 and context.rank == 1:
         if how == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
+        if how == "stopped":
+            os.kill(os.getpid(), signal.SIGSTOP)
         raise PeerError("rank 0 does not answer")
     return together(context, 10)
 
@@ -108,6 +110,19 @@ def test_a_lost_rank_starts_all_again_which_work_together_unseen_by_other_hosts(
     assert launch(lose_a_peer_once, once_again, 2, tmp_path, how) == (21, True, {"127.0.0.1"})
     assert [signal.getsignal(each) for each in SIGNALS] == before
     assert_all_ended(tmp_path, 4)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("killed", "rank "),
+        pytest.param("stopped", "rank 0 lost a peer: .*PARASHOT_TIMEOUT_SECONDS 8", marks=pytest.mark.slow),
+    ],
+)
+def test_a_rank_lost_once_too_often_ends_all_in_one_line(how: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(DeviceError, match=f"^{said}"):
+        launch(lose_a_peer_once, TWO.with_rendezvous(max_restarts=0, timeout_seconds=8), 2, tmp_path, how)
+    assert_all_ended(tmp_path, 2)
 
 
 def freed_and_kept(context: Context) -> tuple[int, int]:

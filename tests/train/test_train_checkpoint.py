@@ -16,11 +16,12 @@ from parashot.errors import DeviceError
 from parashot.parallel.context import Context
 from parashot.parallel.registry import STRATEGIES, build_strategy
 from parashot.parallel.strategy import StepOptions, Strategy
-from parashot.records import Provenance
+from parashot.records import Provenance, read_rows
 from parashot.task import Batch, Task
 from parashot.tasks.relation import RelationTask
 from parashot.train.checkpoint import Checkpoints, TrainingProgress
 from parashot.train.job import episode_job, pretraining_job
+from parashot.train.records import HistoryRow
 from parashot.train.run import train, train_on_all_cores
 
 pytestmark = pytest.mark.usefixtures("one_core")
@@ -115,6 +116,11 @@ def test_a_training_goes_on_only_from_its_own_state_by_the_same_code(
     assert len({*different}) == len(different)
 
 
+def history(out: Path) -> list[tuple[int, float, float | None]]:
+    rows = read_rows(HistoryRow, next(out.rglob("history.csv")))
+    return [(row.step, row.loss, row.val_accuracy) for row in rows]
+
+
 @pytest.mark.parametrize(("kind", "killed_after"), [("serial", 2), ("dp", 7), ("pretrain", 7)])
 def test_a_killed_training_ends_with_the_same_bytes(
     tiny_packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, killed_after: int
@@ -148,7 +154,8 @@ def test_a_killed_training_ends_with_the_same_bytes(
     disturbed, calm = run("disturbed"), run("calm")
     saved = killed_after >= 3
     assert (disturbed.resumed, disturbed.seconds is None, calm.resumed) == (int(saved), saved, 0)
-    ours, theirs = (tmp_path / name / "out/model.safetensors" for name in ("disturbed", "calm"))
-    assert ours.read_bytes() == theirs.read_bytes()
+    ours, theirs = (tmp_path / name / "out" for name in ("disturbed", "calm"))
+    assert (ours / "model.safetensors").read_bytes() == (theirs / "model.safetensors").read_bytes()
     assert disturbed.val_accuracy == calm.val_accuracy
+    assert history(ours) == history(theirs)
     assert list((tmp_path / "scratch").iterdir()) == []
