@@ -28,11 +28,14 @@ from torch import distributed as dist
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
-from parashot.parallel.context import Context
+from parashot.parallel import registry
+from parashot.parallel.context import Context, Placement
 from parashot.parallel.exchange import same_on_all_ranks
-from parashot.parallel.registry import STRATEGIES, build_strategy
-from parashot.parallel.strategy import StepOptions
+from parashot.parallel.fsdp import _blocks
+from parashot.parallel.registry import STRATEGIES, build_strategy, unsupported_reason
+from parashot.parallel.strategy import StepOptions, TaskModule, channels_last
 from parashot.parsing import Value
+from parashot.task import Plan
 from parashot.tasks.relation import RelationTask
 
 Case = tuple[str, int, int, dict[str, Value]]
@@ -245,3 +248,65 @@ def waits_for(context: Context) -> tuple[int, bool]:
 
 def test_a_rank_that_trains_alone_synchronises_batch_norm_with_nobody(ranks: StandingRanks) -> None:
     assert ranks(2, waits_for) == (1, True)
+
+
+PARALLEL = tiny_params({f"parallel.{name}.enabled": True for name in STRATEGIES}).parallel
+
+
+def said(
+    name: str, replicas: int = 2, mode: str = "none", gpus: int | None = None, head: str = "relation"
+) -> str:
+    task = RelationTask(tiny_params({"model.head": head}), NOWHERE)
+    placement = Placement("cpu" if gpus is None else "cuda", replicas, 1, 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "device_count", lambda: gpus or 0)
+        return unsupported_reason(name, task, StepOptions(compile=mode), placement, PARALLEL)
+
+
+def test_what_a_strategy_cannot_train_is_said_in_words() -> None:
+    assert [said(name) for name in STRATEGIES] == [""] * len(STRATEGIES)
+    assert "2 or more devices" in said("fsdp", 1)
+    assert "parallel.replicas=2" in said("layer_split", 3)
+    assert all("2 to 8 devices" in said("channel_split", replicas) for replicas in (1, 9))
+    assert "model.head=relation" in said("channel_split", head="residual")
+    assert "2 replicas need as many GPUs" in said("ddp", gpus=1)
+    with pytest.MonkeyPatch.context() as patch:  # a GPU on each of two machines
+        patch.setattr(registry, "joined_by_torchrun", lambda: True)
+        assert said("ddp", gpus=1) == ""
+    compiling = {name for name, strategy in STRATEGIES.items() if strategy.compiles}
+    assert {name for name in STRATEGIES if not said(name, mode="default")} == compiling
+    two, usual = Placement("cpu", 2, 1, 2), StepOptions()
+    able = {name for name in STRATEGIES if not unsupported_reason(name, VectorTask(), usual, two, PARALLEL)}
+    assert able == {name for name, strategy in STRATEGIES.items() if strategy.shares_items}
+    assert set(PARALLEL.strategies) == set(STRATEGIES)
+
+
+class InContainers(nn.Module):
+    """Layers in containers that have no forward of their own, as some transformers are written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        blocks = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
+        self.parts = nn.ModuleDict({"first": nn.Linear(2, 3), "blocks": blocks})
+        self.last = nn.Sequential(nn.Linear(3, 1), nn.Tanh())
+
+
+def test_containers_that_are_never_called_are_no_units_of_fsdp() -> None:
+    network = InContainers()
+    blocks = network.parts["blocks"]
+    assert isinstance(blocks, nn.ModuleList)
+    assert list(_blocks(network)) == [network.parts["first"], *blocks, network.last[0]]
+
+
+def test_a_network_without_parameters_of_its_own_is_called() -> None:
+    """As a replica of torch.nn.DataParallel is, which holds tensors in their place."""
+    module = TaskModule(nn.Identity(), VectorTask(), StepOptions(precision="bf16"), "cpu")
+    (batch,) = VectorTask().ready_batches(Plan(2, 2), 1, alone())
+    assert torch.equal(module(batch.data), batch.data["x"])
+
+
+def test_weights_of_images_change_their_memory_order_and_others_stay() -> None:
+    network = channels_last(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv3d(4, 2, 3), nn.Linear(2, 2)))
+    images, volumes, rows = (network.get_parameter(f"{layer}.weight") for layer in range(3))
+    assert images.is_contiguous(memory_format=torch.channels_last)
+    assert volumes.is_contiguous() and rows.is_contiguous()
