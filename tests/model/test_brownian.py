@@ -102,14 +102,3 @@ def test_maps_of_one_place_are_compared(head: BrownianHead) -> None:
     maps = torch.randn(1, 4, 5, 1, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     scores = head.eval()(maps[:, :, None], maps)
     torch.testing.assert_close(scores.diagonal(dim1=1, dim2=2), torch.full((1, 4), 10.0, dtype=torch.float64))
-
-
-def test_centres_follow_the_queries_in_training_alone() -> None:
-    head = BrownianHead(3).double()
-    query = torch.randn(1, 4, 3, 2, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    head(query[:, :2, None], query)
-    torch.testing.assert_close(head.centre, 0.01 * query[0].mean((0, 2, 3)))
-    torch.testing.assert_close(head.joint_centre, 0.01 * distances(query[0]).mean(0))
-    before = {name: each.clone() for name, each in head.named_buffers()}
-    head.eval()(query[:, :2, None], query)
-    assert all(torch.equal(before[name], each) for name, each in head.named_buffers())

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from parashot.model.brownian import distances
 from parashot.model.losses import cross_entropy
 from parashot.model.network import EpisodeModel, RelationNetwork, build_network
 from parashot.model.pairing import ConcatPairs
@@ -169,16 +170,19 @@ def test_parts_add_up_to_the_scores(head: str) -> None:
         assert torch.equal(scores, alone)
 
 
-def test_the_centre_follows_the_mean_in_training_alone() -> None:
-    network = built(head="residual")
-    head = network.relation
-    assert isinstance(head, ResidualHead)
+@pytest.mark.parametrize("head", ["residual", "bdc"])
+def test_centres_follow_the_queries_in_training_alone(head: str) -> None:
+    network = built(head=head)
+    relation = network.relation
     with torch.no_grad():
         supports, queries = maps_of(network, *episodes(1, 3, 1, 2))
         for _ in range(2):
             network.relate(supports, queries)
-        mean = queries[0].mean((0, 2, 3))
-        torch.testing.assert_close(head.centre, mean * (1 - 0.99**2))
-        before = head.centre.clone()
+        centres = {"centre": queries[0].mean((0, 2, 3))}
+        if head == "bdc":
+            centres["joint_centre"] = distances(queries[0]).mean(0)
+        for name, mean in centres.items():
+            torch.testing.assert_close(relation.get_buffer(name), mean * (1 - 0.99**2))
+        before = {name: each.clone() for name, each in relation.named_buffers()}
         network.eval().relate(supports, queries)
-    assert torch.equal(before, head.centre)
+    assert all(torch.equal(before[name], each) for name, each in relation.named_buffers())
