@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from small_tasks import Float64Task, State, alone, assert_equal, build_relation, episode_batch, on_ranks
+from small_tasks import State, alone, assert_equal, build_relation, episode_batch
 from standing_ranks import StandingRanks
-from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from parashot.model.network import RelationNetwork
 from parashot.parallel.context import Context
 from parashot.parallel.exchange import sum_in_one_message
 from parashot.parallel.strategy import Strategy
@@ -105,58 +103,6 @@ def test_numbers_of_two_precisions_are_summed_in_the_finer_one(ranks: StandingRa
     coarse, fine = ranks(2, summed)
     assert (coarse.dtype, float(coarse)) == (torch.bfloat16, 2.0)
     assert float(fine) == 2.002
-
-
-class FrozenTask(Float64Task):
-    """The first block and the batch norms are not trained."""
-
-    def network(self) -> RelationNetwork:
-        network = super().network()
-        for name, value in network.named_parameters():
-            value.requires_grad_(not (name.startswith("embedding.0.") or ".1." in name))
-        return network
-
-
-class UnusedTask(Float64Task):
-    """The network has a branch that no forward pass takes."""
-
-    def network(self) -> RelationNetwork:
-        network = super().network()
-        network.spare = nn.Parameter(torch.ones(2, dtype=torch.float64))
-        return network
-
-
-def stepped(
-    context: Context, name: str, kind: type[Float64Task], settings: dict[str, Value] | None = None
-) -> State:
-    strategy = build_relation(context, name, settings, kind)
-    for _ in range(2):
-        strategy.step(episode_batch(strategy, 5))
-    assert strategy.replicas_agree()
-    state = strategy.state_dict()
-    strategy.close()
-    return state
-
-
-@pytest.mark.parametrize("name", ["dp", "ddp", "allreduce", "channel_split"])
-def test_frozen_parameters_stay_and_the_others_move(name: str, ranks: StandingRanks) -> None:
-    found = on_ranks(ranks, name, stepped, FrozenTask)
-    assert_equal(found, stepped(alone(), "serial", FrozenTask))
-    first = build_relation(alone(), "serial", kind=FrozenTask).state_dict()
-    assert torch.equal(found["embedding.0.0.weight"], first["embedding.0.0.weight"])
-    assert not torch.equal(found["embedding.2.0.weight"], first["embedding.2.0.weight"])
-
-
-def refused(context: Context) -> str:
-    with pytest.raises(RuntimeError) as error:
-        stepped(context, "ddp", UnusedTask)
-    return str(error.value)
-
-
-def test_ddp_steps_over_unused_parameters_where_told_to_look_for_them(ranks: StandingRanks) -> None:
-    found = ranks(2, stepped, "ddp", UnusedTask, {"parallel.ddp.find_unused_parameters": True})
-    assert_equal(found, ranks(2, stepped, "allreduce", UnusedTask))
-    assert "find_unused_parameters" in ranks(2, refused)
 
 
 class _HostReads(TorchDispatchMode):

@@ -14,6 +14,7 @@ import torch
 from small_tasks import (
     NOWHERE,
     TOLERANCE,
+    Float64Task,
     State,
     VectorTask,
     alone,
@@ -28,6 +29,7 @@ from torch import distributed as dist
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
+from parashot.model.network import RelationNetwork
 from parashot.parallel import registry
 from parashot.parallel.context import Context, Placement
 from parashot.parallel.exchange import same_on_all_ranks
@@ -82,11 +84,14 @@ def stepped(
     settings: dict[str, Value],
     training: bool = False,
     steps: int = 2,
+    kind: type[Float64Task] = Float64Task,
 ) -> tuple[State, torch.Tensor, State]:
     """State after some steps, their sums over all ranks, and the state of the whole network."""
-    strategy = build_relation(context, name, {"train.batchsz": batchsz, **settings}, training=training)
+    turned = {"train.batchsz": batchsz, **settings}
+    strategy = build_relation(context, name, turned, kind, training=training)
     batch = episode_batch(strategy, batchsz)
     sums = torch.stack([strategy.step(batch) for _ in range(steps)])
+    assert strategy.replicas_agree()
     if context.world_size > 1:
         dist.all_reduce(sums)
     whole = {name: value.clone() for name, value in strategy.whole_network().state_dict().items()}
@@ -125,13 +130,48 @@ def test_an_error_in_a_replica_thread_reaches_the_caller() -> None:
     strategy.close()
 
 
-def test_without_groups_replicas_normalise_by_what_they_hold() -> None:
-    """PyTorch's behaviour, and the study's: two replicas are another algorithm than one."""
-    plain: dict[str, Value] = {"model.norm_episodes": 0}
-    expected, _, _ = stepped(alone(), "serial", 4, plain, training=True)
-    state, _, _ = stepped(alone(2), "dp", 4, plain, training=True)
-    with pytest.raises(AssertionError, match="not close"):
-        assert_equal(state, expected)
+class FrozenTask(Float64Task):
+    """The first block and the batch norms are not trained."""
+
+    def network(self) -> RelationNetwork:
+        network = super().network()
+        for name, value in network.named_parameters():
+            value.requires_grad_(not (name.startswith("embedding.0.") or ".1." in name))
+        return network
+
+
+@pytest.mark.parametrize("name", ["dp", "ddp", "allreduce", "channel_split"])
+def test_frozen_parameters_stay_and_the_others_move(name: str, ranks: StandingRanks) -> None:
+    found, _, _ = on_ranks(ranks, name, stepped, 5, {}, False, 2, FrozenTask)
+    assert_equal(found, stepped(alone(), "serial", 5, {}, kind=FrozenTask)[0])
+    first = build_relation(alone(), "serial", kind=FrozenTask).state_dict()
+    assert torch.equal(found["embedding.0.0.weight"], first["embedding.0.0.weight"])
+    assert not torch.equal(found["embedding.2.0.weight"], first["embedding.2.0.weight"])
+
+
+class UnusedTask(Float64Task):
+    """The network has a branch that no forward pass takes."""
+
+    def network(self) -> RelationNetwork:
+        network = super().network()
+        network.spare = nn.Parameter(torch.ones(2, dtype=torch.float64))
+        return network
+
+
+def refused(context: Context) -> str:
+    with pytest.raises(RuntimeError) as error:
+        stepped(context, "ddp", 5, {}, kind=UnusedTask)
+    return str(error.value)
+
+
+def test_ddp_steps_over_unused_parameters_where_told_to_look_for_them(ranks: StandingRanks) -> None:
+    told: dict[str, Value] = {"parallel.ddp.find_unused_parameters": True}
+    found, expected = (
+        ranks(2, stepped, name, 5, settings, False, 2, UnusedTask)[0]
+        for name, settings in (("ddp", told), ("allreduce", {}))
+    )
+    assert_equal(found, expected)
+    assert "find_unused_parameters" in ranks(2, refused)
 
 
 AUGMENTED: dict[str, Value] = {"augment.crop": 0.5, "augment.flip": True, "augment.jitter": 0.3}
