@@ -131,6 +131,20 @@ def _never(place: Path) -> None:
     raise AssertionError(place)
 
 
+def test_the_next_mirror_is_asked_where_one_fails_or_its_files_are_refused(tmp_path: Path, host: str) -> None:
+    """Whole downloads are removed, used or useless."""
+    mirrors = {name: [RemoteFile(f"{host}/{name}", "x")] for name in ("gone", "chunked", "good", "cut")}
+
+    def write(place: Path) -> None:
+        assert (place / "x").read_bytes() == DATA
+        if place.name == "chunked":
+            raise DataError("a class is missing")
+
+    download_from(mirrors, tmp_path, write)
+    assert [path for path, _ in _Host.asked] == ["/gone", "/chunked", "/good"]
+    assert list(tmp_path.rglob("x")) == []
+
+
 def test_when_all_fail_it_says_what_to_do_by_hand_and_later_asks_for_what_is_missing(
     tmp_path: Path, host: str
 ) -> None:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import os
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from copies import Files, as_folder, as_tar, jpeg
-from running import running
 
 from parashot.data import images, sources
 from parashot.data.raw import RawManifest, read_manifest, write_raw
 from parashot.data.sources import download, fingerprint
 from parashot.data.sources.folder import folder
 from parashot.data.sources.miniimagenet import class_splits, miniimagenet
-from parashot.data.sources.mirrors import RemoteFile
 from parashot.errors import DataError
 from parashot.params import DataParams, SyntheticParams
 
@@ -30,20 +26,16 @@ def _from(source: Any, archive: str | None) -> DataParams:
     return dataclasses.replace(SYNTHETIC, source=source, archive=archive)
 
 
-@pytest.fixture
-def birds(tmp_path: Path) -> Path:
-    names = ("a/1.jpg", "a/2.jpg", "b/1.jpg")
-    return as_folder(tmp_path / "birds", {name: jpeg(number) for number, name in enumerate(names)})
-
-
 def _download(params: DataParams, root: Path) -> RawManifest:
     download(params, 0, root, root / "cache", root / "raw")
     return read_manifest(root / "raw")
 
 
 def test_a_folder_relative_to_the_root_whose_bad_images_are_skipped(
-    tmp_path: Path, birds: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    names = ("a/1.jpg", "a/2.jpg", "b/1.jpg")
+    birds = as_folder(tmp_path / "birds", {name: jpeg(number) for number, name in enumerate(names)})
     monkeypatch.setattr(images, "MAX_BYTES", (birds / "a/2.jpg").stat().st_size + 99)
     (birds / "a/1.jpg").write_bytes(bytes(images.MAX_BYTES + 1))
     (birds / "b/2.jpg").write_bytes(b"")
@@ -56,30 +48,16 @@ def test_a_folder_relative_to_the_root_whose_bad_images_are_skipped(
     assert manifest.skipped["b/2.jpg"] == "the file is empty"
 
 
-def test_miniimagenet_from_the_first_mirror_that_has_all_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("archive", ["downloaded/mini.tar.gz", None])
+def test_miniimagenet_from_an_archive_or_else_from_the_mirrors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: str | None
 ) -> None:
-    place = tmp_path / "served"
     whole = {f"images/{label}00000001.jpg": jpeg(0) for labels in class_splits().values() for label in labels}
-    as_tar(place / "whole", whole, "w:gz")
-    as_tar(place / "lacking", dict(list(whole.items())[:-1]), "w:gz")
-    (place / "short").write_bytes((place / "whole").read_bytes()[:2_000])
-    (place / "page").write_text("<html>The quota is exceeded</html>")
-    names = ("page", "nowhere", "short", "lacking", "whole")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    as_tar(tmp_path / "downloaded/mini.tar.gz", whole, "w:gz")
     monkeypatch.setattr(sources, "miniimagenet", partial(miniimagenet, per_class=1))
-    caplog.set_level(logging.INFO)
-    handler = partial(SimpleHTTPRequestHandler, directory=str(place))
-    with running(ThreadingHTTPServer(("127.0.0.1", 0), handler)) as address:
-        mirrors = {name: [RemoteFile(f"{address}/{name}", "mini.tar.gz")] for name in names}
-        monkeypatch.setattr(sources, "MIRRORS", mirrors)
-        manifest = _download(_from("miniimagenet", None), tmp_path)
-    assert {len(names) for names in manifest.images.values()} == {1}
-    assert len(manifest.images) == 100
-    assert [line.split(":")[0] for line in caplog.messages if line.startswith("mirror")] == [
-        f"mirror {name}" for name in names[:-1]
-    ]
-    assert not any(path.is_file() for path in (tmp_path / "cache").rglob("mini.tar.gz"))
+    monkeypatch.setattr(sources, "MIRRORS", "downloaded")
+    monkeypatch.setattr(sources, "download_from", lambda mirrors, cache, write: write(tmp_path / mirrors))
+    assert len(_download(_from("miniimagenet", archive), tmp_path).images) == 100
 
 
 def test_an_archive_that_is_none(tmp_path: Path) -> None:
