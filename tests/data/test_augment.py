@@ -72,7 +72,10 @@ def test_the_whole_image_is_resized_as_without_augmentation(h: int, w: int, size
     ("recipe", "size"), [(ALL, 12), (ALL, 30), (recipe_of(flip=True), 20), (recipe_of(jitter=1.0), 20)]
 )
 def test_any_recipe_gives_pixels_channels_last(recipe: AugmentParams, size: int) -> None:
-    """Whatever the memory order and the type, and half precision around it; what is too bright is cut off."""
+    """Whatever the memory order and the type, half precision around it, and the other episodes.
+
+    What is too bright is cut off.
+    """
     images, keys = random_images(4, 8, 20, 20), keys_of(*range(4))
     result = augment(images, keys, recipe, size)
     assert (result.shape, result.dtype) == ((4, 8, 3, size, size), torch.float32)
@@ -82,14 +85,8 @@ def test_any_recipe_gives_pixels_channels_last(recipe: AugmentParams, size: int)
     with torch.autocast("cpu", torch.bfloat16):
         again = augment(images.double().contiguous(), keys, recipe, size)
     torch.testing.assert_close(again, result, atol=1e-3, rtol=0)
-
-
-def test_an_episode_does_not_depend_on_its_neighbours() -> None:
-    images, size = random_images(3, 4, 20, 20), 12
-    together = augment(images, keys_of(3, 5, 9), ALL, size)
-    for index, episode in enumerate((3, 5, 9)):
-        alone = augment(images[index : index + 1], keys_of(episode), ALL, size)
-        torch.testing.assert_close(alone[0], together[index], atol=1e-4, rtol=0)
+    alone = augment(images[2:3], keys[2:3], recipe, size)
+    torch.testing.assert_close(alone[0], result[2], atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("recipe", [recipe_of(crop=0.4), recipe_of(jitter=0.5), ALL])

@@ -28,6 +28,7 @@ def test_golden_values() -> None:
 
 @given(seed=st.integers(0, 2**31 - 1), first=st.integers(0, 2**40), data=st.data())
 def test_classes_and_images_are_distinct_and_in_range(seed: int, first: int, data: st.DataObject) -> None:
+    """An episode hangs on its index alone, and its first images not on how many follow."""
     sizes = data.draw(st.lists(st.integers(4, 40), min_size=3, max_size=12))
     n_way, k_shot, k_query = (data.draw(st.integers(low, low + 1)) for low in (2, 1, 1))
     spec, class_sizes = EpisodeSpec(n_way, k_shot, k_query), np.array(sizes)
@@ -37,13 +38,8 @@ def test_classes_and_images_are_distinct_and_in_range(seed: int, first: int, dat
     assert (owner == owner[..., :1]).all()  # a row of one class
     assert all(len(set(each)) == n_way for each in owner[..., 0].tolist())
     assert all(len(set(each)) == len(each) for each in rows.reshape(5, -1).tolist())
-
-
-def test_an_episode_depends_on_its_index_alone_and_its_first_images_not_on_how_many_follow() -> None:
-    together = draw_rows(0, "test", np.arange(100), SIZES[:20], EpisodeSpec(5, 1, 15))
-    for index in (0, 41, 99):
-        few = draw_rows(0, "test", np.array([index]), SIZES[:20], EpisodeSpec(5, 1, 1))
-        np.testing.assert_array_equal(few[0], together[index, :, :2])
+    few = draw_rows(seed, "train", np.array([first + 3]), class_sizes, EpisodeSpec(n_way, 1, 1))
+    np.testing.assert_array_equal(few[0], rows[3, :, :2])
 
 
 def test_every_class_and_image_is_equally_likely() -> None:
