@@ -261,22 +261,15 @@ def batchsz_results(
     limit = 600 * per_episode[30]
     runs, blocks = [], []
     for size, seconds in per_episode.items():
-        whole, halted = 600 * seconds, size in stopped
-        runs.append(
-            BatchszRun(
-                batchsz=size,
-                status="stopped" if halted else "ok",
-                reason="it reached the time of batchsz 30" if halted else "",
-                replicas=2,
-                seconds=limit if halted else whole,
-                limit_seconds=None if size == 30 else limit,
-                episodes=int(600 * limit / whole) if halted else 600,
-                episodes_budget=600,
-                projected_seconds=whole,
-                val_accuracy=0.3 if halted else 0.4,
-                val_accuracy_ci95=0.01,
+        whole = 600 * seconds
+        own_limit = None if size == 30 else limit
+        ended = BatchszRun(size, "ok", "", 2, whole, own_limit, 600, 600, whole, 0.4, 0.01)
+        if size in stopped:
+            done, reason = int(600 * limit / whole), "it reached the time of batchsz 30"
+            ended = replace(
+                ended, status="stopped", reason=reason, seconds=limit, episodes=done, val_accuracy=0.3
             )
-        )
+        runs.append(ended)
         part = share if isinstance(share, float) else share[size]
         for synchronised, seconds_left in ((True, seconds), (False, seconds * (1 - part))):
             blocks += [
@@ -345,20 +338,12 @@ def training(
         ranks_identical=True if strategy == "ddp" else None,
         parameters=115_000,
     )
-    history = [
-        HistoryRow(
-            step=step,
-            items=16 * step,
-            seconds=seconds * step / 100,
-            step_seconds=seconds / 100,
-            data_seconds=0.001,
-            loss=1.6 - 0.004 * step + 0.02 * float(np.sin(step)),
-            train_accuracy=0.2 + 0.0025 * step,
-            val_accuracy=0.2 + 0.0025 * step if step % 25 == 0 else None,
-            val_accuracy_ci95=0.018 if step % 25 == 0 else None,
-        )
-        for step in range(1, 101)
-    ]
+    history = []
+    for step in range(1, 101):
+        times = (seconds * step / 100, seconds / 100, 0.001)
+        loss, accuracy = 1.6 - 0.004 * step + 0.02 * float(np.sin(step)), 0.2 + 0.0025 * step
+        tried = (accuracy, 0.018) if step % 25 == 0 else (None, None)
+        history.append(HistoryRow(step, 16 * step, *times, loss, accuracy, *tried))
     return Training(replace(result, **changes), tuple(history), by_episode(accuracies))  # type: ignore[arg-type]
 
 
