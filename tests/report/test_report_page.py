@@ -24,7 +24,7 @@ from parashot.questions.results import StudyResults
 from parashot.questions.study import Study, analyse
 from parashot.report.markdown import MAIN, as_markdown, markdown, markdown_beside_report
 from parashot.report.page import render_page, write_report
-from parashot.report.tables import CLAIMS, Table, all_tables
+from parashot.report.tables import CLAIMS, TASKS, Table, all_tables
 
 VOID = {"meta", "br", "img", "link", "path", "use"}
 
@@ -117,6 +117,14 @@ def test_tables_show_every_row_rounded(whole: Page, study: Study) -> None:
     assert ddp.how in again["ddp"][0] and again["ddp"][1] == "2 × 1"
     assert again["ddp"][7] == text.accuracy(ddp.val_accuracy or 0, ddp.val_accuracy_ci95)
     assert again["serial-all-cores"][7] == "–"
+
+
+def test_a_column_that_no_row_fills_is_left_out() -> None:
+    row = build.task(1, 0.02)
+    without = replace(row, transductive_episodes=0)
+    tables = TASKS.of([row]), TASKS.of([without, row]), TASKS.of([without])
+    whole, mixed, fewer = ([each.header for each in table.columns] for table in tables)
+    assert mixed == whole and fewer == whole[:-1]
 
 
 def test_csv_files_hold_every_digit(whole: Page, study: Study, report: Path) -> None:

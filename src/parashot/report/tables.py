@@ -92,8 +92,9 @@ class Table(Generic[R]):
         self.rows, self.layout = rows, layout  # layout: "" or stacked
 
     def of(self, rows: Sequence[R]) -> Table[R]:
-        """Return the same table with `rows`."""
-        return Table(self.name, self.caption, *self.columns, rows=rows, layout=self.layout)
+        """Return the same table with `rows`, and the columns that any of them fills."""
+        columns = [each for each in self.columns if any(each.value(row) is not None for row in rows)]
+        return Table(self.name, self.caption, *columns, rows=rows, layout=self.layout)
 
     def only(self, headers: Sequence[str]) -> Table[R]:
         """Return the same table with the columns of these `headers`; () for all."""
@@ -379,8 +380,7 @@ ACCURACY = Table[AccuracyComparison](
 )
 TASKS = Table[TaskAccuracy](
     "tasks",
-    "Accuracy on the test split, the margin paired by episode. Without cosine: the scores of a residual head "
-    "before the cosine is added. Transductive: batch norm by the episode's own images, which is another task",
+    "Accuracy on the test split, the margin paired by episode",
     Column("episodes", lambda row: f"{row.n_way}-way {row.k_shot}-shot", number=False),
     Column("accuracy", lambda row: _accuracy(row.accuracy, row.accuracy_ci95)),
     Column(
@@ -390,8 +390,8 @@ TASKS = Table[TaskAccuracy](
         "margin over the cosine, points",
         lambda row: f"{_points(row.margin)} ± {100 * row.margin_ci95:.1f}",
     ),
-    Column("without cosine", _without_cosine),
-    Column("transductive", _transductive),
+    Column("head before the cosine is added", _without_cosine),
+    Column("transductive: batch norm by the episode's own images", _transductive),
 )
 CLAIMS = Table[Claim](
     "claims",
