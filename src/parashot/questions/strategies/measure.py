@@ -43,7 +43,7 @@ from parashot.records import Provenance
 from parashot.task import Task
 from parashot.tasks.relation import RelationTask
 
-ONE_GPU = "two replicas need two GPUs, and one is here; parallel.device=cpu compares them on the CPU"
+ONE_GPU = "two replicas need two GPUs, and one is in use; parallel.device=cpu compares them on the CPU"
 
 
 @dataclass(frozen=True)
