@@ -7,7 +7,7 @@ from pathlib import Path
 
 from parashot.questions.own.advice import OwnAdvice, advise_own
 from parashot.questions.own.measure import OwnTrainings, own_parallel
-from parashot.questions.own.records import DEFAULTS, OwnResults, OwnWay
+from parashot.questions.own.records import OwnResults, OwnWay
 from parashot.questions.ways.records import WayBlock
 from parashot.tasks.own import OwnTask
 
@@ -68,7 +68,7 @@ def own_trainings() -> OwnTrainings:
 
 def way(name: str, *, replicas: int = 1, workers: int = 0, precision: str = "fp32") -> OwnWay:
     strategy = "ddp" if replicas > 1 else "serial"
-    return OwnWay(name, strategy, replicas, 1, 6, workers, precision, device="cpu", **DEFAULTS)
+    return OwnWay(name, strategy, replicas, 1, 6, workers, precision, "none", "cpu")
 
 
 def blocks(name: str, step: float, noise: float = 0.001) -> list[WayBlock]:

@@ -28,7 +28,7 @@ from parashot.questions.own.candidates import candidates, refined, refinements
 from parashot.questions.own.checks import Checked
 from parashot.questions.own.closer import measure_sizes, parts_rank
 from parashot.questions.own.measure import Measurement, OwnTrainings, measure_own, own_parallel
-from parashot.questions.own.records import DEFAULTS, PLAIN, OwnWay, SizeRow
+from parashot.questions.own.records import PLAIN, OwnWay, SizeRow
 from parashot.questions.own.search import Found, better_half, simplest_of_the_best
 from parashot.questions.timed import steps_of_block
 from parashot.questions.ways.records import SkippedWay, WayBlock
@@ -64,7 +64,7 @@ def test_what_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("parashot.questions.own.candidates.precisions", lambda device: ["fp32", "bf16"])
     task, parallel = own_task(write_own(tmp_path, "own_tried")), replace(own_parallel(), device="cpu")
     found = candidates(task, parallel)
-    assert found.ways[0] == OwnWay(PLAIN, "serial", 1, 2, 6, 0, "fp32", device="cpu", **DEFAULTS)
+    assert found.ways[0] == OwnWay(PLAIN, "serial", 1, 2, 6, 0, "fp32", "none", "cpu")
     assert {(each.strategy, each.workers) for each in found.ways} == {
         *(("serial", count) for count in (0, 1, 2, 4)),
         *((name, count) for name in ("ddp", "allreduce", "fsdp") for count in (0, 2, 4)),
@@ -76,7 +76,7 @@ def test_what_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     said = 'default = {"strategy": "ddp", "workers": 2, "precision": "bf16"}\nbatchsz = 6'
     own = candidates(own_task(write_own(tmp_path, "own_default", "batchsz = 6", said)), parallel)
-    assert own.ways[0] == OwnWay(PLAIN, "ddp", 2, 1, 6, 2, "bf16", device="cpu", **DEFAULTS)
+    assert own.ways[0] == OwnWay(PLAIN, "ddp", 2, 1, 6, 2, "bf16", "none", "cpu")
     assert len(own.ways) == len(found.ways)  # with the plain one, and the default but once
     alone_without = [each.way for each in own.ways if (each.strategy, each.workers) == ("serial", 0)]
     assert alone_without == ["serial-0-fp32", "serial-0-bf16"]

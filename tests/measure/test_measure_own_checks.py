@@ -88,7 +88,7 @@ def test_gradients_of_strategies_are_that_of_one_process_or_it_is_told_why_not(
     """A few samples are compared, and a whole batch where they do not do."""
     changes, top, said = COMPARED[name]
     file = edited(tmp_path, f"own_compared_{name}", changes, top)
-    found: Checked = ranks(2, check_rank, own_task(file), own_parallel(), WAYS, "norm" in name)
+    found: Checked = ranks(2, check_rank, own_task(file), own_parallel(), WAYS)
     for pattern, warning in zip(said, found.warnings, strict=True):
         assert re.search(pattern, warning)
     assert found.gradients.keys() == (set() if name == "zero" else {"ddp", "allreduce"})
@@ -183,7 +183,6 @@ def test_first_steps_name_unused_parameters_losses_beside_the_network_and_kept_g
     file = edited(tmp_path, f"own_first_{name}", changes, f"{VIEWED}\n\nkept = []\n")
     first = first_step(alone(), own_task(file), own_parallel())
     assert first.unused == (("idle.weight", "idle.bias") if name == "unused" else ())
-    assert not first.has_batch_norm
     for pattern, warning in zip(said, first.warnings, strict=True):
         assert re.search(pattern, warning)
 

@@ -41,7 +41,6 @@ def page_of_own(tmp_path_factory: pytest.TempPathFactory) -> Path:
         parts=(StepParts("ddp-2-bf16", 0.3, 0.5, 0.05, 0.1, 0.05),),
         sizes=(SizeRow(6, 0.08, 2**30, 3.0), SizeRow(12, 0.15, 2**31, 4.0)),
         no_larger="the data set has 150 samples",
-        samples=150,
         stopped=True,
         gradients={"ddp": 0.03},
         warnings=("the gradient by ddp is not that of one process",),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from parashot.allocator import as_environment
 from parashot.questions.advice import Choice
-from parashot.questions.own.records import DEFAULTS, PLAIN, OwnResults, OwnWay
+from parashot.questions.own.records import PLAIN, PREFETCH, OwnResults, OwnWay
 from parashot.questions.statistics import CONFIDENCE, Ranking
 from parashot.questions.text import percent, times
 from parashot.questions.ways.rows import WayRow, step_seconds_by_way, way_rows
@@ -132,7 +132,7 @@ def to_copy(way: OwnWay, gpus: bool, unused: bool = False) -> list[str]:
         _loader(way, ranks): True,
         "tensor.to(device, non_blocking=True)  # each tensor of a batch": way.pin_memory,
         "network = network.to(memory_format=torch.channels_last)": way.channels_last,
-        f"network.compile(mode={way.compile!r})": way.compile != DEFAULTS["compile"],
+        f"network.compile(mode={way.compile!r})": way.compile != "none",
         _wrap(way.strategy, unused): way.strategy in WRAPS,
         **dict.fromkeys(DATA_PARALLEL.splitlines(), way.strategy == "dp"),
         "optimizer = YOUR_OPTIMIZER(..., fused=True)": way.fused,
@@ -183,7 +183,7 @@ def simplest_first(ways: Sequence[OwnWay]) -> list[OwnWay]:
     """The default, then fewer replicas, what PyTorch wraps, fewer changes, fewer workers, full precision."""
 
     def cost(way: OwnWay) -> tuple[bool, int, bool, int, int, bool]:
-        changes = len(way.extras) + (way.prefetch != DEFAULTS["prefetch"])
+        changes = len(way.extras) + (way.prefetch != PREFETCH)
         by_hand, rounded = way.strategy == "allreduce", way.precision != "fp32"
         return way.way != PLAIN, way.replicas, by_hand, changes, way.workers, rounded
 

@@ -18,7 +18,7 @@ from parashot.parallel.context import Placement, resolve_placement
 from parashot.parallel.registry import STRATEGIES, unsupported_reason
 from parashot.parallel.strategy import StepOptions
 from parashot.params import ParallelParams
-from parashot.questions.own.records import DEFAULTS, PLAIN, OwnWay
+from parashot.questions.own.records import EXTRAS, PLAIN, OwnWay
 from parashot.questions.ways.records import SkippedWay, WayBlock
 from parashot.questions.ways.rows import step_seconds_by_way
 from parashot.task import Task
@@ -185,7 +185,7 @@ def refined(way: OwnWay, changed: Sequence[OwnWay], blocks: Sequence[WayBlock]) 
     changes = dict[str, object]()
     for each in sorted(gains, key=gains.__getitem__):  # the fastest last
         if gains[each] > 1 + WORTH:
-            values = {name: getattr(each, name) for name in ("workers", *DEFAULTS)}
+            values = {name: getattr(each, name) for name in ("workers", "prefetch", *EXTRAS)}
             changes |= {name: value for name, value in values.items() if value != getattr(way, name)}
     return renamed(way, **changes) if changes else way
 
@@ -200,6 +200,4 @@ def renamed(way: OwnWay, **changes: object) -> OwnWay:
 def _way(name: str, strategy: str, placement: Placement, task: Task, workers: int, precision: str) -> OwnWay:
     replicas, threads = placement.replicas, placement.threads_per_replica
     device = placement.device_type
-    return OwnWay(
-        name, strategy, replicas, threads, task.batchsz, workers, precision, device=device, **DEFAULTS
-    )
+    return OwnWay(name, strategy, replicas, threads, task.batchsz, workers, precision, "none", device)

@@ -79,7 +79,6 @@ class FirstStep:
     """What the first steps by one process show; unused: names of parameters that get no gradient."""
 
     unused: tuple[str, ...]
-    has_batch_norm: bool
     warnings: Sequence[str]
 
 
@@ -90,6 +89,7 @@ class Compared:
     exact: bool = True  # computed in float64
     comparable: bool = True  # there is a gradient to compare with
     repeats: bool = True  # one process computes the same gradient twice
+    has_batch_norm: bool = False  # looked up where gradients differ
     same_samples: bool = True  # ranks read the same ones at the same places
     differs_besides_norm: bool = False  # also where batch norm uses its running statistics
     gradients: dict[str, float] = field(default_factory=dict)  # of each strategy the largest difference
@@ -112,7 +112,7 @@ def check_own(task: OwnTask, parallel: ParallelParams, ways: Sequence[Way]) -> C
     first = launch_apart(first_step, placement.on_all_cores(), 1, task, parallel)
     if first.unused:
         parallel = replace(parallel, ddp=replace(parallel.ddp, find_unused_parameters=True))
-    found = launch_apart(check_rank, placement, processes, task, parallel, tuple(ways), first.has_batch_norm)
+    found = launch_apart(check_rank, placement, processes, task, parallel, tuple(ways))
     return replace(found, warnings=[*first.warnings, *found.warnings])
 
 
@@ -144,12 +144,11 @@ def first_step(context: Context, task: OwnTask, parallel: ParallelParams) -> Fir
         for each in later:
             strategy.step(each)
     can_be_wrapped = _can_be_wrapped(task, strategy.network, batch.to(context.device))
-    has_batch_norm = any(isinstance(each, _BatchNorm) for each in strategy.network.modules())
     strategy.close()
     gc.collect()
     keeps_graph = any(mark() is not None for mark in marks)
     warnings = _warnings(unused, can_be_wrapped, keeps_graph, same_in_workers)
-    return FirstStep(unused, has_batch_norm, warnings)
+    return FirstStep(unused, warnings)
 
 
 def _warnings(
@@ -274,13 +273,7 @@ def _digest(steps: StepsOfDataset, index: int) -> bytes:
 # --- ranks --------------------------------------------------------------------------------------------
 
 
-def check_rank(
-    context: Context,
-    task: OwnTask,
-    parallel: ParallelParams,
-    ways: Sequence[Way],
-    has_batch_norm: bool = False,
-) -> Checked:
+def check_rank(context: Context, task: OwnTask, parallel: ParallelParams, ways: Sequence[Way]) -> Checked:
     """Compare the gradient of each strategy with that of one process, in float64 and without dropout.
 
     A few samples do, or a whole batch where a loss needs more than those. A strategy that raises an error, on
@@ -298,19 +291,16 @@ def check_rank(
         task = fewer
     else:
         found = _compared(context, task, parallel, ways)
-    if has_batch_norm and from_all_ranks(bool(found.differing), context, patient=True)[0]:
+    if from_all_ranks(bool(found.differing), context, patient=True)[0]:
+        found.has_batch_norm = any(isinstance(each, _BatchNorm) for each in task.network().modules())
+    if found.has_batch_norm:
         at_rest = _compared(context, replace(task, batch_statistics=False), parallel, ways)
         found.differs_besides_norm = bool(at_rest.differing)
     found.same_samples = all(each == read[0] for each in read)
-    return Checked(found.gradients, found.skipped, _in_words(found, has_batch_norm), parallel)
+    return Checked(found.gradients, found.skipped, _in_words(found), parallel)
 
 
-def _compared(
-    context: Context,
-    task: OwnTask,
-    parallel: ParallelParams,
-    ways: Sequence[Way],
-) -> Compared:
+def _compared(context: Context, task: OwnTask, parallel: ParallelParams, ways: Sequence[Way]) -> Compared:
     """Compare gradients of the first batch. Raises `TaskError` on all ranks where one process has none."""
     shared = {each.strategy: each for each in ways if each.strategy != "serial"}
     if not shared:
@@ -368,7 +358,7 @@ def _base(context: Context, task: OwnTask, parallel: ParallelParams) -> tuple[di
     return {}, False, reason
 
 
-def _in_words(found: Compared, has_batch_norm: bool) -> list[str]:
+def _in_words(found: Compared) -> list[str]:
     """What the user should know; nothing where all is well."""
     said = []
     if not found.same_samples:
@@ -387,12 +377,11 @@ def _in_words(found: Compared, has_batch_norm: bool) -> list[str]:
             "compared"
         )
     if differing := ", ".join(found.differing):
-        cause = _cause(found, has_batch_norm)
-        said.append(f"the gradient by {differing} is not that of one process: {cause}")
+        said.append(f"the gradient by {differing} is not that of one process: {_cause(found)}")
     return said
 
 
-def _cause(found: Compared, has_batch_norm: bool) -> str:
+def _cause(found: Compared) -> str:
     """Why gradients differ, as far as it is known."""
     if not found.same_samples:
         return "their samples are not the same"
@@ -400,6 +389,6 @@ def _cause(found: Compared, has_batch_norm: bool) -> str:
         return "one process does not compute the same twice either, for it draws random numbers"
     norm = "batch norm takes each replica's share by itself (torch.nn.SyncBatchNorm, on GPUs, does not)"
     loss = "the loss is no mean over the samples of a batch, or it depends on more than its samples"
-    if not has_batch_norm:
+    if not found.has_batch_norm:
         return loss
     return f"{norm}, and {loss}" if found.differs_besides_norm else norm

@@ -28,13 +28,7 @@ from parashot.questions.own.candidates import candidates, refined, refinements, 
 from parashot.questions.own.checks import check_own
 from parashot.questions.own.closer import measure_sizes, parts_rank
 from parashot.questions.own.records import PLAIN, OwnResults, OwnWay, SizeRow, StepParts
-from parashot.questions.own.search import (
-    READY_SHARE,
-    Found,
-    better_half,
-    search_rank,
-    simplest_of_the_best,
-)
+from parashot.questions.own.search import READY_SHARE, Found, better_half, search_rank, simplest_of_the_best
 from parashot.questions.ways.measure import (
     FAILED,
     Training,
@@ -283,7 +277,6 @@ class Measurement:
             parts=tuple(self.parts),
             sizes=tuple(self.sizes),
             no_larger=self.no_larger,
-            samples=self.trainings.task.samples,
             unused=self.trainings.parallel.ddp.find_unused_parameters,
             warnings=tuple(self.warnings),
         )

@@ -13,14 +13,8 @@ from parashot.questions.text import counted
 from parashot.questions.ways.records import SkippedWay, Way, WayBlock
 from parashot.records import record
 
-DEFAULTS: Mapping[str, Any] = {
-    "prefetch": 2,
-    "pin_memory": False,
-    "channels_last": False,
-    "fused": False,
-    "compile": "none",
-    "keep_memory": False,
-}
+PREFETCH = 2
+"""Batches that each worker of a DataLoader has ready by default."""
 
 EXTRAS = {
     "pin_memory": ("no pinned memory", "pinned memory"),
@@ -37,14 +31,14 @@ PLAIN = "default"
 
 @record
 class OwnWay(Way):
-    """A way to train a user's own network; the fields of `DEFAULTS` are as PyTorch has them by default."""
+    """A way to train a user's own network; what has a default is as PyTorch has it by default."""
 
     device: str  # cpu or cuda
-    prefetch: int  # batches that each worker has ready
-    pin_memory: bool
-    channels_last: bool
-    fused: bool  # the optimizer's update of all parameters by one kernel
-    keep_memory: bool  # freed memory stays with the process (allocator.py)
+    prefetch: int = PREFETCH  # batches that each worker has ready
+    pin_memory: bool = False
+    channels_last: bool = False
+    fused: bool = False  # the optimizer's update of all parameters by one kernel
+    keep_memory: bool = False  # freed memory stays with the process (allocator.py)
 
     def __str__(self) -> str:
         return ", ".join([self.devices, self.loading, self.precision, *self.extras])
@@ -61,7 +55,7 @@ class OwnWay(Way):
         """Its DataLoader in words."""
         if not self.workers:
             return "no workers"
-        ahead = "" if self.prefetch == DEFAULTS["prefetch"] else f" with {self.prefetch} batches each"
+        ahead = "" if self.prefetch == PREFETCH else f" with {self.prefetch} batches each"
         return f"{counted(self.workers, 'worker')}{ahead}"
 
     @property
@@ -78,7 +72,7 @@ class OwnWay(Way):
         return ", ".join([*(mine for mine, theirs in pairs if mine != theirs), *switched])
 
     def _has(self, name: str) -> bool:
-        return bool(getattr(self, name) != DEFAULTS[name])
+        return getattr(self, name) not in (False, "none")
 
     @property
     def trained_as(self) -> tuple[object, ...]:
@@ -130,7 +124,6 @@ class OwnResults:
     parts: tuple[StepParts, ...] = ()  # of a step by default and as recommended
     sizes: tuple[SizeRow, ...] = ()
     no_larger: str = ""  # why larger batches were not tried
-    samples: int = 0  # of the data set
     unused: bool = False  # some parameters get no gradient
     stopped: bool = False  # before the end, by the user or by `error`
     error: ParashotError | None = None

@@ -78,12 +78,11 @@ def search_rank(
             passes += 1
         left = better_half(left, blocks, finalists)
     ready.close()
-    best = better_half(left, blocks, finalists)[:finalists]
     block_seconds = (time.monotonic() - begun) / max(1, len(blocks))
     further = len(ready.step_seconds) - 1
     ready_seconds = (begun - begin - ready.first_seconds) / further if further > 0 else ready.first_seconds
     load_seconds = max(0.0, ready.first_seconds - ready_seconds)
-    return Found(tuple(blocks), tuple(best), block_seconds, ready_seconds, begin, load_seconds)
+    return Found(tuple(blocks), tuple(left[:finalists]), block_seconds, ready_seconds, begin, load_seconds)
 
 
 def better_half(left: Sequence[OwnWay], blocks: Sequence[WayBlock], least: int) -> list[OwnWay]:
