@@ -125,6 +125,7 @@ def test_a_column_that_no_row_fills_is_left_out() -> None:
     tables = TASKS.of([row]), TASKS.of([without, row]), TASKS.of([without])
     whole, mixed, fewer = ([each.header for each in table.columns] for table in tables)
     assert mixed == whole and fewer == whole[:-1]
+    assert TASKS.of([]).columns == TASKS.columns
 
 
 def test_csv_files_hold_every_digit(whole: Page, study: Study, report: Path) -> None:

@@ -92,8 +92,9 @@ class Table(Generic[R]):
         self.rows, self.layout = rows, layout  # layout: "" or stacked
 
     def of(self, rows: Sequence[R]) -> Table[R]:
-        """Return the same table with `rows`, and the columns that any of them fills."""
-        columns = [each for each in self.columns if any(each.value(row) is not None for row in rows)]
+        """Return the same table with `rows`, without the columns that none of them fills."""
+        empty = [each for each in self.columns if rows and all(each.value(row) is None for row in rows)]
+        columns = [each for each in self.columns if each not in empty]
         return Table(self.name, self.caption, *columns, rows=rows, layout=self.layout)
 
     def only(self, headers: Sequence[str]) -> Table[R]:
