@@ -93,6 +93,7 @@ def test_gradients_of_strategies_are_that_of_one_process_or_it_is_told_why_not(
         assert re.search(pattern, warning)
     assert found.gradients.keys() == (set() if name == "zero" else {"ddp", "allreduce"})
     assert said or max(found.gradients.values()) < 1e-10
+    assert "norm" not in name or min(found.gradients.values()) > 1e-3
 
 
 SAMPLES = {
